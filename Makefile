@@ -1,0 +1,57 @@
+# make serve | test | check | bench | install
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: install install-dev serve test check format docs bench clean requirements
+
+install: $(VENV)/serve.stamp
+
+install-dev: $(VENV)/dev.stamp
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Querygate needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/serve.stamp: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --require-hashes -r requirements/serve.txt
+	echo $(CURDIR)/src > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/querygate.pth"
+	printf '#!/bin/sh\nexec "%s/python" -m querygate "$$@"\n' "$(CURDIR)/$(BIN)" > $(BIN)/querygate && chmod +x $(BIN)/querygate
+	touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	touch $@
+
+serve: $(VENV)/serve.stamp
+	@exec $(BIN)/python -m querygate serve $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs_tables --check
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m bench $(ARGS)
+
+# Pins what pyproject.toml asks for. Needs `uv` on the path.
+requirements:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --upgrade pyproject.toml -o requirements/serve.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --upgrade pyproject.toml --group dev -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

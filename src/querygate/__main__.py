@@ -1,0 +1,5 @@
+"""`python -m querygate`."""
+
+from querygate.cli.main import main
+
+main()

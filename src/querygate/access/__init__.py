@@ -1,0 +1,1 @@
+"""Who may do what: tokens, scopes, principals. Pure; time and randomness are arguments."""

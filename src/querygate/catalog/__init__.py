@@ -1,0 +1,1 @@
+"""Organizations, databases and keys, in the engine's metadata database."""

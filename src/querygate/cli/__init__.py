@@ -1,0 +1,1 @@
+"""The command line: nouns and verbs. Data goes to stdout, everything else to stderr."""

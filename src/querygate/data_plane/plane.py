@@ -1,0 +1,82 @@
+"""The data plane: its route table, and the order in which a request is judged: route, token, scope, body."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from querygate.access.scopes import Scope
+from querygate.data_plane.identity import Identity, IdentityCache
+from querygate.http.answers import respond_error, unexpected
+from querygate.http.exchange import ClientGone, Exchange
+from querygate.protocol.errors import ServiceError
+
+_log = structlog.get_logger()
+
+Open = Callable[[Exchange], Awaitable[None]]
+Guarded = Callable[[Exchange, Identity], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`scope` is what a token must have; an open route takes none."""
+
+    summary: str
+    scope: Scope | None
+    open: Open | None = None
+    guarded: Guarded | None = None
+
+
+class Plane:
+    """Gives every request to its route, and every failure an answer."""
+
+    def __init__(self, routes: dict[tuple[str, str], Route], identities: IdentityCache) -> None:
+        self._routes = routes
+        self._identities = identities
+        self._loop_time = asyncio.get_running_loop().time
+
+    async def handle(self, exchange: Exchange) -> None:
+        try:
+            route = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
+            if route.guarded is not None:
+                await route.guarded(exchange, await self._admit(exchange, route.scope))
+            else:
+                assert route.open is not None
+                await route.open(exchange)
+        except ServiceError as exc:
+            respond_error(exchange, exc)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
+            error = unexpected(exchange, exc)
+            if not exchange.answered:
+                respond_error(exchange, error)
+            else:
+                exchange.keep_alive = False
+
+    def _find_route(self, exchange: Exchange) -> Route:
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        route = self._routes.get((method, exchange.path))
+        if route is not None:
+            return route
+        allowed = sorted(m for m, path in self._routes if path == exchange.path)
+        if allowed:
+            raise ServiceError(
+                "method_not_allowed",
+                f"{exchange.path} takes {', '.join(allowed)}, not {exchange.method}",
+                headers=(("allow", ", ".join(allowed)),),
+            )
+        raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
+
+    async def _admit(self, exchange: Exchange, scope: Scope | None) -> Identity:
+        authorization = exchange.headers.get(b"authorization")
+        now = self._loop_time()
+        identity = self._identities.find(authorization, now)
+        if identity is None:
+            identity = await self._identities.identify(authorization, now)
+        if scope is not None and scope not in identity.scopes:
+            raise ServiceError("forbidden", f"this route needs the scope {scope.value}, which the token does not have")
+        return identity

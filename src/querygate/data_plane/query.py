@@ -1,0 +1,170 @@
+"""`POST /v1/query` and `POST /query`: one statement in, its rows out, buffered or as a stream."""
+
+import asyncio
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import msgspec
+
+from querygate.data_plane.failures import to_service_error
+from querygate.data_plane.identity import Identity, IdentityCache
+from querygate.data_plane.stream import StreamWriter
+from querygate.engine import port
+from querygate.http.answers import respond_error
+from querygate.http.exchange import Exchange
+from querygate.protocol.errors import ServiceError
+from querygate.protocol.messages import QueryRequest, StreamFormat
+from querygate.protocol.statements import is_streamed, keyword_of_one
+
+_decode = msgspec.json.Decoder(QueryRequest).decode
+_encode = msgspec.json.Encoder().encode
+
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBounds:
+    statement_timeout_ms: int
+    answer_bytes_max: int
+
+
+class QueryRoutes:
+    def __init__(
+        self, engine: port.Engine, identities: IdentityCache, bounds: QueryBounds, streams: StreamWriter
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._bounds = bounds
+        self._streams = streams
+
+    async def json(self, exchange: Exchange, identity: Identity) -> None:
+        check_content_type(exchange, "application/json")
+        await self._answer(exchange, identity, read_request(exchange.read_body()))
+
+    async def text(self, exchange: Exchange, identity: Identity) -> None:
+        check_content_type(exchange, "text/plain")
+        try:
+            sql = exchange.read_body().decode()
+        except UnicodeDecodeError as exc:
+            raise ServiceError("malformed_request", f"the body is not UTF-8: byte {exc.start + 1} is wrong") from exc
+        await self._answer(exchange, identity, QueryRequest(sql))
+
+    async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
+        accept = exchange.headers.get(b"accept")
+        format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
+        if is_streamed(request.sql):
+            format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
+        statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
+        name = exchange.headers.get(b"querygate-database")
+        target = identity.target
+        if name is not None or target is None:
+            target = await self._identities.target(identity, name, asyncio.get_running_loop().time())
+        shape = port.Shape(request.row_mode, request.big_numbers)
+        limit_ms = self._bounds.statement_timeout_ms
+        bounds = port.Bounds(
+            limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms),
+            request.max_rows,
+            self._bounds.answer_bytes_max,
+        )
+        if format is not None:
+            await self._streams.answer(exchange, format, target, statement, shape, bounds)
+            return
+        try:
+            result = await self._engine.query(target, statement, shape, bounds)
+        except port.EngineFailure as failure:
+            _respond_failure(exchange, failure)
+        else:
+            exchange.respond(200, _result_body(exchange, result))
+
+
+def read_request(body: bytes) -> QueryRequest:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError as exc:
+        raise ServiceError("malformed_request", f"the body is not a query request: {exc}") from exc
+    except RecursionError as exc:
+        raise ServiceError("malformed_request", "the body is nested too deeply") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
+
+
+def check_content_type(exchange: Exchange, wanted: str) -> None:
+    """A body without a type is taken for what the route takes."""
+    header = exchange.headers.get(b"content-type")
+    if header is None or header == wanted.encode():
+        return
+    kind, *parameters = header.decode("latin-1").lower().split(";")
+    charsets = [p.partition("=")[2].strip(' "') for p in parameters if p.strip().startswith("charset")]
+    if kind.strip() != wanted or any(charset not in ("utf-8", "utf8", "us-ascii") for charset in charsets):
+        raise ServiceError(
+            "unsupported_media_type",
+            f"{exchange.path} takes {wanted} in UTF-8, not {header.decode('latin-1')}",
+            hint=f"Send the header Content-Type: {wanted}",
+        )
+
+
+def wanted_format(accept: str) -> StreamFormat | None:
+    """What `Accept` asks for most: a stream's format, or None for the buffered answer. Raises not_acceptable."""
+    best: tuple[float, StreamFormat | None] | None = None
+    for entry in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        if kind in ("*/*", "application/*", _JSON):
+            format = None
+        elif kind in (StreamFormat.SSE.value, StreamFormat.NDJSON.value):
+            format = StreamFormat(kind)
+        else:
+            continue
+        quality = next((_quality(p[2:]) for p in parameters if p.startswith("q=")), 1.0)
+        if quality > 0 and (best is None or quality > best[0]):
+            best = quality, format
+    if best is None:
+        kinds = [_JSON, *(format.value for format in StreamFormat)]
+        raise ServiceError("not_acceptable", f"the answer can be {', '.join(kinds)}; Accept asks for {accept!r}")
+    return best[1]
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _result_body(exchange: Exchange, result: port.Result) -> bytes:
+    extra = b""
+    if result.notices:
+        extra = b',"notices":' + _encode(result.notices)
+    if result.truncated:
+        extra += b',"truncated":true,"hint":"Rows were cut. Start the statement with /*+ STREAM */ to get all of them."'
+    return b'{"success":true,"columns":%b,"types":%b,"rows":%b,"affected_rows":%d,%b%b}' % (
+        result.columns,
+        result.types,
+        result.rows,
+        result.affected_rows,
+        timings(exchange, result.exec_us),
+        extra,
+    )
+
+
+def timings(exchange: Exchange, exec_us: int) -> bytes:
+    total_us = (perf_counter_ns() - exchange.started_ns) // 1000
+    return b'"timings":{"total_us":%d,"exec_us":%d}' % (total_us, exec_us)
+
+
+def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:
+    error = to_service_error(failure)
+    if error.status != 200:
+        respond_error(exchange, error)
+        return
+    assert isinstance(failure, port.StatementFailed)
+    extra = b',"notices":' + _encode(failure.notices) if failure.notices else b""
+    body = (
+        b'{"success":false,"columns":[],"types":[],"rows":[],"affected_rows":0,%b,"error":%b,"request_id":"%b"%b}'
+        % (
+            timings(exchange, failure.exec_us),
+            _encode(error.body),
+            exchange.request_id.encode(),
+            extra,
+        )
+    )
+    exchange.respond(200, body)

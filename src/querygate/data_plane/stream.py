@@ -1,0 +1,100 @@
+"""A query answered as a stream: columns, rows as they come, then exactly one of `done` and `error`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from time import perf_counter_ns
+
+import msgspec
+
+from querygate.data_plane.failures import to_service_error
+from querygate.engine import port
+from querygate.http.exchange import Exchange
+from querygate.protocol.errors import ErrorBody, ServiceError
+from querygate.protocol.events import FRAMINGS, Framing
+from querygate.protocol.messages import StreamFormat
+
+_encode = msgspec.json.Encoder().encode
+
+
+class StreamWriter:
+    def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
+        self._engine = engine
+        self._heartbeat_s = heartbeat_s
+
+    async def answer(
+        self,
+        exchange: Exchange,
+        format: StreamFormat,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+    ) -> None:
+        framing = FRAMINGS[format]
+        try:
+            async with self._engine.stream(target, statement, shape, bounds) as rows:
+                exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
+                columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
+                await exchange.write(framing.event("columns", columns))
+                await self._write_rows(exchange, framing, rows)
+        except port.EngineFailure as failure:
+            error = to_service_error(failure)
+            if not exchange.answered and error.status != 200:
+                raise error from failure
+            if not exchange.answered:
+                exchange.start(200, format.value.encode())
+            sent = rows.row_count if exchange.answered and "rows" in locals() else 0
+            await exchange.write(framing.event("error", _error(sent, error.body)))
+            exchange.finish()
+        except asyncio.CancelledError:
+            if exchange.answered and not exchange.client_gone:
+                stopping = ServiceError("shutting_down", "the service is stopping; the statement was cancelled")
+                await exchange.write(framing.event("error", _error(0, stopping.body)))
+                exchange.finish()
+            raise
+        else:
+            await exchange.write(framing.event("done", _done(exchange, rows)))
+            exchange.finish()
+
+    async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
+        """Rows as they come, and a sign of life where none come."""
+        async with aclosing(_with_silences(rows.lines(), self._heartbeat_s)) as blocks:
+            async for lines in blocks:
+                await exchange.write(framing.rows(lines) if lines else framing.silence)
+
+
+async def _with_silences(source: AsyncIterator[bytes], silence_s: float) -> AsyncIterator[bytes]:
+    """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
+    pending: asyncio.Task[bytes] | None = None
+    try:
+        while True:
+            pending = asyncio.ensure_future(anext(source))  # type: ignore[arg-type]  # a coroutine, as every anext here
+            while not (await asyncio.wait([pending], timeout=silence_s))[0]:
+                yield b""
+            try:
+                yield pending.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        if pending is not None and not pending.done():
+            pending.cancel()
+            await asyncio.wait([pending])
+        await source.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _error(rows_sent: int, error: ErrorBody) -> bytes:
+    return _encode({"success": False, "rows_sent": rows_sent, "error": error})
+
+
+def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
+    total_us = (perf_counter_ns() - exchange.started_ns) // 1000
+    summary = {
+        "success": True,
+        "row_count": rows.row_count,
+        "affected_rows": rows.affected_rows,
+        "timings": {"total_us": total_us, "exec_us": rows.exec_us},
+    }
+    if rows.notices:
+        summary["notices"] = rows.notices
+    return _encode(summary)

@@ -1,0 +1,189 @@
+"""What the planes need of an engine, in words that any SQL engine can fill.
+
+A plane gives a `Target` (which database, with which rights) and a `Statement`, and gets rows that are JSON already:
+encoding a value needs the engine's knowledge of its types, so it is the engine's side that does it. Failures are the
+exceptions below and nothing else; none of them names a driver.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from querygate.protocol.messages import BigNumbers, RowMode
+
+
+class Access(Enum):
+    """The rights of a connection; the engine itself enforces them."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database of a tenant, by the name the engine knows it under."""
+
+    database: str
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement. `keyword` is its first word in lower case; `params` are JSON texts."""
+
+    sql: str
+    keyword: str
+    params: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How rows are wanted."""
+
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one statement may take. Rows and bytes beyond their bound are cut, never refused."""
+
+    timeout_ms: int
+    rows_max: int | None
+    bytes_max: int
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A message that the engine sent beside the result."""
+
+    severity: str
+    message: str
+    sqlstate: str | None = None
+    detail: str | None = None
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """`columns`, `types` and `rows` are JSON arrays as bytes."""
+
+    columns: bytes
+    types: bytes
+    rows: bytes
+    affected_rows: int
+    exec_us: int
+    notices: list[Notice] = field(default_factory=list)
+    truncated: bool = False
+    attempts: int = 1
+
+
+class RowStream(Protocol):
+    """An open stream: the columns are known, rows are still to come."""
+
+    columns: bytes
+    types: bytes
+    row_count: int
+    affected_rows: int
+    exec_us: int
+    notices: list[Notice]
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """Blocks of rows, one row of JSON a line. It ends after the commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """What the engine is and whether it answers."""
+
+    kind: str
+    version: str
+    checks: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return all(state == "ok" for state in self.checks.values())
+
+
+class Engine(Protocol):
+    """The port."""
+
+    async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+
+    def stream(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds
+    ) -> AbstractAsyncContextManager[RowStream]: ...
+
+    async def health(self) -> EngineHealth: ...
+
+
+class EngineFailure(Exception):
+    """Base of everything an engine raises."""
+
+
+class StatementFailed(EngineFailure):
+    """The engine refused the statement; nothing of it was applied."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sqlstate: str | None,
+        position: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+        context: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sqlstate = sqlstate
+        self.position = position
+        self.detail = detail
+        self.hint = hint
+        self.context = context
+        self.exec_us = 0
+        self.notices: list[Notice] = []
+
+
+class ParseFailed(StatementFailed):
+    """The text is not a statement of the engine's language."""
+
+
+class MultipleStatements(StatementFailed):
+    """The text holds more than one statement."""
+
+
+class EmptyStatement(StatementFailed):
+    """The text holds none."""
+
+
+class ParameterMismatch(StatementFailed):
+    """More or fewer parameters than placeholders, or one that cannot be written as the placeholder's type."""
+
+
+class Conflict(StatementFailed):
+    """A serialization conflict or deadlock that outlasted the retries."""
+
+
+class TimedOut(StatementFailed):
+    """The deadline passed; the statement was cancelled and is not applied."""
+
+
+class CopyRefused(EngineFailure):
+    """The statement wants to copy from or to the client."""
+
+
+class EngineUnavailable(EngineFailure):
+    """No connection could be had, or it was lost before anything could have been applied."""
+
+
+class EngineBusy(EngineFailure):
+    """The bounded queue for connections is full."""
+
+
+class OutcomeUnknown(EngineFailure):
+    """The connection was lost after the statement was sent: it may have been applied."""

@@ -1,0 +1,1 @@
+"""PostgreSQL behind the port: connections, pools, values, execution, streams."""

@@ -1,0 +1,299 @@
+"""One connection to a PostgreSQL server, driven on the event loop through libpq's pipeline mode.
+
+Contract: commands are sent in segments, each closed by a Sync. A segment's future resolves when the server is ready
+again, so an error of the commit itself is part of it: whoever reads a segment's results reads them to the end. Several
+segments may be under way; they are answered in order. A connection that is lost fails every segment under way with
+`ConnectionLost`. COPY to or from the client cannot be left in pipeline mode and so costs the connection.
+
+This module knows no statement of its own and no policy: what to send, when to reset and what an error means is
+decided above it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from querygate.engine.port import Notice
+from querygate.engine.postgres.failures import to_notice
+
+_SYNC = pq.ExecStatus.PIPELINE_SYNC
+_CHUNK = pq.ExecStatus.TUPLES_CHUNK
+_COPY = frozenset({pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH})
+_BAD = pq.ConnStatus.BAD
+_NOTICES_MAX = 100
+
+CHUNK_ROWS = 500
+"""Rows that libpq gathers before it hands them over. Bounds the memory of a result that nobody keeps."""
+
+
+class ConnectionLost(Exception):
+    """The connection is gone; what was under way has no answer. `results` came before it went."""
+
+    results: Sequence[PGresult] = ()
+
+
+class CopyStarted(Exception):
+    """The server wants to copy from or to the client; the connection was closed."""
+
+
+@dataclass(slots=True)
+class Command:
+    """One statement for the wire.
+
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result; such a command must be alone in
+    its segment. `describe` parses and describes the statement without running it; `portal` names a cursor to describe.
+    """
+
+    sql: bytes
+    params: Sequence[bytes | None] | None = None
+    chunk_rows: int = 0
+    describe: bool = False
+    portal: bytes = b""
+
+
+class Segment:
+    """The commands between two Syncs, and their results. `on_rows` takes chunks as they come."""
+
+    __slots__ = ("chunk_rows", "future", "notices", "on_rows", "results")
+
+    def __init__(
+        self, future: "asyncio.Future[list[PGresult]]", chunk_rows: int, on_rows: Callable[[PGresult], None] | None
+    ) -> None:
+        self.future = future
+        self.chunk_rows = chunk_rows
+        self.on_rows = on_rows
+        self.results: list[PGresult] = []
+        self.notices: list[Notice] = []
+
+
+class Connection:
+    """See the module's text. `on_idle` and `on_lost` are the pool's."""
+
+    def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+        self.pgconn = pgconn
+        self._loop = loop
+        self._fd = pgconn.socket
+        self._segments: deque[Segment] = deque()
+        self._writing = False
+        self._reading = True
+        self._last_notices: list[Notice] = []
+        self.closed = False
+        self.on_lost: Callable[[], None] | None = None
+        pgconn.nonblocking = 1
+        pgconn.enter_pipeline_mode()
+        pgconn.notice_handler = self._on_notice
+        loop.add_reader(self._fd, self._on_readable)
+
+    @classmethod
+    async def open(cls, conninfo: str, timeout: float) -> "Connection":
+        """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        loop = asyncio.get_running_loop()
+        pgconn = pq.PGconn.connect_start(conninfo.encode())
+        try:
+            async with asyncio.timeout(timeout):
+                await _finish_connecting(pgconn, loop)
+        except TimeoutError:
+            pgconn.finish()
+            raise ConnectionLost(f"no answer from the engine within {timeout:g} s") from None
+        except BaseException:
+            pgconn.finish()
+            raise
+        return cls(pgconn, loop)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._segments)
+
+    def send(
+        self, commands: Sequence[Command], on_rows: Callable[[PGresult], None] | None = None
+    ) -> "asyncio.Future[list[PGresult]]":
+        """Queues one segment; `flush` puts it on the wire. The future gives every result but chunks of rows."""
+        if self.closed:
+            raise ConnectionLost("the connection is closed")
+        self._last_notices = []
+        pgconn = self.pgconn
+        chunk_rows = 0
+        for command in commands:
+            if command.describe:
+                pgconn.send_prepare(b"", command.sql)
+                pgconn.send_describe_prepared(b"")
+            elif command.portal:
+                pgconn.send_describe_portal(command.portal)
+            else:
+                pgconn.send_query_params(command.sql, command.params)
+                chunk_rows = command.chunk_rows
+        pgconn.pipeline_sync()
+        segment = Segment(self._loop.create_future(), chunk_rows, on_rows)
+        if chunk_rows and not self._segments:
+            pgconn.set_chunked_rows_mode(chunk_rows)
+        self._segments.append(segment)
+        return segment.future
+
+    async def run(self, *commands: Command) -> list[PGresult]:
+        """Sends one segment and waits for it."""
+        future = self.send(commands)
+        self.flush()
+        return await future
+
+    async def drained(self) -> None:
+        """Waits until everything that is under way has been answered, whoever asked for it."""
+        await self.run()
+
+    def flush(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - the driver's errors here all mean the same: the socket is gone
+            self._lose(exc)
+            return
+        if pending and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def pause(self) -> None:
+        """Stops reading, so that the server blocks on a reader that is too slow."""
+        if self._reading and not self.closed:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
+
+    def cancel_blocking(self) -> None:
+        """Asks the server to cancel what runs here. Blocks: call it in a thread."""
+        if self.closed:
+            return
+        canceller = self.pgconn.cancel_conn()
+        try:
+            canceller.blocking()
+        except Exception:  # noqa: BLE001 - a server that cannot be reached has nothing left to cancel
+            pass
+        finally:
+            canceller.finish()
+
+    def close(self, reason: str = "the connection was closed") -> None:
+        self._lose(ConnectionLost(reason))
+
+    def take_notices(self) -> list[Notice]:
+        """The notices of the segment that was answered last."""
+        notices, self._last_notices = self._last_notices, []
+        return notices
+
+    def put_notices(self, notices: list[Notice]) -> None:
+        """Puts back what was taken from an earlier segment of the same statement."""
+        self._last_notices = notices + self._last_notices
+
+    def _on_notice(self, result: PGresult) -> None:
+        if self._segments and len(self._segments[0].notices) < _NOTICES_MAX:
+            self._segments[0].notices.append(to_notice(result))  # it is freed on return
+
+    def _on_writable(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - as in flush
+            self._lose(exc)
+            return
+        if not pending:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _on_readable(self) -> None:
+        if self.closed or not self._reading:
+            return
+        pgconn = self.pgconn
+        try:
+            pgconn.consume_input()
+            segments = self._segments
+            while segments and not pgconn.is_busy():
+                result = pgconn.get_result()
+                if result is None:
+                    continue
+                status = result.status
+                if status == _SYNC:
+                    self._finish(segments.popleft())
+                elif status == _CHUNK:
+                    on_rows = segments[0].on_rows
+                    if on_rows is not None:
+                        on_rows(result)
+                elif status in _COPY:
+                    self._lose(CopyStarted())
+                    return
+                else:
+                    segments[0].results.append(result)
+                if not self._reading:  # on_rows has had enough
+                    return
+        except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
+            self._lose(exc)
+            return
+        if pgconn.status == _BAD:
+            self._lose(ConnectionLost("the engine closed the connection"))
+
+    def _finish(self, segment: Segment) -> None:
+        if self._segments and self._segments[0].chunk_rows:
+            self.pgconn.set_chunked_rows_mode(self._segments[0].chunk_rows)
+        if segment.notices:
+            self._last_notices = segment.notices
+        if not segment.future.done():
+            segment.future.set_result(segment.results)
+
+    def _lose(self, cause: Exception) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self.pgconn.finish()
+        for segment in self._segments:
+            if not segment.future.done():
+                segment.future.set_exception(_failure(cause, segment))
+                segment.future.exception()  # marks it as seen: nobody may be waiting for a reset
+        self._segments.clear()
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+def _failure(cause: Exception, segment: Segment) -> Exception:
+    if isinstance(cause, CopyStarted):
+        return CopyStarted()
+    lost = ConnectionLost(_one_line(str(cause)))
+    lost.results = segment.results
+    return lost
+
+
+async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        if pgconn.status == _BAD:
+            raise ConnectionLost(_one_line(pgconn.get_error_message()))
+        step = pgconn.connect_poll()
+        if step == pq.PollingStatus.OK:
+            return
+        if step == pq.PollingStatus.FAILED:
+            raise ConnectionLost(_one_line(pgconn.get_error_message()))
+        await _ready(loop, pgconn.socket, reading=step == pq.PollingStatus.READING)
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+    future: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
+    add(fd, wake)
+    try:
+        await future
+    finally:
+        remove(fd)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,200 @@
+"""The port, filled by a PostgreSQL server: a pool per target, retries, streams, health."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from querygate.engine import port
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector
+from querygate.engine.postgres.connection import Command, ConnectionLost
+from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, wants_types
+from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.pool import Pool, Room
+from querygate.engine.postgres.roles import role_of
+from querygate.engine.postgres.stream import Stream, open_stream
+from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
+
+# Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
+# change what its next connection starts with.
+_SESSION_SETTINGS = {
+    **ENCODING_SETTINGS,
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "off",
+    "client_min_messages": "notice",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "synchronous_commit": "on",
+    "row_security": "on",
+    "standard_conforming_strings": "on",
+    "backslash_quote": "safe_encoding",
+    "search_path": '"$user",public',
+}
+_RETRY_BASE_S = 0.002
+_RETRY_CAP_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Bounds of the adapter. `conninfo` is libpq's, without database and options; its user is the installation's owner."""
+
+    conninfo: str
+    connections_max: int = 90
+    connections_per_target_max: int = 16
+    queue_max: int = 1000
+    connect_timeout_s: float = 10.0
+    idle_close_s: float = 60.0
+    attempts_max: int = 10
+
+
+class PostgresEngine:
+    """See the module's text. `async with` opens and closes it."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._admin = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        self._pools: dict[port.Target, Pool] = {}
+        self._room = Room(settings.connections_max, self._make_room)
+        self._built_in: dict[int, TypeInfo] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self.version = ""
+
+    async def __aenter__(self) -> "PostgresEngine":
+        connection = await self._admin.connect(METADATA_DATABASE)
+        try:
+            results = await connection.run(Command(BUILT_IN_TYPES_SQL))
+            check(results)
+            self._built_in = read_types(results[0])
+            self.version = (connection.pgconn.parameter_status(b"server_version") or b"").decode()
+        finally:
+            connection.close()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for pool in self._pools.values():
+            await pool.close()
+
+    # -- the port -----------------------------------------------------------------------------------------------
+
+    async def query(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> port.Result:
+        pool = self._pool(target)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + bounds.timeout_ms / 1000
+        describe = False
+        attempt = 1
+        while True:
+            member = pool.take() or await pool.wait(max(deadline - loop.time(), 0))
+            try:
+                result = await Execution(pool, member, target, statement, shape, bounds, describe).run()
+                result.attempts = attempt
+                return result
+            except port.Conflict:
+                pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
+                if (
+                    attempt >= self._settings.attempts_max
+                    or loop.time() + pause > deadline
+                    or not _repeatable(statement)
+                ):
+                    raise
+                attempt += 1
+                await asyncio.sleep(pause)
+            except port.StatementFailed as failure:
+                if describe or not wants_types(failure, statement):
+                    raise
+                describe = True
+
+    def stream(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AbstractAsyncContextManager[Stream]:
+        return self._stream(target, statement, shape, bounds)
+
+    @asynccontextmanager
+    async def _stream(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AsyncIterator[Stream]:
+        pool = self._pool(target)
+        member = pool.take() or await pool.wait(bounds.timeout_ms / 1000)
+        async with open_stream(pool, member, target, statement, shape, bounds) as stream:
+            yield stream
+
+    async def health(self) -> port.EngineHealth:
+        state = "ok"
+        try:
+            async with asyncio.timeout(2):
+                connection = await self._admin.connect(METADATA_DATABASE)
+                try:
+                    check(await connection.run(Command(b"SELECT 1")))
+                finally:
+                    connection.close()
+        except (port.EngineFailure, ConnectionLost) as exc:
+            state = str(exc)
+        except TimeoutError:
+            state = "no answer within 2 s"
+        return port.EngineHealth("postgresql", self.version, {"engine": state})
+
+    # -- pools --------------------------------------------------------------------------------------------------
+
+    def _pool(self, target: port.Target) -> Pool:
+        pool = self._pools.get(target)
+        if pool is None:
+            settings = self._settings
+            pool = self._pools[target] = Pool(
+                self._conninfo(target),
+                TypeRegistry(self._built_in),
+                size_max=settings.connections_per_target_max,
+                queue_max=settings.queue_max,
+                connect_timeout_s=settings.connect_timeout_s,
+                room=self._room,
+            )
+        return pool
+
+    def _conninfo(self, target: port.Target) -> str:
+        read_only = "on" if target.access is port.Access.READ else "off"
+        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only}
+        flags = " ".join(f"-c {name}={_escape(value)}" for name, value in options.items())
+        return (
+            f"{self._settings.conninfo} user={role_of(target.database, target.access)} dbname={target.database} "
+            f"client_encoding=UTF8 application_name=querygate options='{_quote(flags)}'"
+        )
+
+    def _make_room(self) -> None:
+        """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
+        idle = [(pool.idle_since, pool) for pool in self._pools.values() if pool.idle_since is not None]
+        if idle:
+            since, pool = min(idle, key=lambda entry: entry[0])
+            pool.close_idle(since + 0.000001)
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._settings.idle_close_s / 4)
+            for target, pool in list(self._pools.items()):
+                pool.close_idle(loop.time() - self._settings.idle_close_s)
+                if pool.is_unused:
+                    del self._pools[target]
+
+
+def _repeatable(statement: port.Statement) -> bool:
+    """A statement that commits in steps of its own cannot be started over."""
+    return "concurrently" not in statement.sql.lower()
+
+
+def _escape(value: str) -> str:
+    """For the options of a start-up packet, where a blank separates."""
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _quote(value: str) -> str:
+    """For a quoted value in libpq's connection string."""
+    return value.replace("\\", "\\\\").replace("'", "\\'")

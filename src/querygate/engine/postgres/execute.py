@@ -1,0 +1,337 @@
+"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong.
+
+A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
+
+- plainly, so that VACUUM and the like work, with its reset in the same write;
+- CALL and DO inside a block that the service opened, where COMMIT is refused by the engine;
+- a SELECT whose text can change settings while its rows are written, through a cursor that outlives its transaction:
+  its rows are computed with the statement's settings and written with the service's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from querygate.engine import port
+from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
+from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.pool import DISCARD, Member, Pool
+from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
+from querygate.engine.postgres.values import (
+    PARAMS_MAX,
+    RowEncoder,
+    is_json_refusal,
+    needs_types,
+    to_texts,
+)
+from querygate.protocol.statements import is_plain
+
+_TUPLES = pq.ExecStatus.TUPLES_OK
+_COMMAND = pq.ExecStatus.COMMAND_OK
+
+# In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
+_BEGIN = {
+    port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
+    port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
+}
+_SNAPSHOT = Command(b"SELECT 1")
+_COMMIT = Command(b"COMMIT")
+CURSORS = frozenset({"select", "with", "values", "table", ""})
+"""First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
+
+ENCODING_SETTINGS = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+}
+"""The settings under which the server writes the text that this service promises."""
+
+_RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
+
+# The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
+_COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
+
+
+def begin(access: port.Access) -> list[Command]:
+    """Opens a block whose isolation and rights no statement in it can change."""
+    return [_BEGIN[access], _SNAPSHOT]
+
+
+class RowCollector:
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
+
+    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds) -> None:
+        self._pool = pool
+        self._shape = shape
+        self._rows_left = bounds.rows_max
+        self._bytes_left = bounds.bytes_max
+        self._encoder: RowEncoder | None = None
+        self._parts: list[bytes] = []
+        self._unread: list[PGresult] = []
+        self.last_chunk: PGresult | None = None
+        self.truncated = False
+
+    def take(self, chunk: PGresult) -> None:
+        self.last_chunk = chunk
+        if self.truncated:
+            return
+        if self._encoder is None and not self._unread:
+            self._encoder = self._pool.encoders.find(chunk, self._shape)
+        if self._encoder is None:
+            self._keep_unread(chunk)
+        else:
+            self._encode(self._encoder, chunk)
+
+    def _keep_unread(self, chunk: PGresult) -> None:
+        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        size = sum(chunk.get_length(row, col) for row in range(chunk.ntuples) for col in range(chunk.nfields))
+        self._bytes_left -= size
+        if self._bytes_left < 0 and self._unread:
+            self.truncated = True
+        else:
+            self._unread.append(chunk)
+
+    def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
+        if self._rows_left is not None:
+            if chunk.ntuples > self._rows_left:
+                self.truncated = True
+            if self._rows_left == 0:
+                return
+        part = encoder.array(chunk, self._rows_left)
+        if self._rows_left is not None:
+            self._rows_left -= min(chunk.ntuples, self._rows_left)
+        if len(part) > self._bytes_left:
+            part = self._cut(encoder, chunk)
+            self.truncated = True
+        self._bytes_left -= len(part)
+        if part:
+            self._parts.append(part)
+
+    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> bytes:
+        """As many rows of the chunk as still fit."""
+        low, high = 0, chunk.ntuples
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._bytes_left else (low, middle - 1)
+        return encoder.array(chunk, low) if low else b""
+
+    async def finish(self, member: Member, described: PGresult) -> tuple[bytes, bytes, bytes]:
+        """Columns, types and rows. `described` is any result with the statement's columns."""
+        if self._encoder is None:
+            self._encoder = await find_encoder(self._pool, member, described, self._shape)
+            waiting, self._unread = self._unread, []
+            self._bytes_left = max(self._bytes_left, 0) + sum(len(part) for part in self._parts)
+            for chunk in waiting:
+                self._encode(self._encoder, chunk)
+        return self._encoder.columns, self._encoder.types, b"[" + b",".join(self._parts) + b"]"
+
+
+async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
+    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    encoder = pool.encoders.find(described, shape)
+    if encoder is None:
+        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
+        encoder = pool.encoders.find(described, shape)
+    assert encoder is not None, "every type that was asked for is known, if only as unknown"
+    return encoder
+
+
+async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+    types = pool.encoders.types
+    while missing := types.missing(oids):
+        wanted = "{" + ",".join(map(str, missing)) + "}"
+        results = await member.run(Command(SOME_TYPES_SQL, [wanted.encode()]))
+        check(results)
+        types.add(read_types(results[0]), missing)
+
+
+async def write_params(
+    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
+) -> list[bytes | None] | None:
+    """The parameters as text. Asks for the placeholders' types where they matter, or when told to."""
+    params = statement.params
+    if not params:
+        return None
+    if len(params) > PARAMS_MAX:
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
+        )
+    types = pool.encoders.types
+    if not describe and not needs_types(params):
+        return to_texts(params, None, types)
+    results = await member.run(Command(statement.sql.encode(), describe=True))
+    check(results)
+    described = results[-1]
+    oids = [described.param_type(i) for i in range(described.nparams)]
+    if len(oids) != len(params):
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+        )
+    await learn_types(pool, member, oids)
+    return to_texts(params, oids, types)
+
+
+@dataclass(slots=True)
+class Execution:
+    """One try of one statement on one connection."""
+
+    pool: Pool
+    member: Member
+    target: port.Target
+    statement: port.Statement
+    shape: port.Shape
+    bounds: port.Bounds
+    describe: bool = False
+    timed_out: bool = False
+
+    async def run(self) -> port.Result:
+        """Runs it and gives the connection back, whatever happens."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self.bounds.timeout_ms / 1000, self._expire)
+        started = perf_counter_ns()
+        reset: asyncio.Future[list[PGresult]] | None = None
+        try:
+            result, reset = await self._dispatch(loop.time())
+        except asyncio.CancelledError:
+            self.pool.abandon(self.member)
+            raise
+        except ConnectionLost as exc:
+            raise what_lost_means(exc, self.target.access) from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except port.StatementFailed as exc:
+            self._give_back(None)
+            exc.exec_us = (perf_counter_ns() - started) // 1000
+            exc.notices = self.member.take_notices()
+            raise named(exc, self.timed_out, self.bounds) from exc
+        except BaseException:
+            self.pool.abandon(self.member)
+            raise
+        finally:
+            timer.cancel()
+        result.exec_us = (perf_counter_ns() - started) // 1000
+        result.notices = self.member.take_notices()
+        self._give_back(reset)
+        return result
+
+    async def _dispatch(self, now: float) -> tuple[port.Result, "asyncio.Future[list[PGresult]] | None"]:
+        keyword = self.statement.keyword
+        plain = is_plain(self.statement.sql, keyword)
+        params = None
+        if self.statement.params:
+            params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        if keyword in ("call", "do"):
+            return await self._in_block(params), None
+        if not plain and keyword in CURSORS:
+            held = await self._held(params)
+            if held is not None:
+                return held, None
+        return await self._plainly(params, inspect=self.pool.inspects(plain, now))
+
+    async def _plainly(
+        self, params: list[bytes | None] | None, *, inspect: bool
+    ) -> tuple[port.Result, "asyncio.Future[list[PGresult]] | None"]:
+        member = self.member
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        answer = member.send([Command(self.statement.sql.encode(), params, CHUNK_ROWS)], rows.take)
+        reset = None if inspect else member.send([DISCARD])
+        member.flush()
+        results = await answer
+        check(results)
+        return await self._result(results[-1], rows), reset
+
+    async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        statement = Command(self.statement.sql.encode(), params)
+        results = await self.member.run(*begin(self.target.access), statement, _COMMIT)
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        if results[2].nfields:
+            rows.take(results[2])
+        return await self._result(results[2], rows)
+
+    async def _held(self, params: list[bytes | None] | None) -> port.Result | None:
+        """None where the statement cannot be a cursor, or fails: then it is run plainly, which tells why."""
+        member = self.member
+        declare = Command(b"DECLARE querygate CURSOR WITH HOLD FOR " + self.statement.sql.encode(), params)
+        results = await member.run(*begin(self.target.access), declare, _COMMIT)
+        if find_error(results) is not None or results[-1].command_status != b"COMMIT":
+            check(await member.run(Command(b"ROLLBACK")))
+            return None
+        notices = member.take_notices()
+        check(await member.run(*_RESTORE_ENCODING))
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        answer = member.send([Command(b"FETCH ALL FROM querygate", chunk_rows=CHUNK_ROWS)], rows.take)
+        member.flush()
+        results = await answer
+        check(results)
+        member.put_notices(notices)
+        return await self._result(results[-1], rows)
+
+    async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
+        if not last.nfields and last.status != _TUPLES:
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+        columns, types, array = await rows.finish(self.member, rows.last_chunk or last)
+        counted = affected_rows(last)
+        if not counted and rows.last_chunk is not None:
+            counted = affected_rows(rows.last_chunk)
+        return port.Result(columns, types, array, counted, 0, truncated=rows.truncated)
+
+    def _expire(self) -> None:
+        self.timed_out = True
+        self.pool.expire(self.member)
+
+    def _give_back(self, reset: "asyncio.Future[list[PGresult]] | None") -> None:
+        if self.timed_out:
+            self.pool.abandon(self.member)
+        elif reset is not None:
+            self.pool.give_back(self.member, reset)
+        else:
+            self.pool.give_back_unclean(self.member)
+        if changes_types(self.statement.keyword):
+            self.pool.encoders.forget()
+
+
+def what_lost_means(lost: ConnectionLost, access: port.Access) -> port.EngineFailure:
+    """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
+    gave_up = find_error(lost.results) is not None
+    done = any(result.status in (_TUPLES, _COMMAND) for result in lost.results)
+    if access is port.Access.READ or (gave_up and not done):
+        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+    return port.OutcomeUnknown(
+        "the connection to the engine was lost after the statement was sent; it may or may not have been applied"
+    )
+
+
+def named(failure: port.StatementFailed, timed_out: bool, bounds: port.Bounds) -> port.StatementFailed:
+    """A statement that was cancelled for its time says so."""
+    if not timed_out or failure.sqlstate != "57014":
+        return failure
+    late = port.TimedOut(f"the statement was cancelled after {bounds.timeout_ms} ms, its time limit", sqlstate="57014")
+    late.exec_us, late.notices = failure.exec_us, failure.notices
+    return late
+
+
+def changes_types(keyword: str) -> bool:
+    """Whether a statement with this first word may have changed a type that the service remembers."""
+    return keyword not in CURSORS and keyword not in ("insert", "update", "delete", "merge", "show", "explain")
+
+
+def affected_rows(result: PGresult) -> int:
+    """The count of the command tag, where the contract counts it."""
+    tag = result.command_status or b""
+    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and not result.nfields):
+        return result.command_tuples or 0
+    return 0
+
+
+def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
+    """Whether the statement failed only because a string was not sent as JSON: worth a second try, with the types known."""
+    return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))

@@ -1,0 +1,318 @@
+"""The connections of one target, made on demand, bounded, each clean before it is handed out again.
+
+Cleaning a connection. After every request `DISCARD ALL` removes settings, role, temporary tables, prepared statements,
+cursors, listens, advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom
+settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a statement that names
+the function, or by code stored in the database. So a request whose text is plain, on a database without code of the
+tenant's own, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how much memory
+its settings take: if that is not what it was when the connection was new, the connection is closed. Whether a database
+has code is asked again after every statement that is not plain, and at least once a second while it is used.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+from psycopg.pq.abc import PGresult
+
+from querygate.engine.port import EngineBusy, EngineUnavailable
+from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted
+from querygate.engine.postgres.failures import find_error
+from querygate.engine.postgres.types import TypeRegistry
+from querygate.engine.postgres.values import EncoderCache
+
+_log = structlog.get_logger()
+
+DISCARD = Command(b"DISCARD ALL")
+_ROLLBACK = Command(b"ROLLBACK")
+_CANCEL_GRACE_S = 5.0
+_CODE_CHECK_S = 1.0
+
+# Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
+_INNOCENT_EXTENSIONS = (
+    "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
+    "'isn','seg','earthdistance','bloom'"
+)
+_INSPECT = f"""
+SELECT pg_catalog.setseed($1),
+       (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
+         WHERE name IN ('GUCMemoryContext', 'GUC hash table')),
+       EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid >= 16384 AND NOT EXISTS (
+                 SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+                  WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
+                    AND e.extname IN ({_INNOCENT_EXTENSIONS})))
+       OR EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384)
+       OR EXISTS (SELECT FROM pg_catalog.pg_policy)
+""".encode()
+
+
+class Member(Connection):
+    """A connection of a pool. `settings_memory` is what the server's settings took when it was new."""
+
+    settings_memory: bytes | None = None
+    idle_since: float = 0.0
+
+
+class Pool:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        types: TypeRegistry,
+        *,
+        size_max: int,
+        queue_max: int,
+        connect_timeout_s: float,
+        room: "Room",
+    ) -> None:
+        self.encoders = EncoderCache(types)
+        self.has_code = True
+        self._conninfo = conninfo
+        self._size_max = size_max
+        self._queue_max = queue_max
+        self._connect_timeout_s = connect_timeout_s
+        self._room = room
+        self._code_checked_at = 0.0
+        self._free: list[Member] = []
+        self._members: set[Member] = set()
+        self._opening = 0
+        self._waiters: deque[asyncio.Future[Member]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # -- taking and giving back ---------------------------------------------------------------------------------
+
+    def take(self) -> Member | None:
+        """A free connection, if there is one."""
+        while self._free:
+            member = self._free.pop()
+            if not member.closed:
+                return member
+        return None
+
+    async def wait(self, timeout_s: float) -> Member:
+        """A connection, opened or waited for. Raises EngineBusy or EngineUnavailable."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if len(self._members) + self._opening < self._size_max and self._room.take():
+            return await self._open()
+        if len(self._waiters) >= self._queue_max:
+            raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
+        waiter: asyncio.Future[Member] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        if self.size == 0:
+            self._room.ask(self._room_found)
+        try:
+            await asyncio.wait([waiter], timeout=timeout_s)
+        except BaseException:
+            # The task was cancelled, perhaps just as it was given a connection: that one must not be lost.
+            if waiter.done() and waiter.exception() is None:
+                self._free_again(waiter.result())
+            waiter.cancel()
+            raise
+        if not waiter.done():
+            waiter.cancel()
+            raise EngineBusy("no connection became free before the statement's time was over")
+        return waiter.result()
+
+    def _room_found(self) -> None:
+        self._spawn(self._replace())
+
+    def inspects(self, plain: bool, now: float) -> bool:
+        """Whether the connection must be inspected after this statement, not only discarded."""
+        return not plain or self.has_code or now - self._code_checked_at > _CODE_CHECK_S
+
+    def give_back(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
+        """Takes a connection whose statement is answered and whose DISCARD ALL is under way."""
+        reset.add_done_callback(lambda done: self._after_reset(member, done))
+
+    def give_back_unclean(self, member: Member) -> None:
+        """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
+        self._spawn(self._inspect(member))
+
+    def abandon(self, member: Member) -> None:
+        """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection."""
+        self._spawn(self._cancel_and_close(member))
+
+    def expire(self, member: Member) -> None:
+        """The statement's time is over: cancels it; its answer, an error as a rule, goes to whoever waits for it."""
+        self._spawn(self._cancel_or_close(member))
+
+    async def _cancel_or_close(self, member: Member) -> None:
+        try:
+            await self._cancel(member)
+        except (TimeoutError, ConnectionLost, CopyStarted):
+            member.close("the engine did not cancel its statement in time")
+
+    async def _cancel(self, member: Member) -> None:
+        """Returns when the engine is done with the statement. While it writes to nobody it cannot be: read on."""
+        member.resume()
+        async with asyncio.timeout(_CANCEL_GRACE_S):
+            await asyncio.get_running_loop().run_in_executor(None, member.cancel_blocking)
+            await member.drained()
+
+    def _after_reset(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
+        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
+            member.close("its reset failed")
+        else:
+            self._free_again(member)
+
+    def _free_again(self, member: Member) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(member)
+                return
+        if self._closed or self._room.wanted:
+            member.close("its place is needed")
+            return
+        member.idle_since = asyncio.get_running_loop().time()
+        self._free.append(member)
+
+    # -- cleaning -----------------------------------------------------------------------------------------------
+
+    async def _inspect(self, member: Member) -> None:
+        try:
+            await member.run(_ROLLBACK)
+            await member.run(DISCARD)
+            memory = await self._inspection(member)
+        except (ConnectionLost, CopyStarted):
+            return
+        if memory is None or memory != member.settings_memory:
+            member.close("a setting could not be undone")
+        else:
+            while member.pgconn.notifies() is not None:
+                pass
+            self._free_again(member)
+
+    async def _inspection(self, member: Member) -> bytes | None:
+        """Sets the seed anew; the size of the server's settings, or None where it does not say."""
+        seed = str(random.uniform(-1, 1)).encode()  # noqa: S311 - it replaces the server's own, which is no secret either
+        results = await member.run(Command(_INSPECT, [seed]))
+        if find_error(results) is not None or not results or results[0].ntuples != 1:
+            return None
+        self.has_code = results[0].get_value(0, 2) == b"t"
+        self._code_checked_at = asyncio.get_running_loop().time()
+        return results[0].get_value(0, 1)
+
+    async def _cancel_and_close(self, member: Member) -> None:
+        try:
+            await self._cancel(member)
+        except (TimeoutError, ConnectionLost, CopyStarted):
+            pass  # closing it makes the server notice within its own check interval
+        finally:
+            member.close("its statement was cancelled")
+
+    # -- opening and closing ------------------------------------------------------------------------------------
+
+    async def _open(self) -> Member:
+        """Opens one more connection; its place in the room is taken already."""
+        self._opening += 1
+        try:
+            member = await Member.open(self._conninfo, self._connect_timeout_s)
+            assert isinstance(member, Member)
+            member.settings_memory = await self._inspection(member)
+        except ConnectionLost as exc:
+            self._room.give_back()
+            _log.warning("no connection to the engine", reason=str(exc))
+            raise EngineUnavailable("the engine accepts no connection just now") from exc
+        except BaseException:
+            self._room.give_back()
+            raise
+        finally:
+            self._opening -= 1
+        self._members.add(member)
+        member.on_lost = lambda: self._lost(member)
+        if member.closed:
+            self._lost(member)
+            raise EngineUnavailable("the engine closed the connection")
+        return member
+
+    def _lost(self, member: Member) -> None:
+        if member not in self._members:
+            return
+        self._members.discard(member)
+        self._room.give_back()
+        if member in self._free:
+            self._free.remove(member)
+        if self._waiters and not self._closed:
+            self._spawn(self._replace())
+
+    async def _replace(self) -> None:
+        """Somebody waits and a connection went: opens another for them."""
+        if len(self._members) + self._opening >= self._size_max or not self._room.take():
+            return
+        try:
+            member = await self._open()
+        except EngineUnavailable as exc:
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if not waiter.done():
+                    waiter.set_exception(EngineUnavailable(str(exc)))
+        else:
+            self._free_again(member)
+
+    def close_idle(self, older_than: float) -> None:
+        """Closes what has not been used since `older_than`, on the loop's clock."""
+        for member in [m for m in self._free if m.idle_since < older_than]:
+            member.close("it was idle")
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the longest idle connection was used last; None where none is idle."""
+        return min((member.idle_since for member in self._free), default=None)
+
+    @property
+    def is_unused(self) -> bool:
+        return not (self._members or self._opening or self._waiters or self._tasks)
+
+    @property
+    def size(self) -> int:
+        return len(self._members) + self._opening
+
+    async def close(self) -> None:
+        self._closed = True
+        for member in list(self._members):
+            member.close("the service is stopping")
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Room:
+    """How many connections all pools together may have. `make_room` closes an idle one of some pool."""
+
+    def __init__(self, places: int, make_room: Callable[[], None]) -> None:
+        self._places = places
+        self._make_room = make_room
+        self._asking: deque[Callable[[], None]] = deque()
+
+    def take(self) -> bool:
+        if self._places == 0:
+            self._make_room()
+        if self._places == 0:
+            return False
+        self._places -= 1
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a pool without any connection waits for a place."""
+        return bool(self._asking)
+
+    def ask(self, found: Callable[[], None]) -> None:
+        self._asking.append(found)
+
+    def give_back(self) -> None:
+        self._places += 1
+        if self._asking:
+            self._asking.popleft()()

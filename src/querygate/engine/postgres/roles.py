@@ -1,0 +1,74 @@
+"""The roles and rights of a tenant's database.
+
+Every database has two roles of its own, one that writes and one that only reads, and is owned by neither: an owner
+could change settings for everybody. The service logs in as these roles and never switches from one to another.
+"""
+
+from querygate.engine.port import Access
+
+
+def role_of(database: str, access: Access) -> str:
+    return f"{database}_{'r' if access is Access.READ else 'w'}"
+
+
+# Functions through which one tenant's session could see, end or starve another's, or fill tables that all share.
+_REVOKED_FUNCTIONS = (
+    "pg_terminate_backend(integer, bigint)",
+    "pg_cancel_backend(integer)",
+    "pg_stat_get_activity(integer)",
+    "pg_advisory_lock(bigint)",
+    "pg_advisory_lock(integer, integer)",
+    "pg_advisory_lock_shared(bigint)",
+    "pg_advisory_lock_shared(integer, integer)",
+    "pg_try_advisory_lock(bigint)",
+    "pg_try_advisory_lock(integer, integer)",
+    "pg_try_advisory_lock_shared(bigint)",
+    "pg_try_advisory_lock_shared(integer, integer)",
+    "pg_advisory_xact_lock(bigint)",
+    "pg_advisory_xact_lock(integer, integer)",
+    "pg_advisory_xact_lock_shared(bigint)",
+    "pg_advisory_xact_lock_shared(integer, integer)",
+    "pg_try_advisory_xact_lock(bigint)",
+    "pg_try_advisory_xact_lock(integer, integer)",
+    "pg_try_advisory_xact_lock_shared(bigint)",
+    "pg_try_advisory_xact_lock_shared(integer, integer)",
+)
+
+
+def creation(database: str) -> list[str]:
+    """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
+    writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
+    return [
+        *(
+            f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOINHERIT; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+            for role in (writer, reader)
+        ),
+        f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'",
+    ]
+
+
+def grants(database: str) -> list[str]:
+    """Statements for the new database itself. Each may be repeated."""
+    writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
+    both = f"{writer}, {reader}"
+    return [
+        f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+        f"GRANT CONNECT ON DATABASE {database} TO {both}",
+        f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+        f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
+        f"GRANT USAGE ON SCHEMA public TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT USAGE ON SCHEMAS TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON TABLES TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON SEQUENCES TO {reader}",
+        *(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC" for function in _REVOKED_FUNCTIONS),
+        # How the service finds out that a setting of an earlier request is still there.
+        f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",
+    ]
+
+
+LOCKDOWN = (
+    "REVOKE CONNECT ON DATABASE postgres FROM PUBLIC",
+    "REVOKE CONNECT ON DATABASE template1 FROM PUBLIC",
+)
+"""Once per installation: tenants' roles may not enter the databases that every server has."""

@@ -1,0 +1,276 @@
+"""Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
+
+The server sends rows only when 8 kB of them are together or the statement ends. So what can be a cursor is one, inside
+a block, and is fetched in portions whose size follows the engine's pace: one row at first, more while a portion takes
+only milliseconds. The rest (INSERT … RETURNING, SHOW, EXPLAIN, CALL) is run plainly and read row by row as it comes.
+A portion is fetched only when the reader has taken the one before: a slow reader slows the engine down, and its time
+is not counted as the engine's.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter_ns
+
+from psycopg.pq.abc import PGresult
+
+from querygate.engine import port
+from querygate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
+from querygate.engine.postgres.execute import (
+    CURSORS,
+    affected_rows,
+    begin,
+    changes_types,
+    find_encoder,
+    named,
+    what_lost_means,
+    write_params,
+)
+from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.values import RowEncoder
+
+_PORTION_ROWS_MAX = 256
+_PORTION_US = 10_000
+"""A portion that takes longer is followed by a smaller one, so that rows keep leaving as they are made."""
+
+_BACKLOG_ROWS_MAX = 1000
+_CURSOR = b"querygate"
+_NOTICES_MAX = 100
+_ATTEMPTS_MAX = 5
+
+
+@asynccontextmanager
+async def open_stream(
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+) -> AsyncIterator["Stream"]:
+    """The statement parsed, described and under way. The connection is given back when the block is left."""
+    clock = _EngineClock(pool, member, bounds)
+    answered = False
+    try:
+        stream = await _describe(pool, member, target, statement, shape, clock)
+        yield stream
+        answered = stream.finished
+    except port.StatementFailed:
+        answered = True
+        raise
+    finally:
+        if answered and not clock.expired:
+            pool.give_back_unclean(member)
+        else:
+            pool.abandon(member)
+        if changes_types(statement.keyword):
+            pool.encoders.forget()
+
+
+async def _describe(
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "_EngineClock"
+) -> "Stream":
+    try:
+        with clock:
+            params = await write_params(pool, member, statement, describe=bool(statement.params))
+            described = await _declare(member, target, statement, params)
+            kind: type[Stream] = _CursorStream
+            if described is None:
+                kind = _PlainStream
+                results = await member.run(Command(statement.sql.encode(), describe=True))
+                check(results)
+                described = results[-1]
+            encoder = await find_encoder(pool, member, described, shape)
+    except ConnectionLost as exc:
+        raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+    except CopyStarted as exc:
+        raise port.CopyRefused from exc
+    except port.StatementFailed as exc:
+        exc.exec_us = clock.elapsed_us
+        raise named(exc, clock.expired, clock.bounds) from exc
+    return kind(pool, member, target, statement, params, encoder, clock)
+
+
+async def _declare(
+    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
+) -> PGresult | None:
+    """Opens the cursor and describes it; None where the statement cannot be one."""
+    if statement.keyword not in CURSORS:
+        return None
+    declare = Command(b"DECLARE querygate NO SCROLL CURSOR FOR " + statement.sql.encode(), params)
+    results = await member.run(*begin(target.access), declare, Command(b"", portal=_CURSOR))
+    if find_error(results) is not None:
+        check(await member.run(Command(b"ROLLBACK")))
+        return None
+    return results[-1]
+
+
+class _EngineClock:
+    """Counts the time that the engine is being waited for, and cancels the statement when that is over its limit."""
+
+    def __init__(self, pool: Pool, member: Member, bounds: port.Bounds) -> None:
+        self._pool = pool
+        self._member = member
+        self.bounds = bounds
+        self.elapsed_us = 0
+        self.expired = False
+        self._started = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._started = perf_counter_ns()
+        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        self.elapsed_us += (perf_counter_ns() - self._started) // 1000
+
+    def _expire(self) -> None:
+        self.expired = True
+        self._pool.expire(self._member)
+
+
+class Stream:
+    """What both ways have in common; `lines` gives blocks of rows and ends after the commit."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statement: port.Statement,
+        params: list[bytes | None] | None,
+        encoder: RowEncoder,
+        clock: _EngineClock,
+    ) -> None:
+        self.columns = encoder.columns
+        self.types = encoder.types
+        self.row_count = 0
+        self.affected_rows = 0
+        self.notices: list[port.Notice] = []
+        self.finished = False
+        self.clock = clock
+        self._pool = pool
+        self._member = member
+        self._target = target
+        self._statement = statement
+        self._params = params
+        self._encoder = encoder
+
+    @property
+    def exec_us(self) -> int:
+        return self.clock.elapsed_us
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        try:
+            async for block in self._blocks():
+                yield block
+        except ConnectionLost as exc:
+            raise what_lost_means(exc, self._target.access) from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except port.StatementFailed as exc:
+            exc.exec_us = self.exec_us
+            raise named(exc, self.clock.expired, self.clock.bounds) from exc
+        self.finished = True
+
+    def _blocks(self) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def _encode(self, result: PGresult) -> bytes:
+        self.row_count += result.ntuples
+        return self._encoder.lines(result)
+
+    def _note(self) -> None:
+        self.notices = (self.notices + self._member.take_notices())[:_NOTICES_MAX]
+
+
+class _CursorStream(Stream):
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        portion = 1
+        attempts = 1
+        while True:
+            before = self.clock.elapsed_us
+            try:
+                rows = await self._fetch(portion)
+            except port.Conflict:
+                if self.row_count or attempts == _ATTEMPTS_MAX:
+                    raise
+                attempts += 1
+                await self._declare_again()
+                continue
+            if rows.ntuples:
+                yield self._encode(rows)
+            if rows.ntuples < portion:
+                break
+            portion = next_portion(portion, self.clock.elapsed_us - before)
+        with self.clock:
+            results = await self._member.run(Command(b"COMMIT"))
+        check(results)
+        self._note()
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+    async def _fetch(self, portion: int) -> PGresult:
+        with self.clock:
+            results = await self._member.run(Command(b"FETCH %d FROM querygate" % portion))
+        check(results)
+        self._note()
+        return results[0]
+
+    async def _declare_again(self) -> None:
+        """No row has left yet, so a conflict can be retried unseen."""
+        with self.clock:
+            check(await self._member.run(Command(b"ROLLBACK")))
+            if await _declare(self._member, self._target, self._statement, self._params) is None:
+                raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
+
+
+def next_portion(portion: int, took_us: int) -> int:
+    """As many rows as the engine should make in a few milliseconds, at most twice as many as before."""
+    affordable = portion * _PORTION_US // max(took_us, 1)
+    return max(1, min(portion * 2, affordable, _PORTION_ROWS_MAX))
+
+
+class _PlainStream(Stream):
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        self._backlog: list[PGresult] = []
+        self._backlog_rows = 0
+        self._arrived = asyncio.Event()
+        member = self._member
+        in_block = self._statement.keyword in ("call", "do")
+        command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if in_block else 1)
+        commands = [*begin(self._target.access), command, Command(b"COMMIT")] if in_block else [command]
+        answer = member.send(commands, self._take)
+        answer.add_done_callback(lambda _: self._arrived.set())
+        member.flush()
+        while not answer.done() or self._backlog:
+            with self.clock:
+                await self._arrived.wait()
+            self._arrived.clear()
+            block = b"".join(map(self._encode, self._taken()))
+            if block:
+                yield block
+            member.resume()
+        results = answer.result()
+        check(results)
+        self._note()
+        last = results[2] if in_block else results[-1]
+        if in_block and results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        if in_block and last.ntuples:
+            yield self._encode(last)
+        self.affected_rows = affected_rows(last) or self._last_counted
+
+    _last_counted = 0
+
+    def _take(self, chunk: PGresult) -> None:
+        self._backlog.append(chunk)
+        self._backlog_rows += chunk.ntuples
+        self._last_counted = affected_rows(chunk) or self._last_counted
+        self._arrived.set()
+        if self._backlog_rows >= _BACKLOG_ROWS_MAX:
+            self._member.pause()
+
+    def _taken(self) -> list[PGresult]:
+        backlog, self._backlog = self._backlog, []
+        self._backlog_rows = 0
+        return backlog

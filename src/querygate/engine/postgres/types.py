@@ -1,0 +1,97 @@
+"""What the service knows of the types of a database: name, kind, element, delimiter.
+
+Built-in types are read from the server once and are the same in every database of it; types made by a tenant are
+looked up when a result or a placeholder first shows them, on a connection of that tenant, and are forgotten when a
+statement may have changed them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from psycopg.pq.abc import PGresult
+
+FIRST_USER_OID = 16384
+"""PostgreSQL gives no smaller OID to anything made after initdb."""
+
+JSON_OIDS = frozenset({114, 3802})
+
+# An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
+TYPES_SQL = b"""
+SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
+       t.typdelim, t.typbasetype
+  FROM pg_catalog.pg_type t
+  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+  LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
+  LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
+"""
+BUILT_IN_TYPES_SQL = TYPES_SQL + b" WHERE t.oid < 16384"
+SOME_TYPES_SQL = TYPES_SQL + b" WHERE t.oid = ANY ($1::oid[])"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeInfo:
+    """`element` is the OID of an array's element type, `base` that of the type under a domain; 0 where there is none."""
+
+    oid: int
+    name: str
+    element: int = 0
+    delimiter: str = ","
+    base: int = 0
+
+
+UNKNOWN_TYPE = TypeInfo(0, "unknown")
+
+
+def read_types(result: PGresult) -> dict[int, TypeInfo]:
+    """The rows of one of the queries above."""
+    types: dict[int, TypeInfo] = {}
+    for row in range(result.ntuples):
+        oid, schema, name, element, element_name, element_schema, delimiter, base = (
+            (result.get_value(row, column) or b"").decode() for column in range(8)
+        )
+        shown = _shown(element_schema, element_name) + "[]" if element_name else _shown(schema, name)
+        types[int(oid)] = TypeInfo(int(oid), shown, int(element), delimiter, int(base))
+    return types
+
+
+def _shown(schema: str, name: str) -> str:
+    return name if schema == "pg_catalog" else f"{schema}.{name}"
+
+
+class TypeRegistry:
+    """The types of one database: the built-in ones, and those of its own that were seen."""
+
+    def __init__(self, built_in: dict[int, TypeInfo]) -> None:
+        self._built_in = built_in
+        self._own: dict[int, TypeInfo] = {}
+
+    def get(self, oid: int) -> TypeInfo:
+        return self._built_in.get(oid) or self._own.get(oid) or UNKNOWN_TYPE
+
+    def missing(self, oids: Iterable[int]) -> list[int]:
+        """Those that must be looked up before a value of them can be read or written; elements included."""
+        missing: list[int] = []
+        for oid in oids:
+            if oid < FIRST_USER_OID:
+                continue
+            info = self._own.get(oid)
+            if info is None:
+                missing.append(oid)
+            else:
+                missing += self.missing(part for part in (info.element, info.base) if part)
+        return missing
+
+    def add(self, types: dict[int, TypeInfo], asked: Iterable[int]) -> None:
+        """What the server said; a type it does not know (any more) is remembered as unknown."""
+        for oid in asked:
+            self._own[oid] = types.get(oid, UNKNOWN_TYPE)
+
+    def forget(self) -> None:
+        self._own.clear()
+
+    def under_domains(self, oid: int) -> TypeInfo:
+        """The type itself, or for a domain the type it is built on."""
+        info = self.get(oid)
+        while info.base:
+            info = self.get(info.base)
+        return info

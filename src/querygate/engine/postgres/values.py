@@ -1,0 +1,369 @@
+"""Values both ways: rows of a result to JSON, JSON parameters to the text that the server reads.
+
+The server's text is what is sent, unchanged wherever JSON allows it. Rows are loaded by the driver's C code; columns
+that need more than that are rewritten a column at a time, and only then does msgspec see them. No Python code runs per
+value on the common path.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import starmap
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.abc import AdaptContext
+from psycopg.adapt import AdaptersMap, Loader, Transformer
+from psycopg.pq.abc import PGresult
+from psycopg.types.array import ArrayLoader
+
+from querygate.engine.port import ParameterMismatch, Shape
+from querygate.engine.postgres.types import FIRST_USER_OID, JSON_OIDS, TypeInfo, TypeRegistry
+
+BOOL, BYTEA, INT8, INT2, INT4, OID, JSON = 16, 17, 20, 21, 23, 26, 114
+FLOAT4, FLOAT8, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB = 700, 701, 1114, 1184, 1700, 3802
+
+Column = Sequence[Any]
+Rewrite = Callable[[Column], Column]
+
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
+_encode_lines = _encoder.encode_lines
+_Raw = msgspec.Raw
+_TEXT = pq.Format.TEXT
+
+_SHAPES_MAX = 1000
+
+
+def _loader(oid: int) -> type[Loader]:
+    loader = psycopg.adapters.get_loader(oid, _TEXT)
+    assert loader is not None
+    return loader  # type: ignore[return-value]  # the driver types its own loaders as a protocol
+
+
+_TEXT_LOADER = _loader(25)
+_INT_LOADER = _loader(INT4)
+_BOOL_LOADER = _loader(BOOL)
+
+
+# -- columns that need rewriting -----------------------------------------------------------------------------------
+
+
+def _each(change: Callable[[str], object]) -> Rewrite:
+    """Applies `change` to every value, NULLs aside, inside arrays too."""
+
+    def one(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return [one(part) for part in value]
+        return change(value)
+
+    return lambda column: [one(value) for value in column]
+
+
+def _number(text: str) -> object:
+    # NaN, Infinity and -Infinity are no JSON numbers.
+    return text if text[-1] in "Ny" else _Raw(text)
+
+
+def _json(text: str) -> object:
+    if "\n" in text or "\r" in text:
+        text = text.replace("\n", " ").replace("\r", " ")
+    return _Raw(text)
+
+
+def _timestamp(text: str) -> str:
+    return text.replace(" ", "T", 1) if text[-1] != "C" else text.replace(" ", "T", text.count(" ") - 1)
+
+
+def _timestamptz(text: str) -> str:
+    text = _timestamp(text)
+    return text[:-3] + "Z" if text.endswith("+00") else text
+
+
+def _bytea(text: str) -> str:
+    if text.startswith("\\x"):
+        return text
+    return "\\x" + _unescape_bytea(text).hex()
+
+
+def _unescape_bytea(text: str) -> bytes:
+    """The escape format, which a statement can switch to; it never begins with a backslash and an x."""
+    data = bytearray()
+    i = 0
+    while i < len(text):
+        if text[i] != "\\":
+            data += text[i].encode()
+            i += 1
+        elif text.startswith("\\\\", i):
+            data.append(0x5C)
+            i += 2
+        else:
+            data.append(int(text[i + 1 : i + 4], 8))
+            i += 4
+    return bytes(data)
+
+
+def _in_bulk(fast: Callable[[Column], Column], slow: Rewrite, odd: Callable[[str], bool]) -> Rewrite:
+    """`fast` works on the whole column at once where there is no NULL and nothing odd in it."""
+
+    def rewrite(column: Column) -> Column:
+        if None in column or odd("\0".join(column)):
+            return slow(column)
+        return fast(column)
+
+    return rewrite
+
+
+def _timestamptz_block(column: Column) -> Column:
+    block = "\0".join(column) + "\0"
+    return block.replace(" ", "T").replace("+00\0", "Z\0")[:-1].split("\0")
+
+
+def _timestamp_block(column: Column) -> Column:
+    return "\0".join(column).replace(" ", "T").split("\0")
+
+
+_REWRITES: dict[int, Rewrite] = {
+    FLOAT4: _in_bulk(lambda c: list(map(_Raw, c)), _each(_number), lambda block: "N" in block or "y" in block),
+    JSON: _in_bulk(lambda c: list(map(_Raw, c)), _each(_json), lambda block: "\n" in block or "\r" in block),
+    JSONB: _in_bulk(lambda c: list(map(_Raw, c)), _each(_json), lambda block: False),
+    TIMESTAMP: _in_bulk(_timestamp_block, _each(_timestamp), lambda block: "C" in block),
+    TIMESTAMPTZ: _in_bulk(_timestamptz_block, _each(_timestamptz), lambda block: "C" in block),
+    BYTEA: _each(_bytea),
+}
+_REWRITES[FLOAT8] = _REWRITES[NUMERIC] = _REWRITES[FLOAT4]
+
+_ELEMENT_REWRITES: dict[int, Rewrite] = {
+    FLOAT4: _each(_number),
+    FLOAT8: _each(_number),
+    NUMERIC: _each(_number),
+    JSON: _each(_json),
+    JSONB: _each(_json),
+    TIMESTAMP: _each(_timestamp),
+    TIMESTAMPTZ: _each(_timestamptz),
+    BYTEA: _each(_bytea),
+}
+
+
+# -- rows to JSON --------------------------------------------------------------------------------------------------
+
+
+class RowEncoder:
+    """Encodes the rows of results that have the same columns. Made once per shape, and kept."""
+
+    def __init__(self, names: Sequence[str], oids: Sequence[int], shape: Shape, types: TypeRegistry) -> None:
+        self.columns = _encode(list(names))
+        self.types = _encode([types.get(oid).name for oid in oids])
+        strings = frozenset({INT8, NUMERIC}) if shape.big_numbers == "string" else frozenset()
+        self._transformer = Transformer(_adaptation(oids, types, strings))
+        self._rewrites = [
+            (index, rewrite)
+            for index, oid in enumerate(oids)
+            if (rewrite := _rewrite_of(types.under_domains(oid), types, strings)) is not None
+        ]
+        self._record = _record_maker(names, shape)
+
+    def records(self, result: PGresult, rows_max: int | None = None) -> list[Any]:
+        count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
+        transformer = self._transformer
+        transformer.set_pgresult(result)
+        rows: Iterable[Any] = transformer.load_rows(0, count, tuple)
+        transformer.set_pgresult(None)
+        if self._rewrites and count:
+            columns: list[Column] = list(zip(*rows, strict=True))
+            for index, rewrite in self._rewrites:
+                columns[index] = rewrite(columns[index])
+            rows = zip(*columns, strict=True)
+        return self._record(rows)
+
+    def array(self, result: PGresult, rows_max: int | None = None) -> bytes:
+        """The rows as JSON, separated by commas, without the brackets."""
+        return _encode(self.records(result, rows_max))[1:-1]
+
+    def lines(self, result: PGresult) -> bytes:
+        """The rows as JSON, each ended by a line feed."""
+        return _encode_lines(self.records(result))
+
+
+def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
+    if info.element:
+        element = types.under_domains(info.element)
+        if element.element:
+            return None
+        return None if element.oid in strings else _ELEMENT_REWRITES.get(element.oid)
+    return None if info.oid in strings else _REWRITES.get(info.oid)
+
+
+class _Adaptation(AdaptContext):
+    """What the driver's transformer wants: a map of loaders, and no connection."""
+
+    def __init__(self, adapters: AdaptersMap) -> None:
+        self._adapters = adapters
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return self._adapters
+
+    @property
+    def connection(self) -> None:
+        return None
+
+
+def _adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int]) -> _Adaptation:
+    adapters = AdaptersMap()
+    adapters.register_loader(0, _TEXT_LOADER)
+    for oid in oids:
+        _register(adapters, oid, types, strings)
+    return _Adaptation(adapters)
+
+
+def _register(adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int]) -> None:
+    info = types.under_domains(oid)
+    if info.element:
+        _register(adapters, info.element, types, strings)
+        attributes = {"base_oid": info.element, "delimiter": info.delimiter.encode()}
+        adapters.register_loader(oid, type("ArrayOf", (ArrayLoader,), attributes))
+    elif info.oid in (INT2, INT4, INT8, OID) and info.oid not in strings:
+        adapters.register_loader(oid, _INT_LOADER)
+    elif info.oid == BOOL:
+        adapters.register_loader(oid, _BOOL_LOADER)
+    else:
+        adapters.register_loader(oid, _TEXT_LOADER)
+
+
+def _record_maker(names: Sequence[str], shape: Shape) -> Callable[[Iterable[Any]], list[Any]]:
+    if shape.row_mode == "arrays":
+        return list
+    last = {name: index for index, name in enumerate(names)}
+    keys, indexes = list(last), list(last.values())
+    pick: Callable[[Iterable[Any]], Iterable[Any]] = iter
+    if len(keys) < len(names):
+        chosen = itemgetter(*indexes) if len(indexes) > 1 else lambda row: (row[indexes[0]],)
+        pick = lambda rows: map(chosen, rows)  # noqa: E731 - one of two ways to pick
+    try:
+        record = msgspec.defstruct(
+            "Row",
+            [(f"f{i}", Any) for i in range(len(keys))],
+            rename={f"f{i}": key for i, key in enumerate(keys)},
+            gc=False,
+        )
+    except ValueError:
+        # A name that JSON must escape cannot be a field of a struct.
+        return lambda rows: [dict(zip(keys, row, strict=True)) for row in pick(rows)]
+    return lambda rows: list(starmap(record, pick(rows)))
+
+
+class EncoderCache:
+    """The row encoders of one database."""
+
+    def __init__(self, types: TypeRegistry) -> None:
+        self.types = types
+        self._encoders: dict[Any, RowEncoder] = {}
+
+    def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
+        """The encoder for this result; None while one of its types is not known yet."""
+        count = range(result.nfields)
+        names = tuple(map(result.fname, count))
+        oids = tuple(map(result.ftype, count))
+        key = (names, oids, shape)
+        encoder = self._encoders.get(key)
+        if encoder is None:
+            if self.types.missing(oids):
+                return None
+            if len(self._encoders) >= _SHAPES_MAX:
+                self._encoders.clear()
+            decoded = [(name or b"").decode() for name in names]
+            encoder = self._encoders[key] = RowEncoder(decoded, oids, shape, self.types)
+        return encoder
+
+    def forget(self) -> None:
+        """Drops what a change of the tenant's own types could have made wrong."""
+        self.types.forget()
+        self._encoders = {
+            key: encoder for key, encoder in self._encoders.items() if all(oid < FIRST_USER_OID for oid in key[1])
+        }
+
+
+# -- parameters ----------------------------------------------------------------------------------------------------
+
+PARAMS_MAX = 65535
+"""The protocol counts parameters in 16 bits."""
+
+
+def needs_types(params: Sequence[msgspec.Raw]) -> bool:
+    """Whether a parameter is written differently for different placeholders.
+
+    Arrays and objects are; a string is, where it could be taken for JSON text by a json placeholder. All other strings
+    are sent as they are, and a json placeholder refuses them: see `is_json_refusal`.
+    """
+    return any(_is_ambiguous(bytes(raw)) for raw in params)
+
+
+def _is_ambiguous(raw: bytes) -> bool:
+    if raw[:1] in b"[{":
+        return True
+    if raw[:1] != b'"':
+        return False
+    try:
+        msgspec.json.decode(_string(raw).encode())
+    except RecursionError:
+        return True
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _string(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=str)
+
+
+def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: TypeRegistry) -> list[bytes | None]:
+    """The parameters as the server reads them; `oids` are the placeholders' types, None where it does not matter."""
+    texts: list[bytes | None] = []
+    for number, raw in enumerate(params, start=1):
+        info = types.under_domains(oids[number - 1]) if oids is not None else None
+        text = _to_text(bytes(raw), info, types)
+        if text is not None and b"\0" in text:
+            raise ParameterMismatch(
+                f"parameter ${number} contains a NUL character, which PostgreSQL text cannot hold", sqlstate="22021"
+            )
+        texts.append(text)
+    return texts
+
+
+def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry) -> bytes | None:
+    if raw == b"null":
+        return None
+    if info is not None and info.oid in JSON_OIDS:
+        return raw
+    if info is not None and info.element and raw[:1] == b"[":
+        return _array_text(raw, types.under_domains(info.element), info.delimiter.encode())
+    return _string(raw).encode() if raw[:1] == b'"' else raw
+
+
+def _array_text(raw: bytes, element: TypeInfo, delimiter: bytes) -> bytes:
+    return b"{" + delimiter.join(_element_texts(raw, element, delimiter)) + b"}"
+
+
+def _element_texts(raw: bytes, element: TypeInfo, delimiter: bytes) -> Iterator[bytes]:
+    for part in msgspec.json.decode(raw, type=list[msgspec.Raw]):
+        item = bytes(part)
+        if item == b"null":
+            yield b"NULL"
+        elif item[:1] == b"[" and element.oid not in JSON_OIDS:
+            yield _array_text(item, element, delimiter)
+        else:
+            text = _to_text(item, element, types=_NO_TYPES)
+            assert text is not None
+            yield b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+_NO_TYPES = TypeRegistry({})
+
+
+def is_json_refusal(sqlstate: str | None, message: str) -> bool:
+    """Whether the server refused a string because its placeholder is json: it must be sent as a JSON string."""
+    return sqlstate == "22P02" and "type json" in message

@@ -1,0 +1,105 @@
+"""One request and its answer, as a handler sees them."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from querygate.protocol.errors import ServiceError
+
+if TYPE_CHECKING:
+    from querygate.http.server import HttpConnection
+
+REASONS = {
+    200: b"OK", 201: b"Created", 204: b"No Content", 307: b"Temporary Redirect", 400: b"Bad Request", 401: b"Unauthorized",
+    403: b"Forbidden", 404: b"Not Found", 405: b"Method Not Allowed", 406: b"Not Acceptable", 408: b"Request Timeout",
+    409: b"Conflict", 413: b"Content Too Large", 415: b"Unsupported Media Type", 422: b"Unprocessable Content",
+    429: b"Too Many Requests", 500: b"Internal Server Error", 503: b"Service Unavailable",
+}  # fmt: skip
+
+Headers = Iterable[tuple[str, str]]
+
+
+class ClientGone(Exception):
+    """The client went away while its answer was being written."""
+
+
+class Exchange:
+    """A request with its body complete, and the means to answer it once. Owned by its connection."""
+
+    __slots__ = (
+        "_connection", "_started", "body", "body_error", "drain_waiter", "headers", "keep_alive", "method",
+        "path", "query", "request_id", "started_ns", "status", "task",
+    )  # fmt: skip
+
+    def __init__(self, connection: "HttpConnection", request_id: str) -> None:
+        self._connection = connection
+        self._started = False
+        self.method = ""
+        self.path = ""
+        self.query = ""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        self.body_error: ServiceError | None = None
+        self.keep_alive = True
+        self.request_id = request_id
+        self.started_ns = 0
+        self.status = 0
+        self.task: asyncio.Task[None] | None = None
+        self.drain_waiter: asyncio.Future[None] | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether a status has left already."""
+        return self._started
+
+    @property
+    def client_gone(self) -> bool:
+        return self._connection.lost
+
+    def read_body(self) -> bytes:
+        """The body; raises what went wrong with it, which is judged only now, after route and rights."""
+        if self.body_error is not None:
+            raise self.body_error
+        return self.body
+
+    def respond(
+        self, status: int, body: bytes, headers: Headers = (), content_type: bytes = b"application/json"
+    ) -> None:
+        """The whole answer at once."""
+        self._started = True
+        self.status = status
+        head = self._head(status, content_type, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        self._connection.write(head if self.method == "HEAD" else head + body)
+
+    def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
+        """Begins an answer whose length is not known; `write` and `finish` follow."""
+        self._started = True
+        self.status = status
+        head = self._head(status, content_type, headers)
+        self._connection.write(head + b"transfer-encoding: chunked\r\n\r\n")
+
+    async def write(self, data: bytes) -> None:
+        """One piece of the answer. Waits while the client is behind; raises ClientGone when it is not there any more."""
+        connection = self._connection
+        if connection.lost:
+            raise ClientGone
+        connection.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if connection.write_paused:
+            await connection.drained(self)
+            if connection.lost:
+                raise ClientGone
+
+    def finish(self) -> None:
+        self._connection.write(b"0\r\n\r\n")
+
+    def _head(self, status: int, content_type: bytes, headers: Headers) -> bytes:
+        extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""
+        return b"HTTP/1.1 %d %b\r\n%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b" % (
+            status,
+            REASONS[status],
+            self._connection.server.common_headers,
+            content_type,
+            self.request_id.encode(),
+            extra,
+            b"" if self.keep_alive else b"connection: close\r\n",
+        )

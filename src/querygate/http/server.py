@@ -1,0 +1,352 @@
+"""An HTTP/1.1 server on asyncio protocols, with httptools as its parser.
+
+Why not an ASGI server: on the hot path the bookkeeping of one costs about a third of the whole request (see
+docs/decisions). What a service on the open net needs is here: bounds on headers, body, time and connections, answers to
+pipelined requests in order, back-pressure, a client that leaves ends its request at once, a reader that takes nothing
+is cut off, and a stop that lets running requests finish.
+
+A handler is a coroutine that answers its Exchange. It is cancelled when its client goes away.
+"""
+
+import asyncio
+import secrets
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from itertools import count
+from time import perf_counter_ns
+from typing import Any, cast
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from querygate.http.answers import error_body, respond_error
+from querygate.http.exchange import Exchange
+from querygate.protocol.errors import ServiceError
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+_TICK_S = 1.0
+_HEADER_BYTES_MAX = 32 * 1024
+_HEADERS_MAX = 100
+_PIPELINED_MAX = 8
+_WRITE_HIGH = 64 * 1024
+_LINGER_S = 2.0
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    body_bytes_max: int
+    connections_max: int
+    header_timeout_s: float
+    body_timeout_s: float
+    keep_alive_s: float
+    reader_timeout_s: float
+
+
+class HttpServer:
+    """Listens on one socket and gives every request to one handler."""
+
+    def __init__(self, handler: Handler, bounds: HttpBounds) -> None:
+        self.handler = handler
+        self.bounds = bounds
+        self.connections: set[HttpConnection] = set()
+        self.common_headers = b""
+        self.stopping = False
+        self._request_prefix = "req_" + secrets.token_hex(4)
+        self._request_numbers = count(1)
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self, sock: Any, tls: ssl.SSLContext | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self._set_common_headers()
+        self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=sock, ssl=tls, backlog=1024)
+        self._ticker = loop.create_task(self._tick())
+
+    async def stop(self, timeout_s: float) -> None:
+        """Takes no more requests, lets the running ones finish within the time, then cancels them."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.stop_when_idle()
+        tasks = [c.current.task for c in self.connections if c.current is not None and c.current.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_LINGER_S)
+        for connection in list(self.connections):
+            connection.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def next_request_id(self) -> str:
+        return f"{self._request_prefix}{next(self._request_numbers):08x}"
+
+    def _set_common_headers(self) -> None:
+        self.common_headers = (
+            f"date: {formatdate(usegmt=True)}\r\nserver: querygate\r\n"
+            "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+        ).encode()
+
+    async def _tick(self) -> None:
+        """Once a second: the date, and whoever is too slow."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._set_common_headers()
+            now = loop.time()
+            for connection in list(self.connections):
+                connection.check_time(now)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection. Requests are answered one after the other, in the order they came."""
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self.loop = loop
+        self.lost = False
+        self.write_paused = False
+        self.current: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        self._incoming: Exchange | None = None
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._header_size = 0
+        self._url = b""
+        self._deadline: float | None = None
+        self._deadline_closes_quietly = False
+        self._stalled_since = 0.0
+        self._stalled_size = 0
+        self._closing = False
+
+    # -- the transport ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        self._parser = httptools.HttpRequestParser(self)
+        self._expect_request(self.server.bounds.header_timeout_s)
+        if self.server.stopping or len(self.server.connections) >= self.server.bounds.connections_max:
+            self._refuse(ServiceError("busy", "too many connections are open"))
+        self.server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.server.connections.discard(self)
+        self.resume_writing()
+        self._waiting.clear()
+        if self.current is not None and self.current.task is not None:
+            self.current.task.cancel()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(
+                ServiceError("malformed_request", "this server speaks HTTP/1.1 only and upgrades to nothing else")
+            )
+        except _Refused:
+            pass
+        except httptools.HttpParserError as exc:
+            if isinstance(exc.__context__, _Refused):
+                return
+            self._refuse(ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {exc}"))
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._stalled_since = self.loop.time()
+        self._stalled_size = self.transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self.current is not None and self.current.drain_waiter is not None:
+            waiter, self.current.drain_waiter = self.current.drain_waiter, None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def drained(self, exchange: Exchange) -> None:
+        exchange.drain_waiter = self.loop.create_future()
+        await exchange.drain_waiter
+
+    def write(self, data: bytes) -> None:
+        if not self.lost:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        self._closing = True
+        self.transport.close()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def check_time(self, now: float) -> None:
+        if self.write_paused:
+            size = self.transport.get_write_buffer_size()
+            if size < self._stalled_size:
+                self._stalled_size, self._stalled_since = size, now
+            elif now - self._stalled_since > self.server.bounds.reader_timeout_s:
+                self.transport.abort()
+                return
+        if self._deadline is not None and now > self._deadline:
+            if self._closing or self._deadline_closes_quietly or self.current is not None:
+                self.transport.abort()
+            else:
+                self._refuse(ServiceError("request_timeout", "the request did not arrive in time"))
+
+    def _expect_request(self, timeout_s: float) -> None:
+        """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
+        self._deadline = self.loop.time() + timeout_s
+        self._deadline_closes_quietly = True
+
+    def stop_when_idle(self) -> None:
+        if self.current is None:
+            self.close()
+
+    # -- what the parser says -----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._incoming = Exchange(self, self.server.next_request_id())
+        self._body = []
+        self._body_size = 0
+        self._header_size = 0
+        self._url = b""
+        self._deadline = self.loop.time() + self.server.bounds.header_timeout_s
+        self._deadline_closes_quietly = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count_header(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        assert self._incoming is not None
+        headers = self._incoming.headers
+        key = name.lower()
+        headers[key] = value if key not in headers else headers[key] + b", " + value
+        self._count_header(len(name) + len(value))
+
+    def _count_header(self, size: int) -> None:
+        assert self._incoming is not None
+        self._header_size += size
+        if self._header_size > _HEADER_BYTES_MAX or len(self._incoming.headers) > _HEADERS_MAX:
+            self._refuse(
+                ServiceError("malformed_request", f"the headers are over {_HEADER_BYTES_MAX} bytes or {_HEADERS_MAX}")
+            )
+            raise _Refused
+
+    def on_headers_complete(self) -> None:
+        exchange = self._incoming
+        assert exchange is not None
+        exchange.method = self._parser.get_method().decode("latin-1")
+        exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
+        path, _, query = self._url.partition(b"?")
+        exchange.path = (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace")
+        exchange.query = query.decode("latin-1")
+        self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
+        length = exchange.headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.server.bounds.body_bytes_max:
+            self._refuse_body(exchange)
+        elif exchange.headers.get(b"expect", b"").lower() == b"100-continue" and self.current is None:
+            self.write(_CONTINUE)
+
+    def on_body(self, data: bytes) -> None:
+        exchange = self._incoming
+        if exchange is None or exchange.body_error is not None:
+            return
+        self._body_size += len(data)
+        if self._body_size > self.server.bounds.body_bytes_max:
+            self._refuse_body(exchange)
+        else:
+            self._body.append(data)
+
+    def _refuse_body(self, exchange: Exchange) -> None:
+        """The handler runs now, to judge route and rights first; the rest of the body is read and thrown away."""
+        exchange.body_error = ServiceError(
+            "body_too_large", f"the request body is over the limit of {self.server.bounds.body_bytes_max} bytes"
+        )
+        exchange.keep_alive = False
+        self._body = []
+        self._accept(exchange)
+
+    def on_message_complete(self) -> None:
+        exchange, self._incoming = self._incoming, None
+        if exchange is None or exchange.body_error is not None:
+            return
+        exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
+        self._accept(exchange)
+
+    # -- running requests ---------------------------------------------------------------------------------------
+
+    def _accept(self, exchange: Exchange) -> None:
+        self._deadline = None
+        if self.current is None:
+            self._run(exchange)
+            return
+        self._waiting.append(exchange)
+        if len(self._waiting) >= _PIPELINED_MAX:
+            self.transport.pause_reading()
+
+    def _run(self, exchange: Exchange) -> None:
+        self.current = exchange
+        exchange.started_ns = perf_counter_ns()
+        exchange.task = self.loop.create_task(self._answer(exchange))
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self.server.handler(exchange)
+        except asyncio.CancelledError:
+            if not self.lost and not exchange.answered:
+                exchange.keep_alive = False
+                respond_error(
+                    exchange, ServiceError("shutting_down", "the service is stopping; send the request again")
+                )
+            raise
+        finally:
+            self._done(exchange)
+
+    def _done(self, exchange: Exchange) -> None:
+        self.current = None
+        if self.lost:
+            return
+        if not exchange.keep_alive or not exchange.answered or self.server.stopping:
+            self._linger()
+        elif self._waiting:
+            self._run(self._waiting.popleft())
+            self.transport.resume_reading()
+        elif self._incoming is None:
+            self._expect_request(self.server.bounds.keep_alive_s)
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Answers what is not a request, or none that will be read, and closes the connection."""
+        if self._closing:
+            return
+        if self.current is None:
+            exchange = Exchange(self, self.server.next_request_id())
+            exchange.keep_alive = False
+            exchange.respond(error.status, error_body(error.body, exchange.request_id))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
+        self._closing = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._deadline = self.loop.time() + _LINGER_S
+        else:
+            self.transport.close()
+
+
+class _Refused(Exception):
+    """Ends the parsing of a request that was refused."""

@@ -1,0 +1,34 @@
+"""What is done on the machine itself, without HTTP: for whoever can read the data directory."""
+
+import asyncio
+
+from querygate.access.scopes import Scope
+from querygate.engine.bundled import BundledServer
+from querygate.engine.port import EngineFailure
+from querygate.installation import create_key, install
+from querygate.serve import ServeError, bundled_engine, bundled_settings
+from querygate.settings import Settings
+
+
+class LocalError(Exception):
+    """It could not be done; the message says why and what to do."""
+
+
+def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
+    """A new key of the installation: through the running service's engine, or by starting the engine for a moment."""
+    if not (settings.data_dir / "querygate.lock").exists():
+        raise LocalError(
+            f"{settings.data_dir} is not a data directory of Querygate, or cannot be read by this user."
+            " Name the one that the service uses with --data-dir."
+        )
+    running = BundledServer(bundled_settings(settings))
+    try:
+        return asyncio.run(create_key(running.conninfo, name, scopes)).text
+    except EngineFailure:
+        pass  # the service does not run
+    try:
+        with bundled_engine(settings) as engine:
+            asyncio.run(install(engine.conninfo))
+            return asyncio.run(create_key(engine.conninfo, name, scopes)).text
+    except (ServeError, EngineFailure) as exc:
+        raise LocalError(str(exc)) from exc

@@ -1,0 +1,88 @@
+"""The one table of error codes, and the exception that carries one of them to the client.
+
+Every answer that is not a success has a code from `ERRORS`; the table gives its HTTP status, says whether the same
+request may be sent again, and makes `docs/errors.md`. Nothing else in the service decides a status.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    code: str
+    status: int
+    retryable: bool
+    meaning: str
+
+
+ERRORS: dict[str, ErrorCode] = {
+    row.code: row
+    for row in (
+        ErrorCode("malformed_request", 400, False, "The request is not what the route takes; the message says where."),
+        ErrorCode("parse_error", 400, False, "The engine could not parse the SQL; `position` counts from 1."),
+        ErrorCode("empty_statement", 400, False, "There is no statement, only white space, comments or semicolons."),
+        ErrorCode("multiple_statements", 400, False, "More than one statement was sent where exactly one is taken."),
+        ErrorCode("parameter_mismatch", 400, False, "The number of parameters is not the number of placeholders."),
+        ErrorCode("transaction_control", 400, False, "BEGIN, COMMIT and the like; use `POST /v1/transaction`."),
+        ErrorCode(
+            "copy_not_supported", 400, False, "COPY from or to the client; use INSERT with parameters or a stream."
+        ),
+        ErrorCode("unauthenticated", 401, False, "The token is missing, malformed, unknown, expired or revoked."),
+        ErrorCode("forbidden", 403, False, "The token is valid but lacks the scope that the route needs."),
+        ErrorCode("not_found", 404, False, "There is no such route or thing."),
+        ErrorCode("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
+        ErrorCode("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
+        ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
+        ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
+        ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
+        ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
+        ErrorCode("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),
+        ErrorCode(
+            "timeout", 200, False, "The statement ran longer than its limit and was cancelled; nothing was applied."
+        ),
+        ErrorCode("internal", 500, False, "A fault of the service; the log has it under the request id."),
+        ErrorCode("busy", 503, True, "Too many statements are running or waiting; nothing was run."),
+        ErrorCode("engine_unavailable", 503, True, "The engine is not there or full; nothing was applied."),
+        ErrorCode("shutting_down", 503, True, "The service is stopping; nothing was applied."),
+        ErrorCode(
+            "outcome_unknown", 503, False, "The connection to the engine was lost; the statement may have been applied."
+        ),
+    )
+}
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The `error` object of an answer."""
+
+    code: str
+    message: str
+    sqlstate: str | None = None
+    position: int | None = None
+    hint: str | None = None
+    detail: str | None = None
+    statement: int | None = None
+    retryable: bool = False
+
+
+class ServiceError(Exception):
+    """A request that ends with a code of the table. `headers` are added to the answer."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        sqlstate: str | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+        detail: str | None = None,
+        statement: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        entry = ERRORS[code]
+        self.status = entry.status
+        self.headers = headers
+        self.body = ErrorBody(code, message, sqlstate, position, hint, detail, statement, entry.retryable)

@@ -1,0 +1,267 @@
+"""`querygate serve`: the supervisor. It owns the data directory, the engine and the sockets, and watches its worker.
+
+It does no work of a request itself, so that nothing a request does can take the engine down with it. A dead engine or
+worker is started again and the fact is logged. What it starts does not outlive it, not even after kill -9: the engine
+is told by the kernel, the worker by a pipe that closes.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from querygate import logs, worker
+from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
+from querygate.engine.port import EngineFailure
+from querygate.installation import install
+from querygate.settings import Settings
+
+_log = structlog.get_logger()
+
+_WATCH_S = 0.25
+_RESTART_PAUSE_S = 1.0
+_READY_TIMEOUT_S = 60.0
+_STOP_MARGIN_S = 10.0
+_LOG_BOUND_EVERY_S = 10.0
+
+
+class ServeError(Exception):
+    """The service cannot start; the message says why and what to do."""
+
+
+def serve(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT. Raises ServeError."""
+    logs.configure(settings)
+    _check_address(settings)
+    data_socket = _bind(settings.host, settings.data_port, "--data-port")
+    with _signals() as stopped, bundled_engine(settings) as engine:
+        if stopped():
+            return
+        try:
+            key = asyncio.run(install(engine.conninfo))
+        except (EngineFailure, RuntimeError) as exc:
+            raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
+        supervisor = Supervisor(settings, engine, data_socket, stopped)
+        supervisor.start_worker()
+        _announce(data_socket, key.text if key else None)
+        supervisor.watch()
+
+
+@contextlib.contextmanager
+def bundled_engine(settings: Settings) -> Iterator[BundledServer]:
+    """The bundled engine, running, on a data directory that nobody else uses."""
+    engine = BundledServer(bundled_settings(settings))
+    try:
+        engine.prepare()
+        try:
+            engine.start()
+            yield engine
+        finally:
+            engine.stop()
+    except BundledEngineError as exc:
+        raise ServeError(str(exc)) from exc
+    finally:
+        engine.release()
+
+
+def bundled_settings(settings: Settings) -> BundledSettings:
+    return BundledSettings(
+        data_dir=settings.data_dir.absolute(),
+        bin_dir=Path(settings.engine_bin) if settings.engine_bin else None,
+        user=settings.engine_user or None,
+        max_connections=settings.engine_connections_max,
+        shared_buffers_mb=settings.engine_shared_buffers_mb,
+    )
+
+
+@dataclass
+class Supervisor:
+    settings: Settings
+    engine: BundledServer
+    data_socket: socket.socket
+    stopped: Callable[[], bool]
+    _pid: int = 0
+    _life: tuple[int, int] = field(default_factory=os.pipe)
+    _started_at: float = 0.0
+
+    def start_worker(self) -> None:
+        """Forks the worker and waits until it serves."""
+        ready_read, ready_write = os.pipe()
+        self._started_at = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            self._be_worker(ready_write)
+        self._pid = pid
+        os.close(ready_write)
+        try:
+            self._wait_ready(ready_read)
+        finally:
+            os.close(ready_read)
+
+    def _be_worker(self, ready_write: int) -> None:
+        """Never returns: the supervisor's own clean-up must not run twice."""
+        status = 1
+        try:
+            os.setsid()
+            keep = {0, 1, 2, self.data_socket.fileno(), self._life[0], ready_write}
+            _close_others(keep)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            worker.run(
+                worker.WorkerInput(
+                    self.settings,
+                    self.engine.conninfo,
+                    self.data_socket,
+                    self._life[0],
+                    lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
+                )
+            )
+            status = 0
+        except BaseException:  # noqa: BLE001 - a forked child must not unwind into its parent's code
+            _log.error("the worker failed", exc_info=True)
+        finally:
+            os._exit(status)
+
+    def _wait_ready(self, ready_read: int) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(ready_read, selectors.EVENT_READ)
+            if not selector.select(_READY_TIMEOUT_S) or os.read(ready_read, 1) != b"r":
+                raise ServeError("the worker did not start; the log above says why")
+
+    def watch(self) -> None:
+        """Until a signal says stop: restarts what died."""
+        bounded_at = time.monotonic()
+        while not self.stopped():
+            self._watch_engine()
+            self._watch_worker()
+            if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
+                bounded_at = time.monotonic()
+                self.engine.bound_log()
+        self._stop_worker()
+
+    def _watch_engine(self) -> None:
+        status = self.engine.poll()
+        if status is None:
+            return
+        _log.error("the engine died, starting it again", status=status)
+        try:
+            self.engine.restart()
+        except BundledEngineError as exc:
+            _log.error("the engine did not start", reason=str(exc))
+            time.sleep(_RESTART_PAUSE_S)
+        else:
+            _log.warning("the engine is back", pid=self.engine.pid)
+
+    def _watch_worker(self) -> None:
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid == 0:
+            return
+        _log.error("the worker died, starting it again", status=os.waitstatus_to_exitcode(status))
+        if time.monotonic() - self._started_at < _RESTART_PAUSE_S:
+            time.sleep(_RESTART_PAUSE_S)
+        try:
+            self.start_worker()
+        except ServeError as exc:
+            _log.error("the worker did not start", reason=str(exc))
+
+    def _stop_worker(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
+        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() > deadline:
+                _log.error("the worker did not stop in time and is killed")
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+                return
+            self.stopped()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Callable[[], bool]]:
+    """A function that waits a moment, or until a signal comes, and says whether to stop."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    asked: list[int] = []
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: asked.append(received))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(read, selectors.EVENT_READ)
+
+    def stopped() -> bool:
+        if selector.select(0 if asked else _WATCH_S):
+            with contextlib.suppress(BlockingIOError):
+                os.read(read, 4096)
+        return bool(asked)
+
+    try:
+        yield stopped
+    finally:
+        signal.set_wakeup_fd(-1)
+        selector.close()
+        os.close(read)
+        os.close(write)
+
+
+def _close_others(keep: set[int]) -> None:
+    """A forked child must not hold the data directory's lock, nor the end of the pipe that tells it to go."""
+    for name in os.listdir("/dev/fd"):
+        descriptor = int(name)
+        if descriptor not in keep:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _check_address(settings: Settings) -> None:
+    try:
+        loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        raise ServeError(f"--host {settings.host!r} is not an IP address") from None
+    if not loopback and not settings.behind_proxy:
+        raise ServeError(
+            f"--host {settings.host} would serve plain HTTP to other machines. Put a proxy that terminates TLS in front"
+            " and say --behind-proxy, or bind 127.0.0.1."
+        )
+
+
+def _bind(host: str, port: int, flag: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as exc:
+        sock.close()
+        raise ServeError(f"cannot bind {host}:{port}: {exc.strerror}. Choose another with {flag}.") from exc
+    sock.listen(1024)
+    sock.setblocking(False)
+    return sock
+
+
+def _announce(data_socket: socket.socket, key: str | None) -> None:
+    """One `name: value` a line, for people and for scripts."""
+    host, port = data_socket.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    lines = [f"data: {address}"]
+    if key is not None:
+        lines.append(f"key: {key}")
+        lines.append(
+            f"try: curl {address}/v1/query -H 'Authorization: Bearer {key}'"
+            """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
+        )
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,158 @@
+"""The one table of settings. The file, the environment, the flags of `querygate serve` and docs/settings.md come from it.
+
+A later source wins: default, file (TOML), environment (`QUERYGATE_NAME`), flag (`--name`).
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message says which, from where, and what it takes."""
+
+
+def default_data_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/querygate")
+    data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data_home) / "querygate"
+
+
+def _setting(default: Any, text: str, *, at_least: int | None = None, choices: tuple[str, ...] = ()) -> Any:
+    meta = {"help": text, "at_least": at_least, "choices": choices}
+    if callable(default):
+        return field(default_factory=default, metadata=meta)
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every field is a setting; its metadata holds the help text and the bounds."""
+
+    data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and everything it stores.")
+    host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs --behind-proxy.")
+    data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0)
+    behind_proxy: bool = _setting(
+        False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
+    )
+
+    engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
+    engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
+    engine_connections_max: int = _setting(100, "Connections the bundled engine accepts.", at_least=10)
+    engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
+
+    statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
+    body_bytes_max: int = _setting(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
+    answer_bytes_max: int = _setting(
+        64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
+    )
+    connections_per_database: int = _setting(16, "Engine connections for one database and scope.", at_least=1)
+    queue_max: int = _setting(1000, "Statements that may wait for a connection to one database.", at_least=0)
+    attempts_max: int = _setting(10, "Tries of a statement that meets a serialization conflict.", at_least=1)
+    connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
+
+    http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
+    header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
+    body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)
+    keep_alive_s: int = _setting(75, "Seconds an idle HTTP connection is kept open.", at_least=1)
+    reader_timeout_s: int = _setting(30, "Seconds after which a reader that takes nothing is cut off.", at_least=1)
+    heartbeat_s: int = _setting(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
+    stop_timeout_s: int = _setting(30, "Seconds that running requests are given when the service stops.", at_least=0)
+
+    log_level: str = _setting("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the table."""
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    at_least: int | None
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "QUERYGATE_" + self.name.upper()
+
+
+def entries() -> Iterator[Entry]:
+    for item in fields(Settings):
+        assert isinstance(item.type, type)
+        meta = item.metadata
+        default = item.default_factory() if callable(item.default_factory) else item.default
+        yield Entry(item.name, item.type, default, meta["help"], meta["at_least"], meta["choices"])
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings in force. `flags` holds only those that were given."""
+    values: dict[str, Any] = {}
+    table = {entry.name: entry for entry in entries()}
+    if file is not None:
+        values |= _from_file(file, table)
+    for entry in table.values():
+        if entry.variable in environment:
+            values[entry.name] = _convert(entry, environment[entry.variable], f"environment variable {entry.variable}")
+    for name, value in flags.items():
+        values[name] = _convert(table[name], value, f"flag {table[name].flag}")
+    return Settings(**values)
+
+
+def _from_file(file: Path, table: Mapping[str, Entry]) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(file.read_text())
+    except OSError as exc:
+        raise SettingsError(f"cannot read the settings file {file}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"the settings file {file} is not TOML: {exc}") from exc
+    unknown = sorted(set(data) - set(table))
+    if unknown:
+        raise SettingsError(f"{file}: unknown setting {unknown[0]!r}; `querygate serve --help` lists them all")
+    return {name: _convert(table[name], value, str(file)) for name, value in data.items()}
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _convert(entry: Entry, value: Any, source: str) -> Any:
+    """The value in the setting's own type, within its bounds."""
+    problem = SettingsError(f"{source}: {entry.name} cannot be {value!r}; it takes {_takes(entry)}")
+    if entry.kind is bool:
+        if isinstance(value, bool):
+            return value
+        text = str(value).lower()
+        if text not in _TRUE + _FALSE:
+            raise problem
+        return text in _TRUE
+    if entry.kind is int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise problem from None
+        if isinstance(value, bool) or (entry.at_least is not None and number < entry.at_least):
+            raise problem
+        return number
+    if not isinstance(value, str | Path) or (entry.choices and str(value) not in entry.choices):
+        raise problem
+    return Path(value).expanduser() if entry.kind is Path else str(value)
+
+
+def _takes(entry: Entry) -> str:
+    if entry.choices:
+        return "one of " + ", ".join(entry.choices)
+    if entry.kind is bool:
+        return "true or false"
+    if entry.kind is int:
+        return f"a whole number, at least {entry.at_least}"
+    return "a path" if entry.kind is Path else "text"

@@ -1,0 +1,119 @@
+"""A worker process: the planes on one event loop. The composition root: only here do concrete classes meet."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from querygate.access.scopes import Scope
+from querygate.catalog.store import Catalog
+from querygate.data_plane.identity import IdentityCache
+from querygate.data_plane.plane import Plane, Route
+from querygate.data_plane.query import QueryBounds, QueryRoutes
+from querygate.data_plane.service import ServiceRoutes
+from querygate.data_plane.stream import StreamWriter
+from querygate.engine.port import Engine
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.http.server import HttpBounds, HttpServer
+from querygate.settings import Settings
+
+_log = structlog.get_logger()
+
+_RESERVED_CONNECTIONS = 10
+"""Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInput:
+    """What a worker gets from its supervisor. When `life_fd` closes the supervisor is gone, and so is the engine."""
+
+    settings: Settings
+    conninfo: str
+    data_socket: socket.socket
+    life_fd: int
+    ready: Callable[[], None]
+
+
+def run(given: WorkerInput) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_main(given))
+    else:
+        uvloop.run(_main(given))
+
+
+async def _main(given: WorkerInput) -> None:
+    settings = given.settings
+    stop = _stop_event(given.life_fd)
+    engine = PostgresEngine(_engine_settings(settings, given.conninfo))
+    session = AdminSession(AdminConnector(given.conninfo), METADATA_DATABASE)
+    async with session, engine:
+        identities = IdentityCache(Catalog(session))
+        plane = Plane(routes(engine, identities, settings), identities)
+        server = HttpServer(plane.handle, _http_bounds(settings))
+        await server.start(given.data_socket)
+        gc.collect()
+        gc.freeze()
+        given.ready()
+        await stop.wait()
+        _log.info("stopping", running=len([c for c in server.connections if c.current is not None]))
+        await server.stop(settings.stop_timeout_s)
+
+
+def routes(engine: Engine, identities: IdentityCache, settings: Settings) -> dict[tuple[str, str], Route]:
+    """The data plane's routes, in the order of the banner."""
+    service = ServiceRoutes(engine)
+    query = QueryRoutes(
+        engine,
+        identities,
+        QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max),
+        StreamWriter(engine, settings.heartbeat_s),
+    )
+    table = {
+        ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
+        ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
+        ("GET", "/health"): Route("Whether the service and its engine work.", None, open=service.health),
+        ("GET", "/"): Route("This overview.", None, open=service.banner),
+    }
+    service.endpoints = {f"{method} {path}": route.summary for (method, path), route in table.items()}
+    return table
+
+
+def _engine_settings(settings: Settings, conninfo: str) -> EngineSettings:
+    return EngineSettings(
+        conninfo=conninfo,
+        connections_max=settings.engine_connections_max
+        - min(_RESERVED_CONNECTIONS, settings.engine_connections_max // 2),
+        connections_per_target_max=settings.connections_per_database,
+        queue_max=settings.queue_max,
+        idle_close_s=settings.connection_idle_s,
+        attempts_max=settings.attempts_max,
+    )
+
+
+def _http_bounds(settings: Settings) -> HttpBounds:
+    return HttpBounds(
+        body_bytes_max=settings.body_bytes_max,
+        connections_max=settings.http_connections_max,
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        keep_alive_s=settings.keep_alive_s,
+        reader_timeout_s=settings.reader_timeout_s,
+    )
+
+
+def _stop_event(life_fd: int) -> asyncio.Event:
+    """Set by SIGTERM, for a stop in order; a supervisor that vanished takes the process with it at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    loop.add_reader(life_fd, lambda: os._exit(1))
+    return stop
