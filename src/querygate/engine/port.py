@@ -3,11 +3,13 @@
 A plane gives a `Target` (which database, with which rights) and a `Statement`, and gets rows that are JSON already:
 encoding a value needs the engine's knowledge of its types, so it is the engine's side that does it. Failures are the
 exceptions below and nothing else; none of them names a driver.
+
+The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -23,16 +25,14 @@ class Access(Enum):
     WRITE = "write"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, gc=False):
     """A database of a tenant, by the name the engine knows it under."""
 
     database: str
     access: Access
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True, gc=False):
     """One statement. `keyword` is its first word in lower case; `params` are JSON texts."""
 
     sql: str
@@ -40,16 +40,14 @@ class Statement:
     params: list[msgspec.Raw] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, gc=False):
     """How rows are wanted."""
 
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, gc=False):
     """What one statement may take. Rows and bytes beyond their bound are cut, never refused."""
 
     timeout_ms: int
@@ -67,8 +65,7 @@ class Notice(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
-@dataclass(slots=True)
-class Result:
+class Result(msgspec.Struct):
     """`columns`, `types` and `rows` are JSON arrays as bytes."""
 
     columns: bytes
@@ -76,7 +73,7 @@ class Result:
     rows: bytes
     affected_rows: int
     exec_us: int
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[Notice] = []
     truncated: bool = False
     attempts: int = 1
 

@@ -12,8 +12,8 @@ decided above it.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -40,8 +40,7 @@ class CopyStarted(Exception):
     """The server wants to copy from or to the client; the connection was closed."""
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct, gc=False):
     """One statement for the wire.
 
     `chunk_rows` hands its rows over in chunks of that many instead of as one result; such a command must be alone in

@@ -10,9 +10,9 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 
+import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
@@ -177,8 +177,7 @@ async def write_params(
     return to_texts(params, oids, types)
 
 
-@dataclass(slots=True)
-class Execution:
+class Execution(msgspec.Struct):
     """One try of one statement on one connection."""
 
     pool: Pool

@@ -106,18 +106,16 @@ class Pool:
         self._waiters.append(waiter)
         if self.size == 0:
             self._room.ask(self._room_found)
+        timer = asyncio.get_running_loop().call_later(timeout_s, _give_up, waiter)
         try:
-            await asyncio.wait([waiter], timeout=timeout_s)
-        except BaseException:
+            return await waiter
+        except asyncio.CancelledError:
             # The task was cancelled, perhaps just as it was given a connection: that one must not be lost.
-            if waiter.done() and waiter.exception() is None:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._free_again(waiter.result())
-            waiter.cancel()
             raise
-        if not waiter.done():
-            waiter.cancel()
-            raise EngineBusy("no connection became free before the statement's time was over")
-        return waiter.result()
+        finally:
+            timer.cancel()
 
     def _room_found(self) -> None:
         self._spawn(self._replace())
@@ -286,6 +284,11 @@ class Pool:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _give_up(waiter: "asyncio.Future[Member]") -> None:
+    if not waiter.done():
+        waiter.set_exception(EngineBusy("no connection became free before the statement's time was over"))
 
 
 class Room:

@@ -1,0 +1,44 @@
+"""One service for all tests that only talk to it; tests that hurt it start their own."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="session")
+def read_key(service: Service) -> str:
+    """A key that may only read, made from the machine itself."""
+    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir)]
+    made = subprocess.run([*command, "--name", "reader", "--scope", "read"], capture_output=True, text=True, check=True)
+    return made.stdout.removeprefix("key: ").strip()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
+    with service.client() as opened:
+        yield opened
+
+
+@pytest.fixture
+def sql(client: httpx.Client) -> Sql:
+    return Sql(client)
+
+
+@pytest.fixture
+def read_sql(service: Service, read_key: str) -> Iterator[Sql]:
+    with service.client(read_key) as opened:
+        yield Sql(opened)

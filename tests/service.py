@@ -1,0 +1,132 @@
+"""The real service as a child process, and small clients for it. Tests talk to it as any user would: over a socket."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+
+
+@dataclass
+class Service:
+    """A running service. `key` is the first key; it is empty when the data directory was used before."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    url: str
+    key: str
+    output: list[str] = field(default_factory=list)
+
+    @property
+    def data_dir(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def log(self) -> str:
+        return (self.home / "service.log").read_text()
+
+    def client(self, key: str | None = None) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._reap()
+
+    def _reap(self) -> int:
+        status = self.process.wait(STOP_TIMEOUT_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
+
+
+def new_data_dir() -> Path:
+    """Not pytest's own: that lies under a directory of mode 0700, which root's engine user cannot enter."""
+    return Path(tempfile.mkdtemp(prefix="qg-", dir="/tmp")) / "data"
+
+
+def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> Service:
+    """Starts it and waits until it serves. Its stderr goes to service.log in the parent of the data directory."""
+    log = data_dir.parent / "service.log"
+    command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), "--data-port", "0", *flags]
+    with log.open("a") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env={**os.environ, **(env or {})}
+        )
+    values: dict[str, str] = {}
+    output: list[str] = []
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while "data" not in values:
+        line = process.stdout.readline()
+        if not line or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the service did not start: {log.read_text()[-2000:]}")
+        output.append(line.rstrip("\n"))
+        name, _, value = line.rstrip("\n").partition(": ")
+        values[name] = value
+    # The addresses, the key and the line to paste are written at once.
+    os.set_blocking(process.stdout.fileno(), False)
+    for line in process.stdout.read().splitlines() if values else []:
+        output.append(line)
+        name, _, value = line.partition(": ")
+        values[name] = value
+    return Service(process, data_dir.parent, values["data"], values.get("key", ""), output)
+
+
+def remove(data_dir: Path) -> None:
+    shutil.rmtree(data_dir.parent, ignore_errors=True)
+
+
+class Sql:
+    """`POST /v1/query` in one call."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def answer(self, sql: str, params: list[Any] | None = None, **more: Any) -> httpx.Response:
+        body: dict[str, Any] = {"sql": sql, **more}
+        if params is not None:
+            body["params"] = params
+        return self.client.post("/v1/query", content=json.dumps(body), headers={"Content-Type": "application/json"})
+
+    def __call__(self, sql: str, params: list[Any] | None = None, **more: Any) -> dict[str, Any]:
+        """The body of an answer that must be a success."""
+        answer = self.answer(sql, params, **more)
+        body: dict[str, Any] = answer.json()
+        assert answer.status_code == 200, body
+        assert body["success"], body
+        return body
+
+    def rows(self, sql: str, params: list[Any] | None = None, **more: Any) -> list[Any]:
+        rows: list[Any] = self(sql, params, **more)["rows"]
+        return rows
+
+    def value(self, sql: str, params: list[Any] | None = None) -> Any:
+        return self.rows(sql, params, row_mode="arrays")[0][0]
+
+    def fails(self, sql: str, params: list[Any] | None = None, **more: Any) -> dict[str, Any]:
+        """The error of an answer that must be 200 and no success."""
+        answer = self.answer(sql, params, **more)
+        body = answer.json()
+        assert answer.status_code == 200, body
+        assert body["success"] is False, body
+        error: dict[str, Any] = body["error"]
+        return error
