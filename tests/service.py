@@ -58,7 +58,9 @@ class Service:
 
 def new_data_dir() -> Path:
     """Not pytest's own: that lies under a directory of mode 0700, which root's engine user cannot enter."""
-    return Path(tempfile.mkdtemp(prefix="qg-", dir="/tmp")) / "data"
+    home = Path(tempfile.mkdtemp(prefix="qg-", dir="/tmp"))
+    home.chmod(0o755)
+    return home / "data"
 
 
 def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> Service:
@@ -77,7 +79,7 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
         line = process.stdout.readline()
         if not line or time.monotonic() > deadline:
             process.kill()
-            process.wait()
+            process.communicate()
             raise AssertionError(f"the service did not start: {log.read_text()[-2000:]}")
         output.append(line.rstrip("\n"))
         name, _, value = line.rstrip("\n").partition(": ")
