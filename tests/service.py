@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 60
 class Service:
     """A running service. `key` is the first key; it is empty when the data directory was used before."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     home: Path
     url: str
     key: str
@@ -43,17 +43,11 @@ class Service:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self._reap()
+        return self.process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         self.process.kill()
-        self._reap()
-
-    def _reap(self) -> int:
-        status = self.process.wait(STOP_TIMEOUT_S)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return status
+        self.process.wait(STOP_TIMEOUT_S)
 
 
 def new_data_dir() -> Path:
@@ -64,32 +58,21 @@ def new_data_dir() -> Path:
 
 
 def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> Service:
-    """Starts it and waits until it serves. Its stderr goes to service.log in the parent of the data directory."""
-    log = data_dir.parent / "service.log"
+    """Starts it and waits until it serves. Its output goes to files in the parent of the data directory."""
+    log, out = data_dir.parent / "service.log", data_dir.parent / "service.out"
     command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), "--data-port", "0", *flags]
-    with log.open("a") as stderr:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env={**os.environ, **(env or {})}
-        )
-    values: dict[str, str] = {}
-    output: list[str] = []
-    assert process.stdout is not None
+    with log.open("a") as stderr, out.open("w") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env={**os.environ, **(env or {})})
     deadline = time.monotonic() + START_TIMEOUT_S
-    while "data" not in values:
-        line = process.stdout.readline()
-        if not line or time.monotonic() > deadline:
+    # The addresses, the key and the line to paste are written at once, when the service is ready.
+    while not (text := out.read_text()).endswith("\n"):
+        if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            process.communicate()
+            process.wait()
             raise AssertionError(f"the service did not start: {log.read_text()[-2000:]}")
-        output.append(line.rstrip("\n"))
-        name, _, value = line.rstrip("\n").partition(": ")
-        values[name] = value
-    # The addresses, the key and the line to paste are written at once.
-    os.set_blocking(process.stdout.fileno(), False)
-    for line in process.stdout.read().splitlines() if values else []:
-        output.append(line)
-        name, _, value = line.partition(": ")
-        values[name] = value
+        time.sleep(0.01)
+    output = text.splitlines()
+    values = dict(line.split(": ", 1) for line in output)
     return Service(process, data_dir.parent, values["data"], values.get("key", ""), output)
 
 
