@@ -37,7 +37,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m docs_tables --check
+	$(BIN)/python docs/generate.py --check
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

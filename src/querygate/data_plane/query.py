@@ -1,6 +1,7 @@
 """`POST /v1/query` and `POST /query`: one statement in, its rows out, buffered or as a stream."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -37,17 +38,17 @@ class QueryRoutes:
         self._bounds = bounds
         self._streams = streams
 
-    async def json(self, exchange: Exchange, identity: Identity) -> None:
-        check_content_type(exchange, "application/json")
-        await self._answer(exchange, identity, read_request(exchange.read_body()))
+    def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        check_content_type(exchange, _JSON)
+        return self._answer(exchange, identity, read_request(exchange.read_body()))
 
-    async def text(self, exchange: Exchange, identity: Identity) -> None:
+    def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_content_type(exchange, "text/plain")
         try:
             sql = exchange.read_body().decode()
         except UnicodeDecodeError as exc:
             raise ServiceError("malformed_request", f"the body is not UTF-8: byte {exc.start + 1} is wrong") from exc
-        await self._answer(exchange, identity, QueryRequest(sql))
+        return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
         accept = exchange.headers.get(b"accept")

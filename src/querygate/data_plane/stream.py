@@ -1,7 +1,7 @@
 """A query answered as a stream: columns, rows as they come, then exactly one of `done` and `error`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from time import perf_counter_ns
 
@@ -64,12 +64,12 @@ class StreamWriter:
                 await exchange.write(framing.rows(lines) if lines else framing.silence)
 
 
-async def _with_silences(source: AsyncIterator[bytes], silence_s: float) -> AsyncIterator[bytes]:
+async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
     """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
-    pending: asyncio.Task[bytes] | None = None
+    pending: asyncio.Future[bytes] | None = None
     try:
         while True:
-            pending = asyncio.ensure_future(anext(source))  # type: ignore[arg-type]  # a coroutine, as every anext here
+            pending = asyncio.ensure_future(anext(source))
             while not (await asyncio.wait([pending], timeout=silence_s))[0]:
                 yield b""
             try:
@@ -80,7 +80,7 @@ async def _with_silences(source: AsyncIterator[bytes], silence_s: float) -> Asyn
         if pending is not None and not pending.done():
             pending.cancel()
             await asyncio.wait([pending])
-        await source.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await source.aclose()
 
 
 def _error(rows_sent: int, error: ErrorBody) -> bytes:

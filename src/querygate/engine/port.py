@@ -7,7 +7,7 @@ exceptions below and nothing else; none of them names a driver.
 The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -85,10 +85,12 @@ class RowStream(Protocol):
     types: bytes
     row_count: int
     affected_rows: int
-    exec_us: int
     notices: list[Notice]
 
-    def lines(self) -> AsyncIterator[bytes]:
+    @property
+    def exec_us(self) -> int: ...
+
+    def lines(self) -> AsyncGenerator[bytes, None]:
         """Blocks of rows, one row of JSON a line. It ends after the commit."""
         ...
 

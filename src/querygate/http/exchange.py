@@ -2,19 +2,16 @@
 
 import asyncio
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from querygate.http.eager import EagerRun
 from querygate.protocol.errors import ServiceError
 
 if TYPE_CHECKING:
     from querygate.http.server import HttpConnection
 
-REASONS = {
-    200: b"OK", 201: b"Created", 204: b"No Content", 307: b"Temporary Redirect", 400: b"Bad Request", 401: b"Unauthorized",
-    403: b"Forbidden", 404: b"Not Found", 405: b"Method Not Allowed", 406: b"Not Acceptable", 408: b"Request Timeout",
-    409: b"Conflict", 413: b"Content Too Large", 415: b"Unsupported Media Type", 422: b"Unprocessable Content",
-    429: b"Too Many Requests", 500: b"Internal Server Error", 503: b"Service Unavailable",
-}  # fmt: skip
+REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 Headers = Iterable[tuple[str, str]]
 
@@ -28,7 +25,7 @@ class Exchange:
 
     __slots__ = (
         "_connection", "_started", "body", "body_error", "drain_waiter", "headers", "keep_alive", "method",
-        "path", "query", "request_id", "started_ns", "status", "task",
+        "path", "query", "request_id", "run", "started_ns", "status",
     )  # fmt: skip
 
     def __init__(self, connection: "HttpConnection", request_id: str) -> None:
@@ -44,7 +41,7 @@ class Exchange:
         self.request_id = request_id
         self.started_ns = 0
         self.status = 0
-        self.task: asyncio.Task[None] | None = None
+        self.run: EagerRun | None = None
         self.drain_waiter: asyncio.Future[None] | None = None
 
     @property
@@ -79,7 +76,7 @@ class Exchange:
         self._connection.write(head + b"transfer-encoding: chunked\r\n\r\n")
 
     async def write(self, data: bytes) -> None:
-        """One piece of the answer. Waits while the client is behind; raises ClientGone when it is not there any more."""
+        """One piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
         connection = self._connection
         if connection.lost:
             raise ClientGone

@@ -5,14 +5,15 @@ docs/decisions). What a service on the open net needs is here: bounds on headers
 pipelined requests in order, back-pressure, a client that leaves ends its request at once, a reader that takes nothing
 is cut off, and a stop that lets running requests finish.
 
-A handler is a coroutine that answers its Exchange. It is cancelled when its client goes away.
+A handler is a coroutine that answers its Exchange. It is cancelled when its client goes away. See `eager` for what it
+may not do.
 """
 
 import asyncio
 import secrets
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
 from itertools import count
@@ -23,10 +24,11 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from querygate.http.answers import error_body, respond_error
+from querygate.http.eager import EagerRun
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
-Handler = Callable[[Exchange], Awaitable[None]]
+Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 _TICK_S = 1.0
 _HEADER_BYTES_MAX = 32 * 1024
@@ -60,6 +62,7 @@ class HttpServer:
         self._request_numbers = count(1)
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
 
     async def start(self, sock: Any, tls: ssl.SSLContext | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -74,17 +77,31 @@ class HttpServer:
             self._server.close()
         for connection in list(self.connections):
             connection.stop_when_idle()
-        tasks = [c.current.task for c in self.connections if c.current is not None and c.current.task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=_LINGER_S)
+        if self._running() and not await self._finished(timeout_s):
+            for exchange in self._running():
+                if exchange.run is not None:
+                    exchange.run.cancel()
+            await self._finished(_LINGER_S)
         for connection in list(self.connections):
             connection.close()
         if self._ticker is not None:
             self._ticker.cancel()
+
+    def _running(self) -> list[Exchange]:
+        return [connection.current for connection in self.connections if connection.current is not None]
+
+    async def _finished(self, timeout_s: float) -> bool:
+        """Whether no request runs any more, within the time."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._running() and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            self._ended = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._ended], timeout=left)
+        return not self._running()
+
+    def one_less(self) -> None:
+        """A request ended while the server stops."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
     def next_request_id(self) -> str:
         return f"{self._request_prefix}{next(self._request_numbers):08x}"
@@ -119,7 +136,8 @@ class HttpConnection(asyncio.Protocol):
         self._incoming: Exchange | None = None
         self._body: list[bytes] = []
         self._body_size = 0
-        self._header_size = 0
+        self._received = 0
+        self._in_headers = False
         self._url = b""
         self._deadline: float | None = None
         self._deadline_closes_quietly = False
@@ -143,8 +161,8 @@ class HttpConnection(asyncio.Protocol):
         self.server.connections.discard(self)
         self.resume_writing()
         self._waiting.clear()
-        if self.current is not None and self.current.task is not None:
-            self.current.task.cancel()
+        if self.current is not None and self.current.run is not None:
+            self.current.run.cancel()
 
     def eof_received(self) -> bool:
         return False
@@ -152,8 +170,11 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
+            if self._in_headers and self._received > _HEADER_BYTES_MAX:
+                self._refuse_headers()
         except httptools.HttpParserUpgrade:
             self._refuse(
                 ServiceError("malformed_request", "this server speaks HTTP/1.1 only and upgrades to nothing else")
@@ -220,34 +241,33 @@ class HttpConnection(asyncio.Protocol):
         self._incoming = Exchange(self, self.server.next_request_id())
         self._body = []
         self._body_size = 0
-        self._header_size = 0
+        self._in_headers = True
         self._url = b""
         self._deadline = self.loop.time() + self.server.bounds.header_timeout_s
         self._deadline_closes_quietly = False
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count_header(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         assert self._incoming is not None
         headers = self._incoming.headers
         key = name.lower()
         headers[key] = value if key not in headers else headers[key] + b", " + value
-        self._count_header(len(name) + len(value))
 
-    def _count_header(self, size: int) -> None:
-        assert self._incoming is not None
-        self._header_size += size
-        if self._header_size > _HEADER_BYTES_MAX or len(self._incoming.headers) > _HEADERS_MAX:
-            self._refuse(
-                ServiceError("malformed_request", f"the headers are over {_HEADER_BYTES_MAX} bytes or {_HEADERS_MAX}")
-            )
-            raise _Refused
+    def _refuse_headers(self) -> None:
+        limits = f"{_HEADER_BYTES_MAX} bytes or {_HEADERS_MAX} in number"
+        self._refuse(ServiceError("malformed_request", f"the headers are over {limits}"))
 
     def on_headers_complete(self) -> None:
         exchange = self._incoming
         assert exchange is not None
+        self._in_headers = False
+        if self._received > _HEADER_BYTES_MAX or len(exchange.headers) > _HEADERS_MAX:
+            size = len(self._url) + sum(len(name) + len(value) for name, value in exchange.headers.items())
+            if size > _HEADER_BYTES_MAX or len(exchange.headers) > _HEADERS_MAX:
+                self._refuse_headers()
+                raise _Refused
         exchange.method = self._parser.get_method().decode("latin-1")
         exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
         path, _, query = self._url.partition(b"?")
@@ -291,6 +311,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _accept(self, exchange: Exchange) -> None:
         self._deadline = None
+        self._received = 0
         if self.current is None:
             self._run(exchange)
             return
@@ -301,7 +322,8 @@ class HttpConnection(asyncio.Protocol):
     def _run(self, exchange: Exchange) -> None:
         self.current = exchange
         exchange.started_ns = perf_counter_ns()
-        exchange.task = self.loop.create_task(self._answer(exchange))
+        exchange.run = EagerRun(self._answer(exchange), self._done)
+        exchange.run.step()
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -313,11 +335,12 @@ class HttpConnection(asyncio.Protocol):
                     exchange, ServiceError("shutting_down", "the service is stopping; send the request again")
                 )
             raise
-        finally:
-            self._done(exchange)
 
-    def _done(self, exchange: Exchange) -> None:
-        self.current = None
+    def _done(self) -> None:
+        exchange, self.current = self.current, None
+        assert exchange is not None
+        if self.server.stopping:
+            self.server.one_less()
         if self.lost:
             return
         if not exchange.keep_alive or not exchange.answered or self.server.stopping:

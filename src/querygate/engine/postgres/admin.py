@@ -11,7 +11,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineUnavailable, StatementFailed
 from querygate.engine.postgres import roles
-from querygate.engine.postgres.connection import Command, Connection, ConnectionLost
+from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
 
 METADATA_DATABASE = "querygate"
@@ -47,7 +47,7 @@ class AdminSession:
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         results = await self._run([_command(sql, params)])
-        return _rows(results[-1])
+        return text_rows(results[-1])
 
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
         """All statements in one implicit transaction: one segment, one commit."""
@@ -72,22 +72,15 @@ class AdminSession:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
 
 def _command(sql: str, params: Sequence[str | None]) -> Command:
     return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
-
-
-def _rows(result: PGresult) -> list[tuple[str | None, ...]]:
-    return [
-        tuple(
-            None if (value := result.get_value(row, column)) is None else value.decode()
-            for column in range(result.nfields)
-        )
-        for row in range(result.ntuples)
-    ]
 
 
 async def make_metadata_database(connector: AdminConnector) -> None:

@@ -12,6 +12,7 @@ decided above it.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import msgspec
 from psycopg import pq
@@ -43,7 +44,7 @@ class CopyStarted(Exception):
 class Command(msgspec.Struct, gc=False):
     """One statement for the wire.
 
-    `chunk_rows` hands its rows over in chunks of that many instead of as one result; such a command must be alone in
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result; such a command must be the last of
     its segment. `describe` parses and describes the statement without running it; `portal` names a cursor to describe.
     """
 
@@ -55,14 +56,23 @@ class Command(msgspec.Struct, gc=False):
 
 
 class Segment:
-    """The commands between two Syncs, and their results. `on_rows` takes chunks as they come."""
+    """The commands between two Syncs, and their results. `on_rows` takes the chunks of its last command as they come.
 
-    __slots__ = ("chunk_rows", "future", "notices", "on_rows", "results")
+    `before` counts the commands that are still to end before the last one: libpq takes the wish for chunks only for
+    the command that it is reading.
+    """
+
+    __slots__ = ("before", "chunk_rows", "future", "notices", "on_rows", "results")
 
     def __init__(
-        self, future: "asyncio.Future[list[PGresult]]", chunk_rows: int, on_rows: Callable[[PGresult], None] | None
+        self,
+        future: "asyncio.Future[list[PGresult]]",
+        before: int,
+        chunk_rows: int,
+        on_rows: Callable[[PGresult], None] | None,
     ) -> None:
         self.future = future
+        self.before = before
         self.chunk_rows = chunk_rows
         self.on_rows = on_rows
         self.results: list[PGresult] = []
@@ -88,8 +98,12 @@ class Connection:
         loop.add_reader(self._fd, self._on_readable)
 
     @classmethod
-    async def open(cls, conninfo: str, timeout: float) -> "Connection":
+    async def open(cls, conninfo: str, timeout: float) -> Self:
         """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        return await asyncio.get_running_loop().create_task(cls._open(conninfo, timeout))
+
+    @classmethod
+    async def _open(cls, conninfo: str, timeout: float) -> Self:
         loop = asyncio.get_running_loop()
         pgconn = pq.PGconn.connect_start(conninfo.encode())
         try:
@@ -126,10 +140,10 @@ class Connection:
                 pgconn.send_query_params(command.sql, command.params)
                 chunk_rows = command.chunk_rows
         pgconn.pipeline_sync()
-        segment = Segment(self._loop.create_future(), chunk_rows, on_rows)
-        if chunk_rows and not self._segments:
-            pgconn.set_chunked_rows_mode(chunk_rows)
+        segment = Segment(self._loop.create_future(), len(commands) - 1, chunk_rows, on_rows)
         self._segments.append(segment)
+        if chunk_rows and segment.before == 0 and len(self._segments) == 1:
+            pgconn.set_chunked_rows_mode(chunk_rows)
         return segment.future
 
     async def run(self, *commands: Command) -> list[PGresult]:
@@ -171,7 +185,7 @@ class Connection:
         canceller = self.pgconn.cancel_conn()
         try:
             canceller.blocking()
-        except Exception:  # noqa: BLE001 - a server that cannot be reached has nothing left to cancel
+        except Exception:  # noqa: BLE001, S110 - a server that cannot be reached has nothing left to cancel
             pass
         finally:
             canceller.finish()
@@ -212,6 +226,7 @@ class Connection:
             while segments and not pgconn.is_busy():
                 result = pgconn.get_result()
                 if result is None:
+                    self._command_ended(segments[0])
                     continue
                 status = result.status
                 if status == _SYNC:
@@ -225,7 +240,7 @@ class Connection:
                     return
                 else:
                     segments[0].results.append(result)
-                if not self._reading:  # on_rows has had enough
+                if self._paused():  # on_rows has had enough
                     return
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
             self._lose(exc)
@@ -233,9 +248,19 @@ class Connection:
         if pgconn.status == _BAD:
             self._lose(ConnectionLost("the engine closed the connection"))
 
+    def _paused(self) -> bool:
+        return not self._reading
+
+    def _command_ended(self, segment: Segment) -> None:
+        segment.before -= 1
+        if segment.before == 0 and segment.chunk_rows:
+            self.pgconn.set_chunked_rows_mode(segment.chunk_rows)
+
     def _finish(self, segment: Segment) -> None:
-        if self._segments and self._segments[0].chunk_rows:
-            self.pgconn.set_chunked_rows_mode(self._segments[0].chunk_rows)
+        if self._segments:
+            following = self._segments[0]
+            if following.chunk_rows and following.before == 0:
+                self.pgconn.set_chunked_rows_mode(following.chunk_rows)
         if segment.notices:
             self._last_notices = segment.notices
         if not segment.future.done():
@@ -296,3 +321,13 @@ async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+    return [
+        tuple(
+            None if (value := result.get_value(row, column)) is None else value.decode()
+            for column in range(result.nfields)
+        )
+        for row in range(result.ntuples)
+    ]

@@ -2,16 +2,15 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
 from querygate.engine import port
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector
-from querygate.engine.postgres.connection import Command, ConnectionLost
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, wants_types
-from querygate.engine.postgres.failures import check
 from querygate.engine.postgres.pool import Pool, Room
 from querygate.engine.postgres.roles import role_of
 from querygate.engine.postgres.stream import Stream, open_stream
@@ -36,11 +35,14 @@ _SESSION_SETTINGS = {
 }
 _RETRY_BASE_S = 0.002
 _RETRY_CAP_S = 0.1
+_DEADLINE_TICK_S = 0.02
+_HEALTH_TIMEOUT_S = 2.0
+_IDLE_TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Bounds of the adapter. `conninfo` is libpq's, without database and options; its user is the installation's owner."""
+    """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""
 
     conninfo: str
     connections_max: int = 90
@@ -56,56 +58,56 @@ class PostgresEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._admin = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        self._session = AdminSession(connector, METADATA_DATABASE)
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._running: set[Execution] = set()
+        self._time = time.monotonic
         self.version = ""
 
     async def __aenter__(self) -> "PostgresEngine":
-        connection = await self._admin.connect(METADATA_DATABASE)
-        try:
-            results = await connection.run(Command(BUILT_IN_TYPES_SQL))
-            check(results)
-            self._built_in = read_types(results[0])
-            self.version = (connection.pgconn.parameter_status(b"server_version") or b"").decode()
-        finally:
-            connection.close()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
+        self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
+        loop = asyncio.get_running_loop()
+        self._time = loop.time
+        self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch_deadlines())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
         for pool in self._pools.values():
             await pool.close()
+        await self._session.close()
 
     # -- the port -----------------------------------------------------------------------------------------------
 
     async def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
-        pool = self._pool(target)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + bounds.timeout_ms / 1000
+        pool = self._pools.get(target) or self._pool(target)
+        now = self._time()
+        deadline = now + bounds.timeout_ms / 1000
         describe = False
         attempt = 1
         while True:
-            member = pool.take() or await pool.wait(max(deadline - loop.time(), 0))
+            member = pool.take() or await pool.wait(deadline)
+            execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
+            self._running.add(execution)
             try:
-                result = await Execution(pool, member, target, statement, shape, bounds, describe).run()
+                result = await execution.run(now)
                 result.attempts = attempt
                 return result
             except port.Conflict:
                 pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
-                if (
-                    attempt >= self._settings.attempts_max
-                    or loop.time() + pause > deadline
-                    or not _repeatable(statement)
-                ):
+                if attempt >= self._settings.attempts_max or not _repeatable(statement):
+                    raise
+                if self._time() + pause > deadline:
                     raise
                 attempt += 1
                 await asyncio.sleep(pause)
@@ -113,10 +115,13 @@ class PostgresEngine:
                 if describe or not wants_types(failure, statement):
                     raise
                 describe = True
+            finally:
+                self._running.discard(execution)
+            now = self._time()
 
     def stream(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> AbstractAsyncContextManager[Stream]:
+    ) -> AbstractAsyncContextManager[port.RowStream]:
         return self._stream(target, statement, shape, bounds)
 
     @asynccontextmanager
@@ -124,23 +129,18 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
-        member = pool.take() or await pool.wait(bounds.timeout_ms / 1000)
+        member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
         async with open_stream(pool, member, target, statement, shape, bounds) as stream:
             yield stream
 
     async def health(self) -> port.EngineHealth:
-        state = "ok"
-        try:
-            async with asyncio.timeout(2):
-                connection = await self._admin.connect(METADATA_DATABASE)
-                try:
-                    check(await connection.run(Command(b"SELECT 1")))
-                finally:
-                    connection.close()
-        except (port.EngineFailure, ConnectionLost) as exc:
-            state = str(exc)
-        except TimeoutError:
-            state = "no answer within 2 s"
+        asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
+        done, _ = await asyncio.wait([asked], timeout=_HEALTH_TIMEOUT_S)
+        if not done:
+            asked.cancel()
+            state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
+        else:
+            state = "ok" if asked.exception() is None else "it accepts no connection"
         return port.EngineHealth("postgresql", self.version, {"engine": state})
 
     # -- pools --------------------------------------------------------------------------------------------------
@@ -174,6 +174,16 @@ class PostgresEngine:
         if idle:
             since, pool = min(idle, key=lambda entry: entry[0])
             pool.close_idle(since + 0.000001)
+
+    async def _watch_deadlines(self) -> None:
+        """One look at all running statements costs less than a timer for each of them."""
+        while True:
+            await asyncio.sleep(_DEADLINE_TICK_S if self._running else _IDLE_TICK_S)
+            now = self._time()
+            for execution in [e for e in self._running if e.deadline < now and not e.timed_out]:
+                execution.expire()
+            for pool in self._pools.values():
+                pool.end_waiting(now)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

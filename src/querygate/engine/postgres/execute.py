@@ -8,16 +8,15 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
   its rows are computed with the statement's settings and written with the service's.
 """
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter_ns
 
-import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
-from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
+from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted, text_rows
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
 from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
@@ -70,7 +69,7 @@ class RowCollector:
         self._pool = pool
         self._shape = shape
         self._rows_left = bounds.rows_max
-        self._bytes_left = bounds.bytes_max
+        self._bytes_max = self._bytes_left = bounds.bytes_max
         self._encoder: RowEncoder | None = None
         self._parts: list[bytes] = []
         self._unread: list[PGresult] = []
@@ -90,7 +89,11 @@ class RowCollector:
 
     def _keep_unread(self, chunk: PGresult) -> None:
         """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
-        size = sum(chunk.get_length(row, col) for row in range(chunk.ntuples) for col in range(chunk.nfields))
+        size = sum(
+            len(value or b"")
+            for row in range(chunk.ntuples)
+            for value in map(partial(chunk.get_value, row), range(chunk.nfields))
+        )
         self._bytes_left -= size
         if self._bytes_left < 0 and self._unread:
             self.truncated = True
@@ -121,15 +124,28 @@ class RowCollector:
             low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._bytes_left else (low, middle - 1)
         return encoder.array(chunk, low) if low else b""
 
-    async def finish(self, member: Member, described: PGresult) -> tuple[bytes, bytes, bytes]:
-        """Columns, types and rows. `described` is any result with the statement's columns."""
-        if self._encoder is None:
-            self._encoder = await find_encoder(self._pool, member, described, self._shape)
-            waiting, self._unread = self._unread, []
-            self._bytes_left = max(self._bytes_left, 0) + sum(len(part) for part in self._parts)
-            for chunk in waiting:
-                self._encode(self._encoder, chunk)
-        return self._encoder.columns, self._encoder.types, b"[" + b",".join(self._parts) + b"]"
+    async def learn(self, member: Member, last: PGresult) -> None:
+        """Asks for the types that were not known while the rows came, and encodes what was kept."""
+        self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
+        waiting, self._unread = self._unread, []
+        self._bytes_left = self._bytes_max
+        for chunk in waiting:
+            self._encode(self._encoder, chunk)
+
+    def finished(self, last: PGresult) -> port.Result | None:
+        """The result, once the engine is done; None while a type is unknown. `last` is its closing word."""
+        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
+        if encoder is None:
+            return None
+        rows = b"[" + b",".join(self._parts) + b"]"
+        # The command tag is in the last chunk, or behind it where that one was full.
+        counted = affected_rows(last) or (affected_rows(self.last_chunk) if self.last_chunk is not None else 0)
+        return port.Result(encoder.columns, encoder.types, rows, counted, 0, truncated=self.truncated)
+
+
+def without_discard(results: list[PGresult]) -> list[PGresult]:
+    """The results of a statement behind a DISCARD ALL. One that failed is the statement's failure: it did not run."""
+    return results[1:] if results[0].status == _COMMAND else results
 
 
 async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
@@ -146,9 +162,9 @@ async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
     types = pool.encoders.types
     while missing := types.missing(oids):
         wanted = "{" + ",".join(map(str, missing)) + "}"
-        results = await member.run(Command(SOME_TYPES_SQL, [wanted.encode()]))
+        results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode()]))
         check(results)
-        types.add(read_types(results[0]), missing)
+        types.add(read_types(text_rows(results[0])), missing)
 
 
 async def write_params(
@@ -177,73 +193,89 @@ async def write_params(
     return to_texts(params, oids, types)
 
 
-class Execution(msgspec.Struct):
-    """One try of one statement on one connection."""
+class Execution:
+    """One try of one statement on one connection. `deadline` is on the loop's clock."""
 
-    pool: Pool
-    member: Member
-    target: port.Target
-    statement: port.Statement
-    shape: port.Shape
-    bounds: port.Bounds
-    describe: bool = False
-    timed_out: bool = False
+    __slots__ = ("bounds", "deadline", "describe", "member", "pool", "shape", "statement", "target", "timed_out")
 
-    async def run(self) -> port.Result:
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        deadline: float,
+        describe: bool,
+    ) -> None:
+        self.pool = pool
+        self.member = member
+        self.target = target
+        self.statement = statement
+        self.shape = shape
+        self.bounds = bounds
+        self.deadline = deadline
+        self.describe = describe
+        self.timed_out = False
+
+    async def run(self, now: float) -> port.Result:
         """Runs it and gives the connection back, whatever happens."""
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self.bounds.timeout_ms / 1000, self._expire)
+        member = self.member
         started = perf_counter_ns()
-        reset: asyncio.Future[list[PGresult]] | None = None
+        plain = is_plain(self.statement.sql, self.statement.keyword)
         try:
-            result, reset = await self._dispatch(loop.time())
-        except asyncio.CancelledError:
-            self.pool.abandon(self.member)
-            raise
+            if plain and not self.statement.params:
+                result = await self._plainly(None)
+            else:
+                result = await self._carefully(plain)
+        except port.StatementFailed as exc:
+            exc.exec_us = (perf_counter_ns() - started) // 1000
+            exc.notices = member.take_notices()
+            self._give_back(clean=False)
+            raise named(exc, self.timed_out, self.bounds) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access) from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
-        except port.StatementFailed as exc:
-            self._give_back(None)
-            exc.exec_us = (perf_counter_ns() - started) // 1000
-            exc.notices = self.member.take_notices()
-            raise named(exc, self.timed_out, self.bounds) from exc
         except BaseException:
-            self.pool.abandon(self.member)
+            self.pool.abandon(member)
             raise
-        finally:
-            timer.cancel()
         result.exec_us = (perf_counter_ns() - started) // 1000
-        result.notices = self.member.take_notices()
-        self._give_back(reset)
+        result.notices = member.take_notices()
+        self._give_back(clean=not self.pool.inspects(plain, now))
         return result
 
-    async def _dispatch(self, now: float) -> tuple[port.Result, "asyncio.Future[list[PGresult]] | None"]:
-        keyword = self.statement.keyword
-        plain = is_plain(self.statement.sql, keyword)
-        params = None
-        if self.statement.params:
-            params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
-        if keyword in ("call", "do"):
-            return await self._in_block(params), None
-        if not plain and keyword in CURSORS:
-            held = await self._held(params)
-            if held is not None:
-                return held, None
-        return await self._plainly(params, inspect=self.pool.inspects(plain, now))
-
-    async def _plainly(
-        self, params: list[bytes | None] | None, *, inspect: bool
-    ) -> tuple[port.Result, "asyncio.Future[list[PGresult]] | None"]:
+    async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
         member = self.member
         rows = RowCollector(self.pool, self.shape, self.bounds)
-        answer = member.send([Command(self.statement.sql.encode(), params, CHUNK_ROWS)], rows.take)
-        reset = None if inspect else member.send([DISCARD])
-        member.flush()
-        results = await answer
+        command = Command(self.statement.sql.encode(), params, CHUNK_ROWS)
+        if member.stale:
+            member.stale = False
+            answer = member.send((DISCARD, command), rows.take)
+            member.flush()
+            results = without_discard(await answer)
+        else:
+            answer = member.send((command,), rows.take)
+            member.flush()
+            results = await answer
         check(results)
-        return await self._result(results[-1], rows), reset
+        last = results[-1]
+        if not last.nfields and last.status != _TUPLES:
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+        return rows.finished(last) or await self._result(last, rows)
+
+    async def _carefully(self, plain: bool) -> port.Result:
+        """Whatever needs more than one exchange with the engine."""
+        await self.pool.freshen(self.member)
+        params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        if self.statement.keyword in ("call", "do"):
+            return await self._in_block(params)
+        if not plain and self.statement.keyword in CURSORS:
+            held = await self._held(params)
+            if held is not None:
+                return held
+        return await self._plainly(params)
 
     async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool, self.shape, self.bounds)
@@ -277,21 +309,20 @@ class Execution(msgspec.Struct):
     async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
         if not last.nfields and last.status != _TUPLES:
             return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
-        columns, types, array = await rows.finish(self.member, rows.last_chunk or last)
-        counted = affected_rows(last)
-        if not counted and rows.last_chunk is not None:
-            counted = affected_rows(rows.last_chunk)
-        return port.Result(columns, types, array, counted, 0, truncated=rows.truncated)
+        await rows.learn(self.member, last)
+        result = rows.finished(last)
+        assert result is not None, "the types were asked for"
+        return result
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, reset: "asyncio.Future[list[PGresult]] | None") -> None:
+    def _give_back(self, *, clean: bool) -> None:
         if self.timed_out:
             self.pool.abandon(self.member)
-        elif reset is not None:
-            self.pool.give_back(self.member, reset)
+        elif clean:
+            self.pool.give_back(self.member)
         else:
             self.pool.give_back_unclean(self.member)
         if changes_types(self.statement.keyword):
@@ -301,7 +332,7 @@ class Execution(msgspec.Struct):
 def what_lost_means(lost: ConnectionLost, access: port.Access) -> port.EngineFailure:
     """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
     gave_up = find_error(lost.results) is not None
-    done = any(result.status in (_TUPLES, _COMMAND) for result in lost.results)
+    done = any(r.status in (_TUPLES, _COMMAND) and r.command_status != b"DISCARD ALL" for r in lost.results)
     if access is port.Access.READ or (gave_up and not done):
         return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
     return port.OutcomeUnknown(
@@ -332,5 +363,5 @@ def affected_rows(result: PGresult) -> int:
 
 
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
-    """Whether the statement failed only because a string was not sent as JSON: worth a second try, with the types known."""
+    """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
     return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))

@@ -1,4 +1,4 @@
-"""Errors of the server as the port's exceptions. The SQLSTATE decides; the message is looked at only where it must be."""
+"""Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
 
 from collections.abc import Sequence
 

@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted
-from querygate.engine.postgres.failures import find_error
+from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -50,10 +50,15 @@ SELECT pg_catalog.setseed($1),
 
 
 class Member(Connection):
-    """A connection of a pool. `settings_memory` is what the server's settings took when it was new."""
+    """A connection of a pool.
+
+    `settings_memory` is what the server's settings took when it was new. `stale` says that its DISCARD ALL is still to
+    be sent, in front of the next statement and in the same write: so it is handed on while others wait for it.
+    """
 
     settings_memory: bytes | None = None
     idle_since: float = 0.0
+    stale: bool = False
 
 
 class Pool:
@@ -80,7 +85,8 @@ class Pool:
         self._free: list[Member] = []
         self._members: set[Member] = set()
         self._opening = 0
-        self._waiters: deque[asyncio.Future[Member]] = deque()
+        self._waiters: deque[tuple[asyncio.Future[Member], float]] = deque()
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -94,7 +100,7 @@ class Pool:
                 return member
         return None
 
-    async def wait(self, timeout_s: float) -> Member:
+    async def wait(self, deadline: float) -> Member:
         """A connection, opened or waited for. Raises EngineBusy or EngineUnavailable."""
         if self._closed:
             raise EngineUnavailable("the service is stopping")
@@ -102,20 +108,33 @@ class Pool:
             return await self._open()
         if len(self._waiters) >= self._queue_max:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
-        waiter: asyncio.Future[Member] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        waiter: asyncio.Future[Member] = self._loop.create_future()
+        self._waiters.append((waiter, deadline))
         if self.size == 0:
             self._room.ask(self._room_found)
-        timer = asyncio.get_running_loop().call_later(timeout_s, _give_up, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
             # The task was cancelled, perhaps just as it was given a connection: that one must not be lost.
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._free_again(waiter.result())
+                self.give_back_unclean(waiter.result())
             raise
-        finally:
-            timer.cancel()
+
+    def end_waiting(self, now: float) -> None:
+        """Turns away whoever has waited past its deadline."""
+        for waiter, deadline in self._waiters:
+            if deadline < now and not waiter.done():
+                waiter.set_exception(EngineBusy("no connection became free before the statement's time was over"))
+
+    def _hand_over(self, member: Member) -> bool:
+        """Gives the connection to whoever has waited longest, if anybody waits."""
+        waiters = self._waiters
+        while waiters:
+            waiter, _ = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(member)
+                return True
+        return False
 
     def _room_found(self) -> None:
         self._spawn(self._replace())
@@ -124,9 +143,22 @@ class Pool:
         """Whether the connection must be inspected after this statement, not only discarded."""
         return not plain or self.has_code or now - self._code_checked_at > _CODE_CHECK_S
 
-    def give_back(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
-        """Takes a connection whose statement is answered and whose DISCARD ALL is under way."""
+    def give_back(self, member: Member) -> None:
+        """Takes a connection whose statement is answered and for which DISCARD ALL is enough."""
+        if self._waiters:
+            member.stale = True
+            if self._hand_over(member):
+                return
+            member.stale = False
+        reset = member.send([DISCARD])
+        member.flush()
         reset.add_done_callback(lambda done: self._after_reset(member, done))
+
+    async def freshen(self, member: Member) -> None:
+        """Sends what `stale` stands for, where it cannot go along with a statement."""
+        if member.stale:
+            member.stale = False
+            check(await member.run(DISCARD))
 
     def give_back_unclean(self, member: Member) -> None:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
@@ -150,7 +182,7 @@ class Pool:
         """Returns when the engine is done with the statement. While it writes to nobody it cannot be: read on."""
         member.resume()
         async with asyncio.timeout(_CANCEL_GRACE_S):
-            await asyncio.get_running_loop().run_in_executor(None, member.cancel_blocking)
+            await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
 
     def _after_reset(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
@@ -160,20 +192,18 @@ class Pool:
             self._free_again(member)
 
     def _free_again(self, member: Member) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(member)
-                return
+        if self._hand_over(member):
+            return
         if self._closed or self._room.wanted:
             member.close("its place is needed")
             return
-        member.idle_since = asyncio.get_running_loop().time()
+        member.idle_since = self._loop.time()
         self._free.append(member)
 
     # -- cleaning -----------------------------------------------------------------------------------------------
 
     async def _inspect(self, member: Member) -> None:
+        member.stale = False
         try:
             await member.run(_ROLLBACK)
             await member.run(DISCARD)
@@ -194,7 +224,7 @@ class Pool:
         if find_error(results) is not None or not results or results[0].ntuples != 1:
             return None
         self.has_code = results[0].get_value(0, 2) == b"t"
-        self._code_checked_at = asyncio.get_running_loop().time()
+        self._code_checked_at = self._loop.time()
         return results[0].get_value(0, 1)
 
     async def _cancel_and_close(self, member: Member) -> None:
@@ -212,7 +242,6 @@ class Pool:
         self._opening += 1
         try:
             member = await Member.open(self._conninfo, self._connect_timeout_s)
-            assert isinstance(member, Member)
             member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
             self._room.give_back()
@@ -248,7 +277,7 @@ class Pool:
             member = await self._open()
         except EngineUnavailable as exc:
             while self._waiters:
-                waiter = self._waiters.popleft()
+                waiter, _ = self._waiters.popleft()
                 if not waiter.done():
                     waiter.set_exception(EngineUnavailable(str(exc)))
         else:
@@ -281,14 +310,9 @@ class Pool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _give_up(waiter: "asyncio.Future[Member]") -> None:
-    if not waiter.done():
-        waiter.set_exception(EngineBusy("no connection became free before the statement's time was over"))
 
 
 class Room:

@@ -8,7 +8,7 @@ is not counted as the engine's.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
 
@@ -159,7 +159,7 @@ class Stream:
     def exec_us(self) -> int:
         return self.clock.elapsed_us
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         try:
             async for block in self._blocks():
                 yield block

@@ -5,10 +5,8 @@ looked up when a result or a placeholder first shows them, on a connection of th
 statement may have changed them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from psycopg.pq.abc import PGresult
 
 FIRST_USER_OID = 16384
 """PostgreSQL gives no smaller OID to anything made after initdb."""
@@ -16,7 +14,7 @@ FIRST_USER_OID = 16384
 JSON_OIDS = frozenset({114, 3802})
 
 # An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
-TYPES_SQL = b"""
+TYPES_SQL = """
 SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
        t.typdelim, t.typbasetype
   FROM pg_catalog.pg_type t
@@ -24,13 +22,13 @@ SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''),
   LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
   LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
 """
-BUILT_IN_TYPES_SQL = TYPES_SQL + b" WHERE t.oid < 16384"
-SOME_TYPES_SQL = TYPES_SQL + b" WHERE t.oid = ANY ($1::oid[])"
+BUILT_IN_TYPES_SQL = TYPES_SQL + " WHERE t.oid < 16384"
+SOME_TYPES_SQL = TYPES_SQL + " WHERE t.oid = ANY ($1::oid[])"
 
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """`element` is the OID of an array's element type, `base` that of the type under a domain; 0 where there is none."""
+    """`element` is the OID of an array's element type, `base` of the type under a domain; 0 where there is none."""
 
     oid: int
     name: str
@@ -42,13 +40,11 @@ class TypeInfo:
 UNKNOWN_TYPE = TypeInfo(0, "unknown")
 
 
-def read_types(result: PGresult) -> dict[int, TypeInfo]:
+def read_types(rows: Iterable[Sequence[str | None]]) -> dict[int, TypeInfo]:
     """The rows of one of the queries above."""
     types: dict[int, TypeInfo] = {}
-    for row in range(result.ntuples):
-        oid, schema, name, element, element_name, element_schema, delimiter, base = (
-            (result.get_value(row, column) or b"").decode() for column in range(8)
-        )
+    for row in rows:
+        oid, schema, name, element, element_name, element_schema, delimiter, base = (value or "" for value in row)
         shown = _shown(element_schema, element_name) + "[]" if element_name else _shown(schema, name)
         types[int(oid)] = TypeInfo(int(oid), shown, int(element), delimiter, int(base))
     return types

