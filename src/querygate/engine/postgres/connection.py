@@ -44,8 +44,8 @@ class CopyStarted(Exception):
 class Command(msgspec.Struct, gc=False):
     """One statement for the wire.
 
-    `chunk_rows` hands its rows over in chunks of that many instead of as one result; such a command must be the last of
-    its segment. `describe` parses and describes the statement without running it; `portal` names a cursor to describe.
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
+    the statement without running it; `portal` names a cursor to describe.
     """
 
     sql: bytes
@@ -55,26 +55,25 @@ class Command(msgspec.Struct, gc=False):
     portal: bytes = b""
 
 
-class Segment:
-    """The commands between two Syncs, and their results. `on_rows` takes the chunks of its last command as they come.
+OnRows = Callable[[PGresult, int], None]
+"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
 
-    `before` counts the commands that are still to end before the last one: libpq takes the wish for chunks only for
-    the command that it is reading.
+
+class Segment:
+    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
+
+    `chunk_rows` holds every command's wish for chunks; libpq takes it only for the command that it is reading.
     """
 
-    __slots__ = ("before", "chunk_rows", "future", "notices", "on_rows", "results")
+    __slots__ = ("chunk_rows", "ended", "future", "notices", "on_rows", "results")
 
     def __init__(
-        self,
-        future: "asyncio.Future[list[PGresult]]",
-        before: int,
-        chunk_rows: int,
-        on_rows: Callable[[PGresult], None] | None,
+        self, future: "asyncio.Future[list[PGresult]]", chunk_rows: Sequence[int], on_rows: OnRows | None
     ) -> None:
         self.future = future
-        self.before = before
         self.chunk_rows = chunk_rows
         self.on_rows = on_rows
+        self.ended = 0
         self.results: list[PGresult] = []
         self.notices: list[Notice] = []
 
@@ -121,15 +120,12 @@ class Connection:
     def busy(self) -> bool:
         return bool(self._segments)
 
-    def send(
-        self, commands: Sequence[Command], on_rows: Callable[[PGresult], None] | None = None
-    ) -> "asyncio.Future[list[PGresult]]":
+    def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> "asyncio.Future[list[PGresult]]":
         """Queues one segment; `flush` puts it on the wire. The future gives every result but chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
         self._last_notices = []
         pgconn = self.pgconn
-        chunk_rows = 0
         for command in commands:
             if command.describe:
                 pgconn.send_prepare(b"", command.sql)
@@ -138,12 +134,11 @@ class Connection:
                 pgconn.send_describe_portal(command.portal)
             else:
                 pgconn.send_query_params(command.sql, command.params)
-                chunk_rows = command.chunk_rows
         pgconn.pipeline_sync()
-        segment = Segment(self._loop.create_future(), len(commands) - 1, chunk_rows, on_rows)
+        segment = Segment(self._loop.create_future(), [command.chunk_rows for command in commands], on_rows)
         self._segments.append(segment)
-        if chunk_rows and segment.before == 0 and len(self._segments) == 1:
-            pgconn.set_chunked_rows_mode(chunk_rows)
+        if len(self._segments) == 1:
+            self._ask_for_chunks(segment)
         return segment.future
 
     async def run(self, *commands: Command) -> list[PGresult]:
@@ -226,7 +221,8 @@ class Connection:
             while segments and not pgconn.is_busy():
                 result = pgconn.get_result()
                 if result is None:
-                    self._command_ended(segments[0])
+                    segments[0].ended += 1
+                    self._ask_for_chunks(segments[0])
                     continue
                 status = result.status
                 if status == _SYNC:
@@ -234,7 +230,7 @@ class Connection:
                 elif status == _CHUNK:
                     on_rows = segments[0].on_rows
                     if on_rows is not None:
-                        on_rows(result)
+                        on_rows(result, len(segments[0].results))
                 elif status in _COPY:
                     self._lose(CopyStarted())
                     return
@@ -251,16 +247,14 @@ class Connection:
     def _paused(self) -> bool:
         return not self._reading
 
-    def _command_ended(self, segment: Segment) -> None:
-        segment.before -= 1
-        if segment.before == 0 and segment.chunk_rows:
-            self.pgconn.set_chunked_rows_mode(segment.chunk_rows)
+    def _ask_for_chunks(self, segment: Segment) -> None:
+        """Says how the rows of the command that is read next are wanted."""
+        if segment.ended < len(segment.chunk_rows) and (rows := segment.chunk_rows[segment.ended]):
+            self.pgconn.set_chunked_rows_mode(rows)
 
     def _finish(self, segment: Segment) -> None:
         if self._segments:
-            following = self._segments[0]
-            if following.chunk_rows and following.before == 0:
-                self.pgconn.set_chunked_rows_mode(following.chunk_rows)
+            self._ask_for_chunks(self._segments[0])
         if segment.notices:
             self._last_notices = segment.notices
         if not segment.future.done():

@@ -10,7 +10,8 @@ from types import TracebackType
 
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, wants_types
+from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
+from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.pool import Pool, Room
 from querygate.engine.postgres.roles import role_of
 from querygate.engine.postgres.stream import Stream, open_stream

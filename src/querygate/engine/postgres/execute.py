@@ -8,25 +8,17 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
   its rows are computed with the statement's settings and written with the service's.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from time import perf_counter_ns
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
-from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted, text_rows
+from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.parameters import write_params
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
-from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
-from querygate.engine.postgres.values import (
-    PARAMS_MAX,
-    RowEncoder,
-    is_json_refusal,
-    needs_types,
-    to_texts,
-)
+from querygate.engine.postgres.rows import RowCollector, affected_rows
 from querygate.protocol.statements import is_plain
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
@@ -53,144 +45,15 @@ ENCODING_SETTINGS = {
 
 _RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
 
-# The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
-_COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
-
 
 def begin(access: port.Access) -> list[Command]:
     """Opens a block whose isolation and rights no statement in it can change."""
     return [_BEGIN[access], _SNAPSHOT]
 
 
-class RowCollector:
-    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
-
-    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds) -> None:
-        self._pool = pool
-        self._shape = shape
-        self._rows_left = bounds.rows_max
-        self._bytes_max = self._bytes_left = bounds.bytes_max
-        self._encoder: RowEncoder | None = None
-        self._parts: list[bytes] = []
-        self._unread: list[PGresult] = []
-        self.last_chunk: PGresult | None = None
-        self.truncated = False
-
-    def take(self, chunk: PGresult) -> None:
-        self.last_chunk = chunk
-        if self.truncated:
-            return
-        if self._encoder is None and not self._unread:
-            self._encoder = self._pool.encoders.find(chunk, self._shape)
-        if self._encoder is None:
-            self._keep_unread(chunk)
-        else:
-            self._encode(self._encoder, chunk)
-
-    def _keep_unread(self, chunk: PGresult) -> None:
-        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
-        size = sum(
-            len(value or b"")
-            for row in range(chunk.ntuples)
-            for value in map(partial(chunk.get_value, row), range(chunk.nfields))
-        )
-        self._bytes_left -= size
-        if self._bytes_left < 0 and self._unread:
-            self.truncated = True
-        else:
-            self._unread.append(chunk)
-
-    def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
-        if self._rows_left is not None:
-            if chunk.ntuples > self._rows_left:
-                self.truncated = True
-            if self._rows_left == 0:
-                return
-        part = encoder.array(chunk, self._rows_left)
-        if self._rows_left is not None:
-            self._rows_left -= min(chunk.ntuples, self._rows_left)
-        if len(part) > self._bytes_left:
-            part = self._cut(encoder, chunk)
-            self.truncated = True
-        self._bytes_left -= len(part)
-        if part:
-            self._parts.append(part)
-
-    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> bytes:
-        """As many rows of the chunk as still fit."""
-        low, high = 0, chunk.ntuples
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._bytes_left else (low, middle - 1)
-        return encoder.array(chunk, low) if low else b""
-
-    async def learn(self, member: Member, last: PGresult) -> None:
-        """Asks for the types that were not known while the rows came, and encodes what was kept."""
-        self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
-        waiting, self._unread = self._unread, []
-        self._bytes_left = self._bytes_max
-        for chunk in waiting:
-            self._encode(self._encoder, chunk)
-
-    def finished(self, last: PGresult) -> port.Result | None:
-        """The result, once the engine is done; None while a type is unknown. `last` is its closing word."""
-        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
-        if encoder is None:
-            return None
-        rows = b"[" + b",".join(self._parts) + b"]"
-        # The command tag is in the last chunk, or behind it where that one was full.
-        counted = affected_rows(last) or (affected_rows(self.last_chunk) if self.last_chunk is not None else 0)
-        return port.Result(encoder.columns, encoder.types, rows, counted, 0, truncated=self.truncated)
-
-
 def without_discard(results: list[PGresult]) -> list[PGresult]:
     """The results of a statement behind a DISCARD ALL. One that failed is the statement's failure: it did not run."""
     return results[1:] if results[0].status == _COMMAND else results
-
-
-async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
-    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
-    encoder = pool.encoders.find(described, shape)
-    if encoder is None:
-        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
-        encoder = pool.encoders.find(described, shape)
-    assert encoder is not None, "every type that was asked for is known, if only as unknown"
-    return encoder
-
-
-async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
-    types = pool.encoders.types
-    while missing := types.missing(oids):
-        wanted = "{" + ",".join(map(str, missing)) + "}"
-        results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode()]))
-        check(results)
-        types.add(read_types(text_rows(results[0])), missing)
-
-
-async def write_params(
-    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
-) -> list[bytes | None] | None:
-    """The parameters as text. Asks for the placeholders' types where they matter, or when told to."""
-    params = statement.params
-    if not params:
-        return None
-    if len(params) > PARAMS_MAX:
-        raise port.ParameterMismatch(
-            f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
-        )
-    types = pool.encoders.types
-    if not describe and not needs_types(params):
-        return to_texts(params, None, types)
-    results = await member.run(Command(statement.sql.encode(), describe=True))
-    check(results)
-    described = results[-1]
-    oids = [described.param_type(i) for i in range(described.nparams)]
-    if len(oids) != len(params):
-        raise port.ParameterMismatch(
-            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
-        )
-    await learn_types(pool, member, oids)
-    return to_texts(params, oids, types)
 
 
 class Execution:
@@ -352,16 +215,3 @@ def named(failure: port.StatementFailed, timed_out: bool, bounds: port.Bounds) -
 def changes_types(keyword: str) -> bool:
     """Whether a statement with this first word may have changed a type that the service remembers."""
     return keyword not in CURSORS and keyword not in ("insert", "update", "delete", "merge", "show", "explain")
-
-
-def affected_rows(result: PGresult) -> int:
-    """The count of the command tag, where the contract counts it."""
-    tag = result.command_status or b""
-    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and not result.nfields):
-        return result.command_tuples or 0
-    return 0
-
-
-def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
-    """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
-    return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))

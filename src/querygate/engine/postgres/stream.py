@@ -16,18 +16,11 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import (
-    CURSORS,
-    affected_rows,
-    begin,
-    changes_types,
-    find_encoder,
-    named,
-    what_lost_means,
-    write_params,
-)
+from querygate.engine.postgres.execute import CURSORS, begin, changes_types, named, what_lost_means
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.parameters import write_params
 from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.rows import affected_rows, find_encoder
 from querygate.engine.postgres.values import RowEncoder
 
 _PORTION_ROWS_MAX = 256
@@ -262,7 +255,7 @@ class _PlainStream(Stream):
 
     _last_counted = 0
 
-    def _take(self, chunk: PGresult) -> None:
+    def _take(self, chunk: PGresult, _command: int) -> None:
         self._backlog.append(chunk)
         self._backlog_rows += chunk.ntuples
         self._last_counted = affected_rows(chunk) or self._last_counted

@@ -1,0 +1,39 @@
+"""The parameters of a statement as text for the server, and the placeholders' types where they decide how."""
+
+from querygate.engine import port
+from querygate.engine.postgres.connection import Command
+from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.rows import learn_types
+from querygate.engine.postgres.values import PARAMS_MAX, is_json_refusal, needs_types, to_texts
+
+
+async def write_params(
+    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
+) -> list[bytes | None] | None:
+    """The parameters as text. Asks for the placeholders' types where they matter, or when told to."""
+    params = statement.params
+    if not params:
+        return None
+    if len(params) > PARAMS_MAX:
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
+        )
+    types = pool.encoders.types
+    if not describe and not needs_types(params):
+        return to_texts(params, None, types)
+    results = await member.run(Command(statement.sql.encode(), describe=True))
+    check(results)
+    described = results[-1]
+    oids = [described.param_type(i) for i in range(described.nparams)]
+    if len(oids) != len(params):
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+        )
+    await learn_types(pool, member, oids)
+    return to_texts(params, oids, types)
+
+
+def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
+    """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
+    return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))

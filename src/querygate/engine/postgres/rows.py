@@ -1,0 +1,124 @@
+"""The rows of one result, gathered within bounds as JSON; and what the service must know of types to do it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from psycopg.pq.abc import PGresult
+
+from querygate.engine import port
+from querygate.engine.postgres.connection import Command, text_rows
+from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
+from querygate.engine.postgres.values import RowEncoder
+
+# The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
+_COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
+
+
+class RowCollector:
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
+
+    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds) -> None:
+        self._pool = pool
+        self._shape = shape
+        self._rows_left = bounds.rows_max
+        self._bytes_max = self._bytes_left = bounds.bytes_max
+        self._encoder: RowEncoder | None = None
+        self._parts: list[bytes] = []
+        self._unread: list[PGresult] = []
+        self.last_chunk: PGresult | None = None
+        self.truncated = False
+
+    def take(self, chunk: PGresult, _command: int = 0) -> None:
+        self.last_chunk = chunk
+        if self.truncated:
+            return
+        if self._encoder is None and not self._unread:
+            self._encoder = self._pool.encoders.find(chunk, self._shape)
+        if self._encoder is None:
+            self._keep_unread(chunk)
+        else:
+            self._encode(self._encoder, chunk)
+
+    def _keep_unread(self, chunk: PGresult) -> None:
+        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        size = sum(
+            len(value or b"")
+            for row in range(chunk.ntuples)
+            for value in map(partial(chunk.get_value, row), range(chunk.nfields))
+        )
+        self._bytes_left -= size
+        if self._bytes_left < 0 and self._unread:
+            self.truncated = True
+        else:
+            self._unread.append(chunk)
+
+    def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
+        if self._rows_left is not None:
+            if chunk.ntuples > self._rows_left:
+                self.truncated = True
+            if self._rows_left == 0:
+                return
+        part = encoder.array(chunk, self._rows_left)
+        if self._rows_left is not None:
+            self._rows_left -= min(chunk.ntuples, self._rows_left)
+        if len(part) > self._bytes_left:
+            part = self._cut(encoder, chunk)
+            self.truncated = True
+        self._bytes_left -= len(part)
+        if part:
+            self._parts.append(part)
+
+    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> bytes:
+        """As many rows of the chunk as still fit."""
+        low, high = 0, chunk.ntuples
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._bytes_left else (low, middle - 1)
+        return encoder.array(chunk, low) if low else b""
+
+    async def learn(self, member: Member, last: PGresult) -> None:
+        """Asks for the types that were not known while the rows came, and encodes what was kept."""
+        self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
+        waiting, self._unread = self._unread, []
+        self._bytes_left = self._bytes_max
+        for chunk in waiting:
+            self._encode(self._encoder, chunk)
+
+    def finished(self, last: PGresult) -> port.Result | None:
+        """The result, once the engine is done; None while a type is unknown. `last` is its closing word."""
+        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
+        if encoder is None:
+            return None
+        rows = b"[" + b",".join(self._parts) + b"]"
+        # The command tag is in the last chunk, or behind it where that one was full.
+        counted = affected_rows(last) or (affected_rows(self.last_chunk) if self.last_chunk is not None else 0)
+        return port.Result(encoder.columns, encoder.types, rows, counted, 0, truncated=self.truncated)
+
+
+async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
+    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    encoder = pool.encoders.find(described, shape)
+    if encoder is None:
+        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
+        encoder = pool.encoders.find(described, shape)
+    assert encoder is not None, "every type that was asked for is known, if only as unknown"
+    return encoder
+
+
+async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+    types = pool.encoders.types
+    while missing := types.missing(oids):
+        wanted = "{" + ",".join(map(str, missing)) + "}"
+        results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode()]))
+        check(results)
+        types.add(read_types(text_rows(results[0])), missing)
+
+
+def affected_rows(result: PGresult) -> int:
+    """The count of the command tag, where the contract counts it."""
+    tag = result.command_status or b""
+    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and not result.nfields):
+        return result.command_tuples or 0
+    return 0
