@@ -7,7 +7,7 @@ import secrets
 
 from querygate.access.scopes import Scope
 from querygate.access.tokens import RANDOM_BYTES, Key, make_id, make_key
-from querygate.catalog.store import Catalog
+from querygate.catalog.store import Catalog, Installation
 from querygate.engine.postgres.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -27,6 +27,8 @@ async def install(conninfo: str) -> Key | None:
     async with AdminSession(connector, METADATA_DATABASE) as session:
         catalog = Catalog(session)
         await catalog.migrate()
+        if await catalog.installation() is None:
+            await catalog.add_installation(Installation(_random_id(), secrets.token_bytes(32)))
         organization = await catalog.first_organization()
         if organization is None:
             organization = "org_" + _random_id()

@@ -46,6 +46,8 @@ class Settings:
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
     statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
+    transaction_timeout_ms: int = _setting(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
+    transaction_statements_max: int = _setting(1000, "Statements in one transaction.", at_least=1)
     body_bytes_max: int = _setting(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
     answer_bytes_max: int = _setting(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024

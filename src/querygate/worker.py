@@ -17,6 +17,7 @@ from querygate.data_plane.plane import Plane, Route
 from querygate.data_plane.query import QueryBounds, QueryRoutes
 from querygate.data_plane.service import ServiceRoutes
 from querygate.data_plane.stream import StreamWriter
+from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from querygate.engine.port import Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
@@ -52,11 +53,14 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
-    engine = PostgresEngine(_engine_settings(settings, given.conninfo))
     session = AdminSession(AdminConnector(given.conninfo), METADATA_DATABASE)
+    catalog = Catalog(session)
+    installation = await catalog.installation()
+    assert installation is not None, "the supervisor has made it"
+    engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation.id))
     async with session, engine:
-        identities = IdentityCache(Catalog(session))
-        plane = Plane(routes(engine, identities, settings), identities)
+        identities = IdentityCache(catalog)
+        plane = Plane(routes(engine, identities, settings, installation.secret), identities)
         server = HttpServer(plane.handle, _http_bounds(settings))
         await server.start(given.data_socket)
         gc.collect()
@@ -67,7 +71,9 @@ async def _main(given: WorkerInput) -> None:
         await server.stop(settings.stop_timeout_s)
 
 
-def routes(engine: Engine, identities: IdentityCache, settings: Settings) -> dict[tuple[str, str], Route]:
+def routes(
+    engine: Engine, identities: IdentityCache, settings: Settings, secret: bytes
+) -> dict[tuple[str, str], Route]:
     """The data plane's routes, in the order of the banner."""
     service = ServiceRoutes(engine)
     query = QueryRoutes(
@@ -76,9 +82,19 @@ def routes(engine: Engine, identities: IdentityCache, settings: Settings) -> dic
         QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max),
         StreamWriter(engine, settings.heartbeat_s),
     )
+    transaction = TransactionRoutes(
+        engine,
+        identities,
+        TransactionBounds(
+            settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
+        ),
+        secret,
+    )
     table = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
+        ("POST", "/v1/transaction"): Route("Run several statements atomically.", Scope.READ, guarded=transaction.run),
+        ("GET", "/v1/transaction/{id}"): Route("What became of a transaction.", Scope.READ, guarded=transaction.state),
         ("GET", "/health"): Route("Whether the service and its engine work.", None, open=service.health),
         ("GET", "/"): Route("This overview.", None, open=service.banner),
     }
@@ -86,9 +102,10 @@ def routes(engine: Engine, identities: IdentityCache, settings: Settings) -> dic
     return table
 
 
-def _engine_settings(settings: Settings, conninfo: str) -> EngineSettings:
+def _engine_settings(settings: Settings, conninfo: str, installation: str) -> EngineSettings:
     return EngineSettings(
         conninfo=conninfo,
+        installation=installation,
         connections_max=settings.engine_connections_max
         - min(_RESERVED_CONNECTIONS, settings.engine_connections_max // 2),
         connections_per_target_max=settings.connections_per_database,

@@ -40,6 +40,14 @@ class KeyRecord:
     live: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """`id` marks what belongs to it in a shared engine; `secret` signs what clients are given to hand back."""
+
+    id: str
+    secret: bytes
+
+
 class Catalog:
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -72,6 +80,19 @@ class Catalog:
                 await self._session.atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
                 done.append(file.name)
         return done
+
+    # -- the installation ---------------------------------------------------------------------------------------
+
+    async def installation(self) -> Installation | None:
+        rows = await self._session.fetch("SELECT id, encode(secret, 'hex') FROM installation")
+        return Installation(str(rows[0][0]), bytes.fromhex(str(rows[0][1]))) if rows else None
+
+    async def add_installation(self, installation: Installation) -> None:
+        await self._session.fetch(
+            "INSERT INTO installation (id, secret) VALUES ($1, decode($2, 'hex')) ON CONFLICT DO NOTHING",
+            installation.id,
+            installation.secret.hex(),
+        )
 
     # -- organizations and databases ----------------------------------------------------------------------------
 

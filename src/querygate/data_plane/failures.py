@@ -17,6 +17,7 @@ def to_service_error(failure: port.EngineFailure) -> ServiceError:
                 position=failure.position,
                 hint=failure.hint,
                 detail=failure.detail,
+                statement=failure.statement,
             )
         case port.CopyRefused():
             return ServiceError(

@@ -4,6 +4,7 @@ Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refu
 found by the token's SHA-256; the token itself is kept nowhere.
 """
 
+import asyncio
 import hmac
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from querygate.access.scopes import Principal, Scope, effective
 from querygate.access.tokens import digest, key_id
 from querygate.catalog.store import Catalog
 from querygate.engine.port import Access, EngineFailure, Target
+from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
 _FRESH_S = 2.5
@@ -78,8 +80,10 @@ class IdentityCache:
         scopes = effective(principal.scopes)
         return Identity(principal, scopes, None if database is None else Target(database.id, access_of(scopes)))
 
-    async def target(self, identity: Identity, name: bytes | None, now: float) -> Target:
+    async def target(self, identity: Identity, exchange: Exchange) -> Target:
         """The database that the request is for: the one it names, or the identity's own."""
+        name = exchange.headers.get(b"querygate-database")
+        now = asyncio.get_running_loop().time()
         if name is None:
             if identity.target is None:
                 raise ServiceError("not_found", "the key has no database")

@@ -66,14 +66,32 @@ class Plane:
 
     def _find_route(self, exchange: Exchange) -> Route:
         method = "GET" if exchange.method == "HEAD" else exchange.method
-        route = self._routes.get((method, exchange.path))
-        if route is not None:
-            return route
-        allowed = sorted(m for m, path in self._routes if path == exchange.path)
+        allowed = []
+        for (offered, template), route in self._routes.items():
+            values = _match(template, exchange.path)
+            if values is not None and offered == method:
+                exchange.path_values = values
+                return route
+            if values is not None:
+                allowed.append(offered)
         if allowed:
             raise ServiceError(
                 "method_not_allowed",
-                f"{exchange.path} takes {', '.join(allowed)}, not {exchange.method}",
-                headers=(("allow", ", ".join(allowed)),),
+                f"{exchange.path} takes {', '.join(sorted(allowed))}, not {exchange.method}",
+                headers=(("allow", ", ".join(sorted(allowed))),),
             )
         raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
+
+
+def _match(template: str, path: str) -> dict[str, str] | None:
+    """What stands in the path for every {name} of the template; None where the path is another one."""
+    parts, given = template.split("/"), path.split("/")
+    if len(parts) != len(given):
+        return None
+    values: dict[str, str] = {}
+    for part, value in zip(parts, given, strict=True):
+        if part.startswith("{") and value:
+            values[part[1:-1]] = value
+        elif part != value:
+            return None
+    return values

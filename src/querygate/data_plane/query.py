@@ -1,14 +1,14 @@
 """`POST /v1/query` and `POST /query`: one statement in, its rows out, buffered or as a stream."""
 
-import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from time import perf_counter_ns
 
 import msgspec
 
+from querygate.data_plane.answers import timings
 from querygate.data_plane.failures import to_service_error
 from querygate.data_plane.identity import Identity, IdentityCache
+from querygate.data_plane.requests import check_content_type, read_json, refuse_headers
 from querygate.data_plane.stream import StreamWriter
 from querygate.engine import port
 from querygate.http.answers import respond_error
@@ -40,7 +40,7 @@ class QueryRoutes:
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_content_type(exchange, _JSON)
-        return self._answer(exchange, identity, read_request(exchange.read_body()))
+        return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_content_type(exchange, "text/plain")
@@ -51,15 +51,15 @@ class QueryRoutes:
         return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
+        refuse_headers(exchange)
         accept = exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
-        name = exchange.headers.get(b"querygate-database")
         target = identity.target
-        if name is not None or target is None:
-            target = await self._identities.target(identity, name, asyncio.get_running_loop().time())
+        if target is None or b"querygate-database" in exchange.headers:
+            target = await self._identities.target(identity, exchange)
         shape = port.Shape(request.row_mode, request.big_numbers)
         limit_ms = self._bounds.statement_timeout_ms
         bounds = port.Bounds(
@@ -76,32 +76,6 @@ class QueryRoutes:
             _respond_failure(exchange, failure)
         else:
             exchange.respond(200, _result_body(exchange, result))
-
-
-def read_request(body: bytes) -> QueryRequest:
-    try:
-        return _decode(body)
-    except msgspec.ValidationError as exc:
-        raise ServiceError("malformed_request", f"the body is not a query request: {exc}") from exc
-    except RecursionError as exc:
-        raise ServiceError("malformed_request", "the body is nested too deeply") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
-
-
-def check_content_type(exchange: Exchange, wanted: str) -> None:
-    """A body without a type is taken for what the route takes."""
-    header = exchange.headers.get(b"content-type")
-    if header is None or header == wanted.encode():
-        return
-    kind, *parameters = header.decode("latin-1").lower().split(";")
-    charsets = [p.partition("=")[2].strip(' "') for p in parameters if p.strip().startswith("charset")]
-    if kind.strip() != wanted or any(charset not in ("utf-8", "utf8", "us-ascii") for charset in charsets):
-        raise ServiceError(
-            "unsupported_media_type",
-            f"{exchange.path} takes {wanted} in UTF-8, not {header.decode('latin-1')}",
-            hint=f"Send the header Content-Type: {wanted}",
-        )
 
 
 def wanted_format(accept: str) -> StreamFormat | None:
@@ -145,11 +119,6 @@ def _result_body(exchange: Exchange, result: port.Result) -> bytes:
         timings(exchange, result.exec_us),
         extra,
     )
-
-
-def timings(exchange: Exchange, exec_us: int) -> bytes:
-    total_us = (perf_counter_ns() - exchange.started_ns) // 1000
-    return b'"timings":{"total_us":%d,"exec_us":%d}' % (total_us, exec_us)
 
 
 def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:

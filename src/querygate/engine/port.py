@@ -78,6 +78,30 @@ class Result(msgspec.Struct):
     attempts: int = 1
 
 
+class Commit(Enum):
+    """How a transaction was committed."""
+
+    TWO_PHASE = "two_phase"
+    ONE_PHASE = "one_phase"
+    READ_ONLY = "read_only"
+
+
+class TransactionResult(msgspec.Struct):
+    """`number` is the engine's own for a transaction that wrote; None for one that had nothing to commit."""
+
+    results: list[Result]
+    commit: Commit
+    number: int | None
+    attempts: int
+    exec_us: int
+
+
+class Outcome(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    IN_PROGRESS = "in_progress"
+
+
 class RowStream(Protocol):
     """An open stream: the columns are known, rows are still to come."""
 
@@ -113,6 +137,16 @@ class Engine(Protocol):
 
     async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
 
+    async def transaction(
+        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, *, read_only: bool
+    ) -> TransactionResult:
+        """All statements or none. A failure carries the index of the statement that failed."""
+        ...
+
+    async def outcome(self, target: Target, number: int) -> Outcome | None:
+        """What became of the transaction; None where the engine does not know it any more."""
+        ...
+
     def stream(
         self, target: Target, statement: Statement, shape: Shape, bounds: Bounds
     ) -> AbstractAsyncContextManager[RowStream]: ...
@@ -121,7 +155,9 @@ class Engine(Protocol):
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises."""
+    """Base of everything an engine raises. `number` is the transaction's, where its outcome can be asked for later."""
+
+    number: int | None = None
 
 
 class StatementFailed(EngineFailure):
@@ -144,7 +180,9 @@ class StatementFailed(EngineFailure):
         self.detail = detail
         self.hint = hint
         self.context = context
+        self.statement: int | None = None
         self.exec_us = 0
+        self.attempts = 1
         self.notices: list[Notice] = []
 
 

@@ -25,7 +25,7 @@ class Exchange:
 
     __slots__ = (
         "_connection", "_started", "body", "body_error", "drain_waiter", "headers", "keep_alive", "method",
-        "path", "query", "request_id", "run", "started_ns", "status",
+        "path", "path_values", "query", "request_id", "run", "started_ns", "status",
     )  # fmt: skip
 
     def __init__(self, connection: "HttpConnection", request_id: str) -> None:
@@ -33,6 +33,7 @@ class Exchange:
         self._started = False
         self.method = ""
         self.path = ""
+        self.path_values: dict[str, str] = {}
         self.query = ""
         self.headers: dict[bytes, bytes] = {}
         self.body = b""

@@ -86,3 +86,15 @@ class ServiceError(Exception):
         self.status = entry.status
         self.headers = headers
         self.body = ErrorBody(code, message, sqlstate, position, hint, detail, statement, entry.retryable)
+
+    def at_statement(self, index: int) -> "ServiceError":
+        """The same error, of the statement with this index."""
+        return self._changed(statement=index)
+
+    def with_hint(self, hint: str) -> "ServiceError":
+        return self._changed(hint=hint)
+
+    def _changed(self, **changes: str | int) -> "ServiceError":
+        changed = ServiceError(self.body.code, self.body.message, headers=self.headers)
+        changed.body = msgspec.structs.replace(self.body, **changes)
+        return changed

@@ -22,6 +22,23 @@ class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     big_numbers: BigNumbers = "number"
 
 
+class StatementItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A statement of a transaction with its parameters."""
+
+    sql: str
+    params: list[msgspec.Raw] | None = None
+
+
+class TransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/transaction`."""
+
+    statements: list[str | StatementItem]
+    read_only: bool = False
+    timeout_ms: Milliseconds | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
 class StreamFormat(Enum):
     """How a streamed answer frames its events."""
 

@@ -26,6 +26,8 @@ class AdminConnector:
 
     async def connect(self, database: str, search_path: str = "pg_catalog") -> Connection:
         options = f"-c search_path={search_path} -c timezone=UTC -c lc_messages=C -c statement_timeout=60000"
+        # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
+        options += " -c default_transaction_isolation=read\\\\ committed"
         conninfo = (
             f"{self._conninfo} dbname={database} client_encoding=UTF8 application_name=querygate options='{options}'"
         )

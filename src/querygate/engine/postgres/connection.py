@@ -85,6 +85,7 @@ class Connection:
         self.pgconn = pgconn
         self._loop = loop
         self._fd = pgconn.socket
+        self.backend = pgconn.backend_pid
         self._segments: deque[Segment] = deque()
         self._writing = False
         self._reading = True

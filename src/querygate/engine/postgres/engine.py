@@ -13,8 +13,10 @@ from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, A
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.pool import Pool, Room
+from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import role_of
 from querygate.engine.postgres.stream import Stream, open_stream
+from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
@@ -46,6 +48,7 @@ class EngineSettings:
     """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""
 
     conninfo: str
+    installation: str
     connections_max: int = 90
     connections_per_target_max: int = 16
     queue_max: int = 1000
@@ -61,17 +64,19 @@ class PostgresEngine:
         self._settings = settings
         connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
+        self._recovery = Recovery(connector, settings.installation)
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._running: set[Execution] = set()
+        self._running: set[Execution | TransactionRun] = set()
         self._time = time.monotonic
         self.version = ""
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
+        await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
         self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch_deadlines())]
@@ -82,6 +87,7 @@ class PostgresEngine:
     ) -> None:
         for task in self._tasks:
             task.cancel()
+        await self._recovery.__aexit__(None, None, None)
         for pool in self._pools.values():
             await pool.close()
         await self._session.close()
@@ -104,14 +110,11 @@ class PostgresEngine:
                 result = await execution.run(now)
                 result.attempts = attempt
                 return result
-            except port.Conflict:
-                pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
-                if attempt >= self._settings.attempts_max or not _repeatable(statement):
+            except port.Conflict as conflict:
+                if not _repeatable(statement):
                     raise
-                if self._time() + pause > deadline:
-                    raise
+                await self._pause_before(attempt, deadline, conflict)
                 attempt += 1
-                await asyncio.sleep(pause)
             except port.StatementFailed as failure:
                 if describe or not wants_types(failure, statement):
                     raise
@@ -119,6 +122,66 @@ class PostgresEngine:
             finally:
                 self._running.discard(execution)
             now = self._time()
+
+    async def transaction(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        *,
+        read_only: bool,
+    ) -> port.TransactionResult:
+        pool = self._pools.get(target) or self._pool(target)
+        deadline = self._time() + bounds.timeout_ms / 1000
+        describe, two_phase = False, True
+        attempt = 1
+        while True:
+            member = pool.take() or await pool.wait(deadline)
+            run = TransactionRun(
+                pool,
+                member,
+                target,
+                statements,
+                shape,
+                bounds,
+                self._recovery,
+                deadline,
+                read_only,
+                describe,
+                two_phase,
+            )
+            self._running.add(run)
+            try:
+                result = await run.run()
+                result.attempts = attempt
+                return result
+            except CannotPrepare:
+                two_phase = False
+            except port.Conflict as conflict:
+                conflict.attempts = attempt
+                await self._pause_before(attempt, deadline, conflict)
+                attempt += 1
+            except port.EngineUnavailable as lost:
+                await self._pause_before(attempt, deadline, lost)
+                attempt += 1
+            except port.StatementFailed as failure:
+                failure.attempts = attempt
+                if describe or not any(wants_types(failure, statement) for statement in statements):
+                    raise
+                describe = True
+            finally:
+                self._running.discard(run)
+
+    async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
+        """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
+        pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
+        if attempt >= self._settings.attempts_max or self._time() + pause > deadline:
+            raise failure
+        await asyncio.sleep(pause)
+
+    async def outcome(self, target: port.Target, number: int) -> port.Outcome | None:
+        return await self._recovery.outcome(number)
 
     def stream(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds

@@ -37,3 +37,8 @@ async def write_params(
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
     """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
     return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))
+
+
+def needs_describing(statement: port.Statement) -> bool:
+    """Whether the engine must be asked for the placeholders' types before the statement can be sent."""
+    return bool(statement.params) and needs_types(statement.params or [])

@@ -5,6 +5,7 @@ that need more than that are rewritten a column at a time, and only then does ms
 value on the common path.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 from operator import itemgetter
@@ -79,8 +80,54 @@ def _timestamp(text: str) -> str:
 
 
 def _timestamptz(text: str) -> str:
-    text = _timestamp(text)
-    return text[:-3] + "Z" if text.endswith("+00") else text
+    if text.endswith("+00"):
+        return _timestamp(text)[:-3] + "Z"
+    shown = _SHOWN_ZONE.fullmatch(text)
+    return _timestamp(text) if shown is None or shown["zone"] == "+00" else _in_utc(shown)
+
+
+# What the server writes when a statement has changed the time zone; in the distant past offsets had seconds.
+_SHOWN_ZONE = re.compile(
+    r"(?P<year>\d+)-(?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?P<fraction>\.\d+)?"
+    r"(?P<zone>[+-]\d\d(?::\d\d){0,2})(?P<bc> BC)?"
+)
+
+
+def _in_utc(shown: re.Match[str]) -> str:
+    """The same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted here."""
+    hours, *rest = (int(part) for part in shown["zone"][1:].split(":"))
+    offset = hours * 3600 + sum(part * unit for part, unit in zip(rest, (60, 1), strict=False))
+    offset = -offset if shown["zone"][0] == "-" else offset
+    year = 1 - int(shown["year"]) if shown["bc"] else int(shown["year"])
+    days = _days(year, int(shown["month"]), int(shown["day"]))
+    seconds = days * 86400 + int(shown["hour"]) * 3600 + int(shown["minute"]) * 60 + int(shown["second"]) - offset
+    days, second = divmod(seconds, 86400)
+    year, month, day = _date(days)
+    time = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{shown['fraction'] or ''}"
+    if year < 1:
+        return f"{1 - year:04}-{month:02}-{day:02}T{time}+00 BC"
+    return f"{year:04}-{month:02}-{day:02}T{time}Z"
+
+
+_ERA_DAYS, _ERA_YEARS = 146097, 400
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come last."""
+    year -= month <= 2
+    era, year_of_era = divmod(year, _ERA_YEARS)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * _ERA_DAYS + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+
+
+def _date(days: int) -> tuple[int, int, int]:
+    """The inverse of `_days`."""
+    era, day_of_era = divmod(days, _ERA_DAYS)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = (shifted + 2) % 12 + 1
+    return era * _ERA_YEARS + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
 
 
 def _bytea(text: str) -> str:
@@ -118,8 +165,10 @@ def _in_bulk(fast: Callable[[Column], Column], slow: Rewrite, odd: Callable[[str
 
 
 def _timestamptz_block(column: Column) -> Column:
-    block = "\0".join(column) + "\0"
-    return block.replace(" ", "T").replace("+00\0", "Z\0")[:-1].split("\0")
+    block = ("\0".join(column) + "\0").replace(" ", "T").replace("+00\0", "Z\0")
+    if block.count("Z\0") < len(column):
+        return _each(_timestamptz)(column)
+    return block[:-1].split("\0")
 
 
 def _timestamp_block(column: Column) -> Column:

@@ -1,0 +1,60 @@
+"""Ids of transactions, made so that their outcome can be answered without a record. Pure.
+
+`txn_` + a letter for the kind + the engine's number of the transaction + a nonce + a MAC over all of it and the
+database. Nobody can make one up, and a key of another database cannot ask for it.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+
+from querygate.access.tokens import base62
+
+PREFIX = "txn_"
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NUMBER_LENGTH = 11
+_NONCE_LENGTH = 10
+_MAC_LENGTH = 22
+_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + _NONCE_LENGTH + _MAC_LENGTH
+NONCE_BYTES = 16
+
+
+class Kind(Enum):
+    """What is known of the outcome already."""
+
+    NUMBERED = "n"
+    """The engine knows it under its number."""
+    READ_ONLY = "r"
+    """It wrote nothing, and so is done."""
+    ABORTED = "a"
+    """It failed; nothing of it was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionId:
+    kind: Kind
+    number: int = 0
+
+
+def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
+    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + base62(int.from_bytes(nonce, "big"), _NONCE_LENGTH)
+    return PREFIX + text + _mac(text, database, secret)
+
+
+def read(text: str, database: str, secret: bytes) -> TransactionId | None:
+    """The id, if this installation made it for this database; None otherwise."""
+    if len(text) != _LENGTH or not text.startswith(PREFIX) or not text.isascii():
+        return None
+    body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
+    if not hmac.compare_digest(mac, _mac(body, database, secret)):
+        return None
+    number = 0
+    for letter in body[1 : 1 + _NUMBER_LENGTH]:
+        number = number * 62 + _ALPHABET.index(letter)
+    return TransactionId(Kind(body[0]), number)
+
+
+def _mac(text: str, database: str, secret: bytes) -> str:
+    digest = hmac.digest(secret, f"{database}/{text}".encode(), hashlib.sha256)
+    return base62(int.from_bytes(digest, "big"), _MAC_LENGTH)

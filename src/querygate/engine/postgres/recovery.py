@@ -1,0 +1,134 @@
+"""Transactions in doubt: finishing what was prepared, and finding out what became of a transaction.
+
+A prepared transaction of this installation is decided, so whoever finds one commits it; that may be its own worker, or
+another when that one is gone. Prepared transactions of others, which carry another name, are left alone. Finding out
+waits until the lost connection's server process is gone: while it lives it may still be doing what it was told.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+_EVERY_S = 1.0
+_AGE_S = 2.0
+"""Younger ones are left to the worker that prepared them."""
+
+_SETTLE_S = 25.0
+_SETTLE_PAUSE_S = 0.1
+
+_STATES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
+
+
+class Recovery:
+    """`async with` resolves what is there and goes on looking until it is closed."""
+
+    def __init__(self, connector: AdminConnector, installation: str) -> None:
+        self._connector = connector
+        self._prefix = f"querygate_{installation}_"
+        self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
+        self._seen_through: set[asyncio.Task[Any]] = set()
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Recovery":
+        await self.resolve(older_than_s=0)
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._seen_through:
+            await asyncio.wait(self._seen_through, timeout=_SETTLE_S)
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await self._session.close()
+
+    def new_gid(self) -> str:
+        return self._prefix + secrets.token_hex(12)
+
+    async def see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Waits for work that goes on even if whoever waits for it is cancelled."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._seen_through.add(task)
+        task.add_done_callback(self._seen_through.discard)
+        task.add_done_callback(_note_failure)
+        return await asyncio.shield(task)
+
+    # -- prepared transactions ----------------------------------------------------------------------------------
+
+    async def resolve(self, older_than_s: float) -> int:
+        """Commits the prepared transactions of this installation; how many."""
+        rows = await self._session.fetch(
+            "SELECT gid, database FROM pg_prepared_xacts WHERE starts_with(gid, $1)"
+            " AND prepared <= clock_timestamp() - $2::float8 * interval '1 second' ORDER BY prepared",
+            self._prefix,
+            str(older_than_s),
+        )
+        for gid, database in rows:
+            await self._commit(str(database), str(gid))
+        return len(rows)
+
+    async def _commit(self, database: str, gid: str) -> None:
+        async with AdminSession(self._connector, database, "pg_catalog") as session:
+            try:
+                await session.fetch(f"COMMIT PREPARED '{gid}'")
+            except StatementFailed as exc:
+                if exc.sqlstate != "42704":  # somebody else was quicker
+                    raise
+            else:
+                _log.warning("a transaction in doubt was committed", gid=gid, database=database)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.resolve(_AGE_S)
+            except EngineUnavailable:
+                continue  # it is asked again in a second
+            except EngineFailure as exc:
+                _log.error("a transaction in doubt could not be committed", reason=str(exc))
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    async def outcome(self, number: int) -> Outcome | None:
+        """What the engine says of a transaction; None where it is too old for it."""
+        rows = await self._session.fetch("SELECT pg_xact_status($1::text::xid8)", str(number))
+        return _STATES.get(str(rows[0][0]))
+
+    async def settle(self, database: str, backend: int, number: int, gid: str | None) -> Outcome | None:
+        """What became of a transaction whose connection was lost; commits it if it is prepared. None: not to be had."""
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                outcome = await self._settled(database, backend, number, gid)
+            except EngineUnavailable:
+                outcome = None  # it may be starting again
+            if outcome in (Outcome.COMMITTED, Outcome.ABORTED):
+                return outcome
+            await asyncio.sleep(_SETTLE_PAUSE_S)
+        return None
+
+    async def _settled(self, database: str, backend: int, number: int, gid: str | None) -> Outcome | None:
+        if gid is not None and await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+            await self._commit(database, gid)
+        alive = await self._session.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1::int AND datname = $2",
+            str(backend),
+            database,
+        )
+        if alive:
+            return None
+        return await self.outcome(number)
+
+
+def _note_failure(task: "asyncio.Task[Any]") -> None:
+    """Marks the failure as seen: the client who would have been told may be gone."""
+    if not task.cancelled():
+        task.exception()

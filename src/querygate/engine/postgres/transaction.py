@@ -1,0 +1,244 @@
+"""Runs several statements as one transaction: optimistically, serializable, committed in two phases.
+
+Phase one: the statements run in a block and the transaction is prepared; the engine's check for conflicts falls there.
+Phase two: what was prepared is committed. Prepared means decided: from then on nobody rolls it back, and whoever finds
+it, the recovery of another worker included, commits it. That is why a connection lost at any point has a definite end:
+before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or its number tells.
+
+What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase; its number tells as well.
+"""
+
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from querygate.engine import port
+from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
+from querygate.engine.postgres.execute import begin, changes_types, named
+from querygate.engine.postgres.failures import check, to_failure
+from querygate.engine.postgres.parameters import needs_describing, write_params
+from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.recovery import Recovery
+from querygate.engine.postgres.rows import RowCollector, affected_rows
+from querygate.protocol.statements import is_plain
+
+_ERROR = pq.ExecStatus.FATAL_ERROR
+_TUPLES = pq.ExecStatus.TUPLES_OK
+_IN_BLOCK = pq.TransactionStatus.INTRANS
+
+_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
+# Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
+# has a meaning for the statements that follow, and a value that shows an offset is rewritten.
+_RESTORE_STYLES = Command(
+    b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
+    b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true)"
+)
+# PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
+_CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
+
+
+class CannotPrepare(Exception):
+    """PREPARE TRANSACTION was refused; nothing was applied."""
+
+
+@dataclass(slots=True, eq=False)
+class TransactionRun:
+    """One try of one transaction on one connection. `deadline` is on the loop's clock, and holds for phase one."""
+
+    pool: Pool
+    member: Member
+    target: port.Target
+    statements: list[port.Statement]
+    shape: port.Shape
+    bounds: port.Bounds
+    recovery: Recovery
+    deadline: float
+    read_only: bool
+    describe: bool
+    two_phase: bool
+    timed_out: bool = False
+    deciding: bool = False
+    _rows: list[RowCollector] = field(default_factory=list)
+    _closing: list[PGresult] = field(default_factory=list)
+
+    async def run(self) -> port.TransactionResult:
+        """Raises the port's failures; the connection is given back in every case."""
+        started = perf_counter_ns()
+        try:
+            number = await self._phase_one()
+            results = [await self._result(index) for index in range(len(self.statements))]
+        except port.StatementFailed as exc:
+            exc.exec_us = (perf_counter_ns() - started) // 1000
+            self._give_back()
+            raise named(exc, self.timed_out, self.bounds) from exc
+        except ConnectionLost as exc:
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except BaseException:
+            self.pool.abandon(self.member)
+            raise
+        self.deciding = True
+        # From here on the client may leave, but the decision is carried out.
+        commit = await self.recovery.see_through(self._phase_two(number))
+        exec_us = (perf_counter_ns() - started) // 1000
+        return port.TransactionResult(results, commit, number, 1, exec_us)
+
+    # -- phase one ----------------------------------------------------------------------------------------------
+
+    async def _phase_one(self) -> int | None:
+        """Runs the statements; the engine's number for the transaction if it has written anything."""
+        await self.pool.freshen(self.member)
+        access = port.Access.READ if self.read_only else self.target.access
+        waiting: list[Command] = begin(access)
+        owners: list[int | None] = [None] * len(waiting)
+        for index, statement in enumerate(self.statements):
+            self._rows.append(RowCollector(self.pool, self.shape, self.bounds))
+            if statement.params and (self.describe or needs_describing(statement)):
+                await self._send(waiting, owners)
+                waiting, owners = [], []
+            params = await self._params(index, statement)
+            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS))
+            owners.append(index)
+            if self.pool.has_code or not is_plain(statement.sql, statement.keyword):
+                waiting.append(_RESTORE_STYLES)
+                owners.append(None)
+        waiting.append(_NUMBER)
+        owners.append(None)
+        results = await self._send(waiting, owners)
+        if self.member.pgconn.transaction_status != _IN_BLOCK:
+            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        number = results[-1].get_value(0, 0)
+        return int(number) if number is not None else None
+
+    async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
+        try:
+            return await write_params(self.pool, self.member, statement, describe=self.describe)
+        except port.StatementFailed as exc:
+            exc.statement = index
+            raise
+
+    async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
+        """One segment inside the block. `owners` says which statement a command is; None for the service's own."""
+        if not commands:
+            return []
+        first = len(self._closing)
+
+        def take(chunk: PGresult, command: int) -> None:
+            owner = owners[command]
+            if owner is not None:
+                self._rows[owner].take(chunk)
+
+        answer = self.member.send(commands, take)
+        self.member.flush()
+        results = await answer
+        for position, result in enumerate(results):
+            if result.status == _ERROR:
+                failure = to_failure(result)
+                if isinstance(failure, port.StatementFailed) and position < len(owners):
+                    failure.statement = owners[position]
+                raise failure
+        check(results)
+        self._closing += [r for r, owner in zip(results, owners, strict=False) if owner is not None]
+        assert len(self._closing) - first == sum(owner is not None for owner in owners)
+        return results
+
+    async def _result(self, index: int) -> port.Result:
+        rows, last = self._rows[index], self._closing[index]
+        if not last.nfields and last.status != _TUPLES:
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+        result = rows.finished(last)
+        if result is None:
+            await rows.learn(self.member, last)
+            result = rows.finished(last)
+        assert result is not None, "the types were asked for"
+        return result
+
+    # -- phase two ----------------------------------------------------------------------------------------------
+
+    async def _phase_two(self, number: int | None) -> port.Commit:
+        """Commits, and gives the connection back. Nothing cancels it."""
+        try:
+            if number is None:
+                await self._commit_plainly()
+                commit = port.Commit.READ_ONLY
+            elif self.two_phase:
+                await self._prepare_and_commit(number)
+                commit = port.Commit.TWO_PHASE
+            else:
+                await self._commit_known(number)
+                commit = port.Commit.ONE_PHASE
+        except ConnectionLost as exc:
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+        except (port.StatementFailed, CannotPrepare):
+            self._give_back()
+            raise
+        self._give_back()
+        return commit
+
+    async def _commit_plainly(self) -> None:
+        results = await self.member.run(Command(b"COMMIT"))
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+    async def _commit_known(self, number: int) -> None:
+        """One phase. A connection lost on the way is made definite by the transaction's number."""
+        try:
+            await self._commit_plainly()
+        except ConnectionLost:
+            await self._settle(number, gid=None)
+
+    async def _prepare_and_commit(self, number: int) -> None:
+        """Both phases leave in one write: if the first is refused, the second finds nothing to commit."""
+        gid = self.recovery.new_gid()
+        prepare = self.member.send([Command(f"PREPARE TRANSACTION '{gid}'".encode())])
+        commit = self.member.send([Command(f"COMMIT PREPARED '{gid}'".encode())])
+        self.member.flush()
+        try:
+            prepared = await prepare
+        except ConnectionLost:
+            await self._settle(number, gid)
+            return
+        try:
+            committed = await commit
+        except ConnectionLost:
+            committed = None
+        failure = next((to_failure(result) for result in prepared if result.status == _ERROR), None)
+        if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
+            raise CannotPrepare(failure.message) from failure
+        if failure is not None:
+            raise failure
+        if prepared[-1].command_status != b"PREPARE TRANSACTION":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        if committed is None or any(result.status == _ERROR for result in committed):
+            # Decided, but not by us: recovery may have been quicker, or the connection was lost.
+            await self._settle(number, gid)
+
+    async def _settle(self, number: int, gid: str | None) -> None:
+        """Finds out, by another connection, what became of the transaction. Raises if it is not committed."""
+        outcome = await self.recovery.settle(self.target.database, self.member.backend, number, gid)
+        if outcome is port.Outcome.ABORTED:
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+        if outcome is None:
+            unknown = port.OutcomeUnknown("the engine cannot be asked just now what became of the transaction")
+            unknown.number = number
+            raise unknown
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """The deadline is over. What is being decided is not cancelled."""
+        if not self.deciding:
+            self.timed_out = True
+            self.pool.expire(self.member)
+
+    def _give_back(self) -> None:
+        if self.timed_out or self.member.closed:
+            self.pool.abandon(self.member)
+        else:
+            self.pool.give_back_unclean(self.member)
+        if any(changes_types(statement.keyword) for statement in self.statements):
+            self.pool.encoders.forget()
