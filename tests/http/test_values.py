@@ -14,7 +14,7 @@ from tests.service import Service
 ALL = [*KINDS, *OWN_KINDS, *(kind for kind, _ in DOMAINS)]
 ARRAY_NAMES = {kind.sql: array_name for kind, array_name in DOMAINS}
 
-few = settings(max_examples=8, deadline=None, print_blob=True)
+few = settings(max_examples=12, deadline=None, print_blob=True)
 """For tests that are run once for each type; an example is a batch of values."""
 
 every_kind = pytest.mark.parametrize("kind", ALL, ids=[kind.sql for kind in ALL])
@@ -132,9 +132,9 @@ def test_a_domain_over_an_array_is_an_array(wire: Wire, name: str) -> None:
         "d_texts": ('{a,"b c","{}",NULL,""}', ["a", "b c", "{}", None, ""]),
     }[name]
     type = f"values_test.{name}"
-    [row] = wire.rows(f"select v, array[v, null, v], array[array[v]] from (select {quote(text)}::{type}) t(v)")
+    [row] = wire.rows(f"select v, array[v, null::{type}, v], array[array[v]] from (select {quote(text)}::{type}) t(v)")
     assert row == [value, [value, None, value], [[value]]]
-    back = "select $1::{0} = {1}::{0}, $2::{0}[] = array[{1}::{0}, null, {1}::{0}]"
+    back = "select $1::{0} = {1}::{0}, $2::{0}[] = array[{1}::{0}, null::{0}, {1}::{0}]"
     assert wire.rows(back.format(type, quote(text)), row[:2]) == [[True, True]]
 
 

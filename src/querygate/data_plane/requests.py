@@ -13,8 +13,10 @@ _NOT_YET = (b"idempotency-key", b"querygate-transaction-id")
 
 
 def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
-    """The body as a message; `decode` is a strict decoder of it."""
+    """The body as a message. The strict decoder does not look into raw parts, so UTF-8 is checked first."""
     try:
+        if not body.isascii():
+            body.decode()
         return decode(body)
     except msgspec.ValidationError as exc:
         raise ServiceError("malformed_request", f"the body is not what this route takes: {exc}") from exc

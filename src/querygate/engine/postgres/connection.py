@@ -65,7 +65,7 @@ class Segment:
     `chunk_rows` holds every command's wish for chunks; libpq takes it only for the command that it is reading.
     """
 
-    __slots__ = ("chunk_rows", "ended", "future", "notices", "on_rows", "results")
+    __slots__ = ("chunk_rows", "ended", "failure", "future", "notices", "on_rows", "results")
 
     def __init__(
         self, future: "asyncio.Future[list[PGresult]]", chunk_rows: Sequence[int], on_rows: OnRows | None
@@ -74,8 +74,18 @@ class Segment:
         self.chunk_rows = chunk_rows
         self.on_rows = on_rows
         self.ended = 0
+        self.failure: Exception | None = None
         self.results: list[PGresult] = []
         self.notices: list[Notice] = []
+
+    def take(self, chunk: PGresult) -> None:
+        """A failure of whoever takes the rows is theirs, not the connection's."""
+        if self.on_rows is None or self.failure is not None:
+            return
+        try:
+            self.on_rows(chunk, len(self.results))
+        except Exception as exc:  # noqa: BLE001 - it is raised where the segment is waited for
+            self.failure = exc
 
 
 class Connection:
@@ -229,9 +239,7 @@ class Connection:
                 if status == _SYNC:
                     self._finish(segments.popleft())
                 elif status == _CHUNK:
-                    on_rows = segments[0].on_rows
-                    if on_rows is not None:
-                        on_rows(result, len(segments[0].results))
+                    segments[0].take(result)
                 elif status in _COPY:
                     self._lose(CopyStarted())
                     return
@@ -258,7 +266,11 @@ class Connection:
             self._ask_for_chunks(self._segments[0])
         if segment.notices:
             self._last_notices = segment.notices
-        if not segment.future.done():
+        if segment.future.done():
+            return
+        if segment.failure is not None:
+            segment.future.set_exception(segment.failure)
+        else:
             segment.future.set_result(segment.results)
 
     def _lose(self, cause: Exception) -> None:

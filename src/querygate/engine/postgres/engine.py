@@ -18,6 +18,7 @@ from querygate.engine.postgres.roles import role_of
 from querygate.engine.postgres.stream import Stream, open_stream
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
+from querygate.engine.postgres.values import EncoderCache
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
@@ -68,6 +69,7 @@ class PostgresEngine:
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
+        self._encoders: dict[str, EncoderCache] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[Execution | TransactionRun] = set()
         self._time = time.monotonic
@@ -215,7 +217,7 @@ class PostgresEngine:
             settings = self._settings
             pool = self._pools[target] = Pool(
                 self._conninfo(target),
-                TypeRegistry(self._built_in),
+                self._encoders.setdefault(target.database, EncoderCache(TypeRegistry(self._built_in))),
                 size_max=settings.connections_per_target_max,
                 queue_max=settings.queue_max,
                 connect_timeout_s=settings.connect_timeout_s,
@@ -257,6 +259,8 @@ class PostgresEngine:
                 pool.close_idle(loop.time() - self._settings.idle_close_s)
                 if pool.is_unused:
                     del self._pools[target]
+            served = {target.database for target in self._pools}
+            self._encoders = {name: cache for name, cache in self._encoders.items() if name in served}
 
 
 def _repeatable(statement: port.Statement) -> bool:

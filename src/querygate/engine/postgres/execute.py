@@ -4,8 +4,8 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 
 - plainly, so that VACUUM and the like work, with its reset in the same write;
 - CALL and DO inside a block that the service opened, where COMMIT is refused by the engine;
-- a SELECT whose text can change settings while its rows are written, through a cursor that outlives its transaction:
-  its rows are computed with the statement's settings and written with the service's.
+- a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
+  a temporary table where it writes: its rows are computed with its own settings and written with the service's.
 """
 
 from time import perf_counter_ns
@@ -16,9 +16,9 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.parameters import write_params
+from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
-from querygate.engine.postgres.rows import RowCollector, affected_rows
+from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.protocol.statements import is_plain
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
@@ -34,16 +34,18 @@ _COMMIT = Command(b"COMMIT")
 CURSORS = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
+WRITES = frozenset({"insert", "update", "delete", "merge"})
+
 ENCODING_SETTINGS = {
     "TimeZone": "UTC",
-    "DateStyle": "ISO",
+    "DateStyle": "ISO, MDY",
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "1",
 }
 """The settings under which the server writes the text that this service promises."""
 
-_RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
+RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
 
 
 def begin(access: port.Access) -> list[Command]:
@@ -138,6 +140,8 @@ class Execution:
             held = await self._held(params)
             if held is not None:
                 return held
+        if not plain and (self.statement.keyword in CURSORS or self.statement.keyword in WRITES):
+            return await self._through_table(params)
         return await self._plainly(params)
 
     async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
@@ -160,7 +164,7 @@ class Execution:
             check(await member.run(Command(b"ROLLBACK")))
             return None
         notices = member.take_notices()
-        check(await member.run(*_RESTORE_ENCODING))
+        check(await member.run(*RESTORE_ENCODING))
         rows = RowCollector(self.pool, self.shape, self.bounds)
         answer = member.send([Command(b"FETCH ALL FROM querygate", chunk_rows=CHUNK_ROWS)], rows.take)
         member.flush()
@@ -168,6 +172,35 @@ class Execution:
         check(results)
         member.put_notices(notices)
         return await self._result(results[-1], rows)
+
+    async def _through_table(self, params: list[bytes | None] | None) -> port.Result:
+        """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first."""
+        member, sql = self.member, self.statement.sql.encode()
+        described = await describe_statement(member, sql)
+        if not described.nfields:
+            return await self._plainly(params)
+        encoder = await find_encoder(self.pool, member, described, self.shape)
+        names = b", ".join(b"c%d" % column for column in range(described.nfields))
+        query = sql if self.statement.keyword in CURSORS else b"WITH q AS (" + sql + b"\n) SELECT * FROM q"
+        table = Command(b"CREATE TEMPORARY TABLE pg_temp.querygate (" + names + b") AS " + query, params)
+        filled = await member.run(*begin(self.target.access), table)
+        check(filled)
+        notices = member.take_notices()
+        rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
+        answer = member.send(
+            [*RESTORE_ENCODING, Command(b"TABLE pg_temp.querygate", None, CHUNK_ROWS), _COMMIT], rows.take
+        )
+        member.flush()
+        results = await answer
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        member.put_notices(notices)
+        result = rows.finished(described)
+        assert result is not None, "its encoder was given"
+        if self.statement.keyword in WRITES:
+            result.affected_rows = filled[-1].command_tuples or 0
+        return result
 
     async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
         if not last.nfields and last.status != _TUPLES:
@@ -214,4 +247,4 @@ def named(failure: port.StatementFailed, timed_out: bool, bounds: port.Bounds) -
 
 def changes_types(keyword: str) -> bool:
     """Whether a statement with this first word may have changed a type that the service remembers."""
-    return keyword not in CURSORS and keyword not in ("insert", "update", "delete", "merge", "show", "explain")
+    return keyword not in CURSORS | WRITES and keyword not in ("show", "explain")

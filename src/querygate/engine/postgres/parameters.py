@@ -1,11 +1,20 @@
 """The parameters of a statement as text for the server, and the placeholders' types where they decide how."""
 
+from psycopg.pq.abc import PGresult
+
 from querygate.engine import port
 from querygate.engine.postgres.connection import Command
 from querygate.engine.postgres.failures import check
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import learn_types
 from querygate.engine.postgres.values import PARAMS_MAX, is_json_refusal, needs_types, to_texts
+
+
+async def describe_statement(member: Member, sql: bytes) -> PGresult:
+    """What the engine says of a statement without running it; its placeholders and columns."""
+    results = await member.run(Command(sql, describe=True))
+    check(results)
+    return results[-1]
 
 
 async def write_params(
@@ -22,9 +31,7 @@ async def write_params(
     types = pool.encoders.types
     if not describe and not needs_types(params):
         return to_texts(params, None, types)
-    results = await member.run(Command(statement.sql.encode(), describe=True))
-    check(results)
-    described = results[-1]
+    described = await describe_statement(member, statement.sql.encode())
     oids = [described.param_type(i) for i in range(described.nparams)]
     if len(oids) != len(params):
         raise port.ParameterMismatch(

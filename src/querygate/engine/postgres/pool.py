@@ -21,7 +21,6 @@ from psycopg.pq.abc import PGresult
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
 _log = structlog.get_logger()
@@ -30,6 +29,9 @@ DISCARD = Command(b"DISCARD ALL")
 _ROLLBACK = Command(b"ROLLBACK")
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
+_TYPES_FRESH_S = 1.0
+"""How long a type renamed by a function, or through another worker, may keep its old name in answers."""
+
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS = (
@@ -67,14 +69,14 @@ class Pool:
     def __init__(
         self,
         conninfo: str,
-        types: TypeRegistry,
+        encoders: EncoderCache,
         *,
         size_max: int,
         queue_max: int,
         connect_timeout_s: float,
         room: "Room",
     ) -> None:
-        self.encoders = EncoderCache(types)
+        self.encoders = encoders
         self.has_code = True
         self._conninfo = conninfo
         self._size_max = size_max
@@ -224,7 +226,10 @@ class Pool:
         if find_error(results) is not None or not results or results[0].ntuples != 1:
             return None
         self.has_code = results[0].get_value(0, 2) == b"t"
-        self._code_checked_at = self._loop.time()
+        now = self._code_checked_at = self._loop.time()
+        if now - self.encoders.forgotten_at > _TYPES_FRESH_S:
+            self.encoders.forgotten_at = now
+            self.encoders.forget()
         return results[0].get_value(0, 1)
 
     async def _cancel_and_close(self, member: Member) -> None:

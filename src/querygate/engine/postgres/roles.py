@@ -5,6 +5,7 @@ could change settings for everybody. The service logs in as these roles and neve
 """
 
 from querygate.engine.port import Access
+from querygate.engine.postgres import records
 
 
 def role_of(database: str, access: Access) -> str:
@@ -61,6 +62,8 @@ def grants(database: str) -> list[str]:
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT USAGE ON SCHEMAS TO {reader}",
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON TABLES TO {reader}",
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON SEQUENCES TO {reader}",
+        *records.SCHEMA,
+        *records.rights(both),
         *(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC" for function in _REVOKED_FUNCTIONS),
         # How the service finds out that a setting of an earlier request is still there.
         f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",

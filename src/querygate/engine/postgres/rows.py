@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
@@ -12,6 +13,8 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
 from querygate.engine.postgres.values import RowEncoder
 
+_COMMAND = pq.ExecStatus.COMMAND_OK
+
 # The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
 _COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 
@@ -19,12 +22,12 @@ _COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 class RowCollector:
     """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
 
-    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds) -> None:
+    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds, encoder: RowEncoder | None = None) -> None:
         self._pool = pool
         self._shape = shape
         self._rows_left = bounds.rows_max
         self._bytes_max = self._bytes_left = bounds.bytes_max
-        self._encoder: RowEncoder | None = None
+        self._encoder = encoder
         self._parts: list[bytes] = []
         self._unread: list[PGresult] = []
         self.last_chunk: PGresult | None = None
@@ -119,6 +122,6 @@ async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
 def affected_rows(result: PGresult) -> int:
     """The count of the command tag, where the contract counts it."""
     tag = result.command_status or b""
-    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and not result.nfields):
+    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and result.status == _COMMAND):
         return result.command_tuples or 0
     return 0

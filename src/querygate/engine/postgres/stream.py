@@ -12,16 +12,26 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
 
+from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import CURSORS, begin, changes_types, named, what_lost_means
+from querygate.engine.postgres.execute import (
+    CURSORS,
+    RESTORE_ENCODING,
+    WRITES,
+    begin,
+    changes_types,
+    named,
+    what_lost_means,
+)
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.parameters import write_params
+from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import affected_rows, find_encoder
 from querygate.engine.postgres.values import RowEncoder
+from querygate.protocol.statements import is_plain
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -66,9 +76,7 @@ async def _describe(
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
-                results = await member.run(Command(statement.sql.encode(), describe=True))
-                check(results)
-                described = results[-1]
+                described = await describe_statement(member, statement.sql.encode())
             encoder = await find_encoder(pool, member, described, shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
@@ -84,14 +92,33 @@ async def _declare(
     member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
 ) -> PGresult | None:
     """Opens the cursor and describes it; None where the statement cannot be one."""
+    plain = is_plain(statement.sql, statement.keyword)
     if statement.keyword not in CURSORS:
+        if statement.keyword in WRITES and not plain:
+            raise _not_streamed()
         return None
-    declare = Command(b"DECLARE querygate NO SCROLL CURSOR FOR " + statement.sql.encode(), params)
-    results = await member.run(*begin(target.access), declare, Command(b"", portal=_CURSOR))
+    hold = b"" if plain else b" WITH HOLD"
+    declare = Command(b"DECLARE querygate NO SCROLL CURSOR" + hold + b" FOR " + statement.sql.encode(), params)
+    # A text that could change how its rows are written is run to its end first, then written with our settings.
+    after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT")]
+    results = await member.run(*begin(target.access), declare, *after)
     if find_error(results) is not None:
         check(await member.run(Command(b"ROLLBACK")))
+        if not plain and results[2].error_field(pq.DiagnosticField.SQLSTATE) == b"0A000":
+            raise _not_streamed()
         return None
+    if not plain:
+        results = await member.run(*RESTORE_ENCODING, Command(b"", portal=_CURSOR))
+        check(results)
     return results[-1]
+
+
+def _not_streamed() -> port.StatementFailed:
+    return port.StatementFailed(
+        "a statement that writes and names set_config or the like cannot be streamed; nothing was applied",
+        sqlstate="0A000",
+        hint="Send it without the streaming hint.",
+    )
 
 
 class _EngineClock:

@@ -6,7 +6,7 @@ value on the common path.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from operator import itemgetter
 from typing import Any
@@ -238,11 +238,10 @@ class RowEncoder:
 
 
 def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
-    if info.element:
-        element = types.under_domains(info.element)
-        if element.element:
-            return None
-        return None if element.oid in strings else _ELEMENT_REWRITES.get(element.oid)
+    while info.element:
+        info = types.under_domains(info.element)
+        if not info.element:
+            return None if info.oid in strings else _ELEMENT_REWRITES.get(info.oid)
     return None if info.oid in strings else _REWRITES.get(info.oid)
 
 
@@ -310,6 +309,7 @@ class EncoderCache:
 
     def __init__(self, types: TypeRegistry) -> None:
         self.types = types
+        self.forgotten_at = 0.0
         self._encoders: dict[Any, RowEncoder] = {}
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
@@ -352,17 +352,14 @@ def needs_types(params: Sequence[msgspec.Raw]) -> bool:
 
 
 def _is_ambiguous(raw: bytes) -> bool:
-    if raw[:1] in b"[{":
-        return True
+    """Rather too often than too rarely: a wrong yes costs a question, a wrong no would store something else."""
     if raw[:1] != b'"':
-        return False
-    try:
-        msgspec.json.decode(_string(raw).encode())
-    except RecursionError:
-        return True
-    except msgspec.DecodeError:
-        return False
-    return True
+        return raw[:1] in (b"[", b"{")
+    text = _string(raw)
+    return text.lstrip(" \t\n\r")[:1] in _JSON_STARTS or "\0" in text
+
+
+_JSON_STARTS = frozenset('"{[-0123456789tfn')
 
 
 def _string(raw: bytes) -> str:
@@ -389,28 +386,32 @@ def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry) -> bytes | 
     if info is not None and info.oid in JSON_OIDS:
         return raw
     if info is not None and info.element and raw[:1] == b"[":
-        return _array_text(raw, types.under_domains(info.element), info.delimiter.encode())
+        return _array_text(raw, info, types, _DIMENSIONS_MAX)
     return _string(raw).encode() if raw[:1] == b'"' else raw
 
 
-def _array_text(raw: bytes, element: TypeInfo, delimiter: bytes) -> bytes:
-    return b"{" + delimiter.join(_element_texts(raw, element, delimiter)) + b"}"
+_DIMENSIONS_MAX = 7
+"""One more than the engine's arrays can have: what is deeper is left to it to refuse."""
 
 
-def _element_texts(raw: bytes, element: TypeInfo, delimiter: bytes) -> Iterator[bytes]:
-    for part in msgspec.json.decode(raw, type=list[msgspec.Raw]):
-        item = bytes(part)
-        if item == b"null":
-            yield b"NULL"
-        elif item[:1] == b"[" and element.oid not in JSON_OIDS:
-            yield _array_text(item, element, delimiter)
-        else:
-            text = _to_text(item, element, types=_NO_TYPES)
-            assert text is not None
-            yield b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int) -> bytes:
+    element = types.under_domains(array.element)
+    texts = (_element_text(bytes(part), array, element, types, depth) for part in _parts(raw))
+    return b"{" + array.delimiter.encode().join(texts) + b"}"
 
 
-_NO_TYPES = TypeRegistry({})
+def _element_text(item: bytes, array: TypeInfo, element: TypeInfo, types: TypeRegistry, depth: int) -> bytes:
+    if item == b"null":
+        return b"NULL"
+    if item[:1] == b"[" and depth and element.oid not in JSON_OIDS and not element.element:
+        return _array_text(item, array, types, depth - 1)
+    text = _to_text(item, element, types)
+    assert text is not None
+    return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+def _parts(raw: bytes) -> list[msgspec.Raw]:
+    return msgspec.json.decode(raw, type=list[msgspec.Raw])
 
 
 def is_json_refusal(sqlstate: str | None, message: str) -> bool:
