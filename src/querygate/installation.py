@@ -27,8 +27,10 @@ async def install(conninfo: str) -> Key | None:
     async with AdminSession(connector, METADATA_DATABASE) as session:
         catalog = Catalog(session)
         await catalog.migrate()
-        if await catalog.installation() is None:
-            await catalog.add_installation(Installation(_random_id(), secrets.token_bytes(32)))
+        installation = await catalog.installation()
+        if installation is None:
+            installation = Installation(_random_id(), secrets.token_bytes(32))
+            await catalog.add_installation(installation)
         organization = await catalog.first_organization()
         if organization is None:
             organization = "org_" + _random_id()
@@ -36,7 +38,7 @@ async def install(conninfo: str) -> Key | None:
                 organization, FIRST_ORGANIZATION, "unlimited", "qg_" + _random_id(), FIRST_DATABASE
             )
         for database in await catalog.unfinished_databases():
-            await make_database(connector, database)
+            await make_database(connector, database, installation.secret)
             await catalog.database_is_active(database)
         if await catalog.has_keys():
             return None

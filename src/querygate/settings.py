@@ -22,8 +22,10 @@ def default_data_dir() -> Path:
     return Path(data_home) / "querygate"
 
 
-def _setting(default: Any, text: str, *, at_least: int | None = None, choices: tuple[str, ...] = ()) -> Any:
-    meta = {"help": text, "at_least": at_least, "choices": choices}
+def _setting(
+    default: Any, text: str, *, at_least: int | None = None, at_most: int | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    meta = {"help": text, "at_least": at_least, "at_most": at_most, "choices": choices}
     if callable(default):
         return field(default_factory=default, metadata=meta)
     return field(default=default, metadata=meta)
@@ -35,7 +37,7 @@ class Settings:
 
     data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
     host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs --behind-proxy.")
-    data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0)
+    data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
     behind_proxy: bool = _setting(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )
@@ -78,6 +80,7 @@ class Entry:
     default: Any
     help: str
     at_least: int | None
+    at_most: int | None
     choices: tuple[str, ...]
 
     @property
@@ -94,7 +97,7 @@ def entries() -> Iterator[Entry]:
         assert isinstance(item.type, type)
         meta = item.metadata
         default = item.default_factory() if callable(item.default_factory) else item.default
-        yield Entry(item.name, item.type, default, meta["help"], meta["at_least"], meta["choices"])
+        yield Entry(item.name, item.type, default, meta["help"], meta["at_least"], meta["at_most"], meta["choices"])
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
@@ -142,7 +145,7 @@ def _convert(entry: Entry, value: Any, source: str) -> Any:
             number = int(str(value))
         except ValueError:
             raise problem from None
-        if isinstance(value, bool) or (entry.at_least is not None and number < entry.at_least):
+        if isinstance(value, bool) or not (entry.at_least or 0) <= number <= (entry.at_most or number):
             raise problem
         return number
     if not isinstance(value, str | Path) or (entry.choices and str(value) not in entry.choices):
@@ -156,5 +159,6 @@ def _takes(entry: Entry) -> str:
     if entry.kind is bool:
         return "true or false"
     if entry.kind is int:
-        return f"a whole number, at least {entry.at_least}"
+        most = "" if entry.at_most is None else f" and at most {entry.at_most}"
+        return f"a whole number, at least {entry.at_least}{most}"
     return "a path" if entry.kind is Path else "text"

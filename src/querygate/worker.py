@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from querygate.access.scopes import Scope
-from querygate.catalog.store import Catalog
+from querygate.catalog.store import Catalog, Installation
 from querygate.data_plane.identity import IdentityCache
 from querygate.data_plane.plane import Plane, Route
 from querygate.data_plane.query import QueryBounds, QueryRoutes
@@ -57,7 +57,7 @@ async def _main(given: WorkerInput) -> None:
     catalog = Catalog(session)
     installation = await catalog.installation()
     assert installation is not None, "the supervisor has made it"
-    engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation.id))
+    engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation))
     async with session, engine:
         identities = IdentityCache(catalog)
         plane = Plane(routes(engine, identities, settings, installation.secret), identities)
@@ -95,6 +95,9 @@ def routes(
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
         ("POST", "/v1/transaction"): Route("Run several statements atomically.", Scope.READ, guarded=transaction.run),
         ("GET", "/v1/transaction/{id}"): Route("What became of a transaction.", Scope.READ, guarded=transaction.state),
+        ("POST", "/v1/transaction/{id}/abort"): Route(
+            "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
+        ),
         ("GET", "/health"): Route("Whether the service and its engine work.", None, open=service.health),
         ("GET", "/"): Route("This overview.", None, open=service.banner),
     }
@@ -102,10 +105,11 @@ def routes(
     return table
 
 
-def _engine_settings(settings: Settings, conninfo: str, installation: str) -> EngineSettings:
+def _engine_settings(settings: Settings, conninfo: str, installation: Installation) -> EngineSettings:
     return EngineSettings(
         conninfo=conninfo,
-        installation=installation,
+        installation=installation.id,
+        secret=installation.secret,
         connections_max=settings.engine_connections_max
         - min(_RESERVED_CONNECTIONS, settings.engine_connections_max // 2),
         connections_per_target_max=settings.connections_per_database,

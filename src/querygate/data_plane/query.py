@@ -7,8 +7,9 @@ import msgspec
 
 from querygate.data_plane.answers import timings
 from querygate.data_plane.failures import to_service_error
+from querygate.data_plane.idempotency import Answer, idempotency_key, once
 from querygate.data_plane.identity import Identity, IdentityCache
-from querygate.data_plane.requests import check_content_type, read_json, refuse_headers
+from querygate.data_plane.requests import check_content_type, read_json
 from querygate.data_plane.stream import StreamWriter
 from querygate.engine import port
 from querygate.http.answers import respond_error
@@ -51,7 +52,6 @@ class QueryRoutes:
         return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
-        refuse_headers(exchange)
         accept = exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
@@ -67,15 +67,52 @@ class QueryRoutes:
             request.max_rows,
             self._bounds.answer_bytes_max,
         )
+        key = idempotency_key(exchange)
         if format is not None:
+            if key is not None:
+                raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
             await self._streams.answer(exchange, format, target, statement, shape, bounds)
             return
         try:
+            if key is not None:
+                await self._answer_once(exchange, target, key, statement, shape, bounds)
+                return
             result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
             _respond_failure(exchange, failure)
         else:
             exchange.respond(200, _result_body(exchange, result))
+
+    async def _answer_once(
+        self,
+        exchange: Exchange,
+        target: port.Target,
+        key: str,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+    ) -> None:
+        """As a transaction of one statement, so that its answer can be recorded with what it did."""
+
+        def make(done: port.TransactionResult) -> Answer:
+            [result] = done.results
+            result.exec_us = done.exec_us
+            bare = msgspec.structs.replace(result, rows=b"[]", truncated=True)
+            return Answer(_result_body(exchange, result), lambda: _result_body(exchange, bare))
+
+        async def run(keep: port.Keep) -> None:
+            try:
+                await self._engine.transaction(
+                    target, [statement], shape, bounds, read_only=False, promise=port.Promise(keep=keep)
+                )
+            except port.StatementFailed as failure:
+                failure.statement = None
+                if failure.sqlstate == "25001":
+                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
+                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
+                raise
+
+        await once(self._engine, exchange, target, key, run, make)
 
 
 def wanted_format(accept: str) -> StreamFormat | None:

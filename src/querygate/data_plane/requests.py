@@ -9,7 +9,6 @@ from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
 _T = TypeVar("_T")
-_NOT_YET = (b"idempotency-key", b"querygate-transaction-id")
 
 
 def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
@@ -24,13 +23,6 @@ def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
         raise ServiceError("malformed_request", "the body is nested too deeply") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
-
-
-def refuse_headers(exchange: Exchange) -> None:
-    """A promise that is not kept yet must not be taken for one that is."""
-    for name in _NOT_YET:
-        if name in exchange.headers:
-            raise ServiceError("malformed_request", f"the header {name.decode()} is not supported yet; nothing was run")
 
 
 def check_content_type(exchange: Exchange, wanted: str) -> None:

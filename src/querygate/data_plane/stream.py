@@ -32,6 +32,7 @@ class StreamWriter:
         bounds: port.Bounds,
     ) -> None:
         framing = FRAMINGS[format]
+        rows: port.RowStream | None = None
         try:
             async with self._engine.stream(target, statement, shape, bounds) as rows:
                 exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
@@ -44,14 +45,12 @@ class StreamWriter:
                 raise error from failure
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            sent = rows.row_count if exchange.answered and "rows" in locals() else 0
-            await exchange.write(framing.event("error", _error(sent, error.body)))
+            await exchange.write(framing.event("error", _error(rows, error.body)))
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("shutting_down", "the service is stopping; the statement was cancelled")
-                await exchange.write(framing.event("error", _error(0, stopping.body)))
-                exchange.finish()
+                exchange.write_last(framing.event("error", _error(rows, stopping.body)))
             raise
         else:
             await exchange.write(framing.event("done", _done(exchange, rows)))
@@ -83,13 +82,13 @@ async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         await source.aclose()
 
 
-def _error(rows_sent: int, error: ErrorBody) -> bytes:
-    return _encode({"success": False, "rows_sent": rows_sent, "error": error})
+def _error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
+    return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
 
 
 def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
-    summary = {
+    summary: dict[str, object] = {
         "success": True,
         "row_count": rows.row_count,
         "affected_rows": rows.affected_rows,
@@ -97,4 +96,6 @@ def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
     }
     if rows.notices:
         summary["notices"] = rows.notices
+    if rows.truncated:
+        summary["truncated"] = True
     return _encode(summary)

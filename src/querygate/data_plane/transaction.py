@@ -1,7 +1,9 @@
-"""`POST /v1/transaction`: statements in, all of them or none applied; `GET /v1/transaction/{id}`: what became of it."""
+"""`POST /v1/transaction`: statements in, all of them or none applied; and what became of it, by its id."""
 
+import re
 import secrets
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -9,8 +11,9 @@ import msgspec
 from querygate.access.transaction_ids import NONCE_BYTES, Kind, TransactionId, make, read
 from querygate.data_plane.answers import timings
 from querygate.data_plane.failures import to_service_error
+from querygate.data_plane.idempotency import Answer, idempotency_key, once
 from querygate.data_plane.identity import Identity, IdentityCache
-from querygate.data_plane.requests import check_content_type, read_json, refuse_headers
+from querygate.data_plane.requests import check_content_type, read_json
 from querygate.engine import port
 from querygate.http.answers import respond_error
 from querygate.http.exchange import Exchange
@@ -20,6 +23,7 @@ from querygate.protocol.statements import keyword_of_one
 
 _decode = msgspec.json.Decoder(TransactionRequest).decode
 _encode = msgspec.json.Encoder().encode
+_CHOSEN_ID = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,18 @@ class TransactionBounds:
     timeout_ms: int
     statements_max: int
     answer_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request, read and judged. `chosen` is the id that the client gave it."""
+
+    target: port.Target
+    statements: list[port.Statement]
+    shape: port.Shape
+    bounds: port.Bounds
+    read_only: bool
+    chosen: str | None
 
 
 class TransactionRoutes:
@@ -40,39 +56,44 @@ class TransactionRoutes:
         self._bounds = bounds
         self._secret = secret
 
+    # -- running ------------------------------------------------------------------------------------------------
+
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_content_type(exchange, "application/json")
-        refuse_headers(exchange)
         return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
-        statements = self._statements(request)
-        target = await self._identities.target(identity, exchange)
-        limit_ms = self._bounds.timeout_ms
-        bounds = port.Bounds(
-            limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms),
-            None,
-            self._bounds.answer_bytes_max,
-        )
-        shape = port.Shape(request.row_mode, request.big_numbers)
+        key = idempotency_key(exchange)
+        job = self._job(exchange, await self._identities.target(identity, exchange), request)
         try:
-            done = await self._engine.transaction(target, statements, shape, bounds, read_only=request.read_only)
+            async with self._claimed(job):
+                if key is None:
+                    exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
+                else:
+                    await once(
+                        self._engine,
+                        exchange,
+                        job.target,
+                        key,
+                        lambda keep: self._run(job, keep),
+                        lambda done: self._body(exchange, job, done),
+                    )
+        except port.Superseded as exc:
+            raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
         except port.EngineFailure as failure:
-            self._respond_failure(exchange, target, failure)
-            return
-        kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
-        body = (
-            b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
-            % (
-                self._id(kind, target),
-                b",".join(map(_result, done.results)),
-                sum(result.affected_rows for result in done.results),
-                done.attempts,
-                done.commit.value.encode(),
-                timings(exchange, done.exec_us),
-            )
+            self._respond_failure(exchange, job, failure)
+
+    def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
+        limit_ms = self._bounds.timeout_ms
+        timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
+        return _Job(
+            target,
+            self._statements(request),
+            port.Shape(request.row_mode, request.big_numbers),
+            port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
+            request.read_only,
+            self._chosen_id(exchange, target),
         )
-        exchange.respond(200, body)
 
     def _statements(self, request: TransactionRequest) -> list[port.Statement]:
         count, most = len(request.statements), self._bounds.statements_max
@@ -87,22 +108,79 @@ class TransactionRoutes:
                 raise exc.at_statement(index) from exc
         return statements
 
-    def _respond_failure(self, exchange: Exchange, target: port.Target, failure: port.EngineFailure) -> None:
+    def _chosen_id(self, exchange: Exchange, target: port.Target) -> str | None:
+        header = exchange.headers.get(b"querygate-transaction-id")
+        if header is None:
+            return None
+        id = header.decode("latin-1")
+        if _CHOSEN_ID.fullmatch(id) is None:
+            takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
+            raise ServiceError("malformed_request", f"a Querygate-Transaction-Id is {takes}")
+        if read(id, target.database, self._secret) is not None:
+            raise _used(id)
+        return id
+
+    @asynccontextmanager
+    async def _claimed(self, job: _Job) -> AsyncIterator[None]:
+        """The id that the client chose is this request's alone, and shows as in progress while it runs."""
+        if job.chosen is None:
+            yield
+            return
+        database = job.target.database
+        async with self._engine.hold(f"transaction/{database}/{job.chosen}") as free:
+            if not free or not await self._engine.begin_id(database, job.chosen):
+                raise _used(job.chosen)
+            try:
+                yield
+            except (port.StatementFailed, port.EngineUnavailable, port.EngineBusy, port.CopyRefused):
+                await self._engine.abort_id(database, job.chosen)
+                raise
+
+    async def _run(self, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
+        promise = port.Promise(job.chosen, keep) if job.chosen or keep else None
+        return await self._engine.transaction(
+            job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
+        )
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _body(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
+        kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
+        id = (job.chosen or self._id(kind, job.target)).encode()
+
+        def body(results: bytes) -> bytes:
+            return (
+                b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
+                % (
+                    id,
+                    results,
+                    sum(result.affected_rows for result in done.results),
+                    done.attempts,
+                    done.commit.value.encode(),
+                    timings(exchange, done.exec_us),
+                )
+            )
+
+        return Answer(
+            body(b",".join(_result(result, result.rows) for result in done.results)),
+            lambda: body(b",".join(_result(result, b"[]") for result in done.results)),
+        )
+
+    def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure)
         if error.status != 200:
             if failure.number is not None:
-                hint = (
-                    f"Ask GET /v1/transaction/{self._id(TransactionId(Kind.NUMBERED, failure.number), target).decode()}"
-                )
-                error = error.with_hint(hint)
+                id = job.chosen or self._id(TransactionId(Kind.NUMBERED, failure.number), job.target)
+                error = error.with_hint(f"Ask GET /v1/transaction/{id}")
             respond_error(exchange, error)
             return
         assert isinstance(failure, port.StatementFailed)
+        id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
         body = (
             b'{"success":false,"transaction_id":"%b","results":[],"affected_rows":0,"attempts":%d,%b,"error":%b,'
             b'"request_id":"%b"}'
             % (
-                self._id(TransactionId(Kind.ABORTED), target),
+                id.encode(),
                 failure.attempts,
                 timings(exchange, failure.exec_us),
                 _encode(error.body),
@@ -111,35 +189,56 @@ class TransactionRoutes:
         )
         exchange.respond(200, body)
 
-    def _id(self, id: TransactionId, target: port.Target) -> bytes:
-        return make(id, target.database, self._secret, secrets.token_bytes(NONCE_BYTES)).encode()
+    def _id(self, id: TransactionId, target: port.Target) -> str:
+        return make(id, target.database, self._secret, secrets.token_bytes(NONCE_BYTES))
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
 
     async def state(self, exchange: Exchange, identity: Identity) -> None:
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
         id = read(text, target.database, self._secret)
-        outcome = None if id is None else await self._outcome(id, target)
-        if outcome is None:
-            raise ServiceError("not_found", "this database has no transaction with that id")
-        body = {"success": True, "transaction_id": text, "state": outcome.value}
-        exchange.respond(200, _encode(body))
-
-    async def _outcome(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
-        if id.kind is Kind.READ_ONLY:
-            return port.Outcome.COMMITTED
-        if id.kind is Kind.ABORTED:
-            return port.Outcome.ABORTED
         try:
-            return await self._engine.outcome(target, id.number)
+            outcome = await (self._engine.find_id(target.database, text) if id is None else self._known(id, target))
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
+        if outcome is None:
+            raise ServiceError("not_found", "this database has seen no transaction with that id")
+        _respond_state(exchange, text, outcome)
+
+    async def abort(self, exchange: Exchange, identity: Identity) -> None:
+        target = await self._identities.target(identity, exchange)
+        text = exchange.path_values["id"]
+        id = read(text, target.database, self._secret)
+        if id is None and _CHOSEN_ID.fullmatch(text) is None:
+            raise ServiceError("not_found", "this is not the id of a transaction")
+        try:
+            outcome = await (self._engine.abort_id(target.database, text) if id is None else self._known(id, target))
+        except port.EngineFailure as failure:
+            raise to_service_error(failure) from failure
+        _respond_state(exchange, text, outcome or port.Outcome.ABORTED)
+
+    async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
+        """An id of the service's own making tells, or the engine does."""
+        if id.kind is Kind.NUMBERED:
+            return await self._engine.outcome(target, id.number)
+        return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
 
 
-def _result(result: port.Result) -> bytes:
+def _used(id: str) -> ServiceError:
+    return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
+
+
+def _respond_state(exchange: Exchange, id: str, outcome: port.Outcome) -> None:
+    exchange.respond(200, _encode({"success": True, "transaction_id": id, "state": outcome.value}))
+
+
+def _result(result: port.Result, rows: bytes) -> bytes:
+    truncated = result.truncated or rows is not result.rows
     return b'{"columns":%b,"types":%b,"rows":%b,"affected_rows":%d%b}' % (
         result.columns,
         result.types,
-        result.rows,
+        rows,
         result.affected_rows,
-        b',"truncated":true' if result.truncated else b"",
+        b',"truncated":true' if truncated else b"",
     )

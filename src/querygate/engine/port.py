@@ -7,7 +7,7 @@ exceptions below and nothing else; none of them names a driver.
 The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -96,6 +96,29 @@ class TransactionResult(msgspec.Struct):
     exec_us: int
 
 
+class Keep(msgspec.Struct, frozen=True):
+    """An answer to be recorded together with the data. `request` stands for what was asked, `body` makes the answer."""
+
+    route: str
+    key: str
+    request: str
+    body: Callable[[TransactionResult], bytes]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """An answer that was recorded."""
+
+    request: str
+    body: bytes
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What must be recorded if, and only if, the transaction commits: its id, its answer."""
+
+    id: str | None = None
+    keep: Keep | None = None
+
+
 class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -110,6 +133,7 @@ class RowStream(Protocol):
     row_count: int
     affected_rows: int
     notices: list[Notice]
+    truncated: bool
 
     @property
     def exec_us(self) -> int: ...
@@ -138,9 +162,34 @@ class Engine(Protocol):
     async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
 
     async def transaction(
-        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, *, read_only: bool
+        self,
+        target: Target,
+        statements: list[Statement],
+        shape: Shape,
+        bounds: Bounds,
+        *,
+        read_only: bool,
+        promise: Promise | None,
     ) -> TransactionResult:
         """All statements or none. A failure carries the index of the statement that failed."""
+        ...
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        """Takes an id that a client chose; false where it was used before."""
+        ...
+
+    async def abort_id(self, database: str, id: str) -> Outcome:
+        """Makes the id aborted for good, unless it is committed; the final state."""
+        ...
+
+    async def find_id(self, database: str, id: str) -> Outcome | None:
+        """The state of an id that a client chose; None where it was never seen."""
+        ...
+
+    async def find_kept(self, database: str, route: str, key: str) -> Kept | None: ...
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        """Whether the name was free; it is held, by this installation alone, until the block is left."""
         ...
 
     async def outcome(self, target: Target, number: int) -> Outcome | None:
@@ -224,3 +273,7 @@ class EngineBusy(EngineFailure):
 
 class OutcomeUnknown(EngineFailure):
     """The connection was lost after the statement was sent: it may have been applied."""
+
+
+class Superseded(EngineFailure):
+    """The promise of the transaction was settled by somebody else first; nothing of it was applied."""

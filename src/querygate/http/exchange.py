@@ -24,7 +24,7 @@ class Exchange:
     """A request with its body complete, and the means to answer it once. Owned by its connection."""
 
     __slots__ = (
-        "_connection", "_started", "body", "body_error", "drain_waiter", "headers", "keep_alive", "method",
+        "_connection", "_started", "body", "body_error", "chunked", "drain_waiter", "headers", "keep_alive", "method",
         "path", "path_values", "query", "request_id", "run", "started_ns", "status",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class Exchange:
         self.body = b""
         self.body_error: ServiceError | None = None
         self.keep_alive = True
+        self.chunked = True
         self.request_id = request_id
         self.started_ns = 0
         self.status = 0
@@ -73,22 +74,33 @@ class Exchange:
         """Begins an answer whose length is not known; `write` and `finish` follow."""
         self._started = True
         self.status = status
+        if not self.chunked:  # HTTP/1.0 knows the end of the answer by the end of the connection
+            self.keep_alive = False
         head = self._head(status, content_type, headers)
-        self._connection.write(head + b"transfer-encoding: chunked\r\n\r\n")
+        self._connection.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
     async def write(self, data: bytes) -> None:
         """One piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
         connection = self._connection
         if connection.lost:
             raise ClientGone
-        connection.write(b"%x\r\n%b\r\n" % (len(data), data))
+        connection.write(self._framed(data))
         if connection.write_paused:
             await connection.drained(self)
             if connection.lost:
                 raise ClientGone
 
+    def write_last(self, data: bytes) -> None:
+        """The last piece, without waiting for the client to take it."""
+        self._connection.write(self._framed(data))
+        self.finish()
+
     def finish(self) -> None:
-        self._connection.write(b"0\r\n\r\n")
+        if self.chunked:
+            self._connection.write(b"0\r\n\r\n")
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 
     def _head(self, status: int, content_type: bytes, headers: Headers) -> bytes:
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""

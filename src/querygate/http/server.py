@@ -138,6 +138,10 @@ class HttpConnection(asyncio.Protocol):
         self._body_size = 0
         self._received = 0
         self._in_headers = False
+        self._header_count = 0
+        self._upgrading: Exchange | None = None
+        self._resuming: Exchange | None = None
+        self._refused: ServiceError | None = None
         self._url = b""
         self._deadline: float | None = None
         self._deadline_closes_quietly = False
@@ -168,23 +172,35 @@ class HttpConnection(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing or self._refused is not None:
             return
         self._received += len(data)
         try:
             self._parser.feed_data(data)
             if self._in_headers and self._received > _HEADER_BYTES_MAX:
                 self._refuse_headers()
-        except httptools.HttpParserUpgrade:
-            self._refuse(
-                ServiceError("malformed_request", "this server speaks HTTP/1.1 only and upgrades to nothing else")
-            )
+        except httptools.HttpParserUpgrade as exc:
+            self._decline_upgrade(data[exc.args[0] :])
         except _Refused:
             pass
         except httptools.HttpParserError as exc:
             if isinstance(exc.__context__, _Refused):
                 return
             self._refuse(ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {exc}"))
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """A client that offers another protocol is answered in this one. The parser has left the body unread."""
+        exchange, self._upgrading = self._upgrading, None
+        if exchange is None:
+            return
+        framing = b"".join(
+            b"%b: %b\r\n" % (name, exchange.headers[name])
+            for name in (b"content-length", b"transfer-encoding")
+            if name in exchange.headers
+        )
+        self._parser = httptools.HttpRequestParser(self)
+        self._resuming = exchange
+        self.data_received(b"POST / HTTP/1.1\r\nhost: -\r\n" + framing + b"\r\n" + rest)
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -242,6 +258,7 @@ class HttpConnection(asyncio.Protocol):
         self._body = []
         self._body_size = 0
         self._in_headers = True
+        self._header_count = 0
         self._url = b""
         self._deadline = self.loop.time() + self.server.bounds.header_timeout_s
         self._deadline_closes_quietly = False
@@ -250,7 +267,10 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_headers:  # a trailer: what comes behind the body says nothing about the request
+            return
         assert self._incoming is not None
+        self._header_count += 1
         headers = self._incoming.headers
         key = name.lower()
         headers[key] = value if key not in headers else headers[key] + b", " + value
@@ -262,15 +282,25 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         exchange = self._incoming
         assert exchange is not None
+        if self._resuming is not None:
+            self._in_headers = False
+            self._incoming, self._resuming = self._resuming, None
+            return
         self._in_headers = False
-        if self._received > _HEADER_BYTES_MAX or len(exchange.headers) > _HEADERS_MAX:
+        exchange.chunked = self._parser.get_http_version() != "1.0"
+        if self._received > _HEADER_BYTES_MAX or self._header_count > _HEADERS_MAX:
             size = len(self._url) + sum(len(name) + len(value) for name, value in exchange.headers.items())
-            if size > _HEADER_BYTES_MAX or len(exchange.headers) > _HEADERS_MAX:
+            if size > _HEADER_BYTES_MAX or self._header_count > _HEADERS_MAX:
                 self._refuse_headers()
                 raise _Refused
+        if exchange.chunked and b"host" not in exchange.headers:
+            self._refuse(ServiceError("malformed_request", "an HTTP/1.1 request needs a Host header"))
+            raise _Refused
         exchange.method = self._parser.get_method().decode("latin-1")
         exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
         path, _, query = self._url.partition(b"?")
+        if path[:1] != b"/":
+            path = _origin_form(path)
         exchange.path = (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace")
         exchange.query = query.decode("latin-1")
         self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
@@ -302,6 +332,9 @@ class HttpConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         exchange, self._incoming = self._incoming, None
         if exchange is None or exchange.body_error is not None:
+            return
+        if self._parser.should_upgrade():
+            self._upgrading = exchange
             return
         exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
@@ -345,6 +378,8 @@ class HttpConnection(asyncio.Protocol):
             return
         if not exchange.keep_alive or not exchange.answered or self.server.stopping:
             self._linger()
+        elif self._refused is not None and not self._waiting:
+            self._refuse(self._refused)
         elif self._waiting:
             self._run(self._waiting.popleft())
             self.transport.resume_reading()
@@ -355,10 +390,14 @@ class HttpConnection(asyncio.Protocol):
         """Answers what is not a request, or none that will be read, and closes the connection."""
         if self._closing:
             return
-        if self.current is None:
-            exchange = Exchange(self, self.server.next_request_id())
-            exchange.keep_alive = False
-            exchange.respond(error.status, error_body(error.body, exchange.request_id))
+        if self.current is not None:
+            # The requests before it are answered first.
+            self._refused = error
+            self.transport.pause_reading()
+            return
+        exchange = Exchange(self, self.server.next_request_id())
+        exchange.keep_alive = False
+        exchange.respond(error.status, error_body(error.body, exchange.request_id))
         self._linger()
 
     def _linger(self) -> None:
@@ -369,6 +408,15 @@ class HttpConnection(asyncio.Protocol):
             self._deadline = self.loop.time() + _LINGER_S
         else:
             self.transport.close()
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path of a request target that names its host too, as for a proxy."""
+    _, scheme, rest = target.partition(b"://")
+    if not scheme:
+        return target
+    _, slash, path = rest.partition(b"/")
+    return slash + path if slash else b"/"
 
 
 class _Refused(Exception):

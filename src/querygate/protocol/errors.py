@@ -35,8 +35,12 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
         ErrorCode("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
         ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
+        ErrorCode("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
+        ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
+        ErrorCode("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
         ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
+        ErrorCode("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
         ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
         ErrorCode("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),
         ErrorCode(

@@ -13,20 +13,26 @@ STREAM_HINT = "/*+ STREAM */"
 
 # What the engine's own scanner calls white space, vertical tab included.
 _SPACE = " \t\n\r\f\v"
+_BLANK = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)*+")
+_BLANK_OR_SEMICOLON = re.compile(r"(?:[ \t\n\r\f\v;]+|--[^\n\r]*)*+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9$]*")
-_NEXT_COMMENT_MARK = re.compile(r"/\*|\*/")
+_COMMENT_MARK = re.compile(r"/\*|\*/")
 
 _CONTROL = frozenset(
     {"begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"},
 )
-# Settings that hold for the whole transaction or for the wire; a statement must not change them.
+# Settings that hold for the whole transaction or for the wire; a statement must not change them. A name in Unicode
+# escapes could be any of them.
 _GUARDED_SETTING = re.compile(
-    r"""(?:session\s+|local\s+)?(?:
-        transaction\b | session\s+characteristics\b | names\b |
-        (?P<q>"?)(?:transaction_[a-z_]+|client_encoding)(?P=q)(?![a-z_0-9$])
+    r"""(?:(?:session|local)(?=[\s"]))?\s*(?:
+        transaction\b | session\s+characteristics\b | characteristics\b | names\b | u&" |
+        (?:transaction_[a-z_]+|client_encoding)(?![a-z_0-9$]) |
+        "(?:transaction_[a-z_]+|client_encoding)"
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_SET_LENGTH = 200
+"""How much of a SET is looked at, comments aside: the longest spelling of a guarded one is shorter."""
 
 _HINT = (
     "A statement runs in a transaction of its own. "
@@ -34,28 +40,28 @@ _HINT = (
 )
 
 
-def skip_blank(sql: str, start: int = 0, also: str = "") -> int:
-    """The index of the first character that is neither white space, comment nor one of `also`."""
-    i, n = start, len(sql)
-    skipped = _SPACE + also
-    while i < n:
-        c = sql[i]
-        if c in skipped:
-            i += 1
-        elif c == "-" and sql.startswith("--", i):
-            ends = [e for e in (sql.find("\n", i), sql.find("\r", i)) if e >= 0]
-            i = min(ends) + 1 if ends else n
-        elif c == "/" and sql.startswith("/*", i):
-            i = _comment_end(sql, i)
-        else:
-            break
-    return i
+def skip_blank(sql: str, start: int = 0, *, semicolons: bool = False) -> int:
+    """The index of the first character that is neither white space nor comment, nor a semicolon if told so."""
+    blank = _BLANK_OR_SEMICOLON if semicolons else _BLANK
+    i = start
+    while True:
+        match = blank.match(sql, i)
+        assert match is not None, "it matches the empty text"
+        i = match.end()
+        if not sql.startswith("/*", i):
+            return i
+        i = _comment_end(sql, i)
 
 
 def _comment_end(sql: str, start: int) -> int:
     """The index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
+    end = sql.find("*/", start + 2)
+    if end < 0:
+        return len(sql)
+    if sql.find("/*", start + 2, end) < 0:
+        return end + 2
     depth = 0
-    for mark in _NEXT_COMMENT_MARK.finditer(sql, start):
+    for mark in _COMMENT_MARK.finditer(sql, start):
         depth += 1 if mark.group() == "/*" else -1
         if depth == 0:
             return mark.end()
@@ -64,7 +70,7 @@ def _comment_end(sql: str, start: int) -> int:
 
 def first_keyword(sql: str) -> tuple[str, int]:
     """The first word in lower case and the index behind it; ("", index) where the text does not begin with a word."""
-    start = skip_blank(sql, also=";")
+    start = skip_blank(sql, semicolons=True)
     word = _WORD.match(sql, start)
     if word is None:
         return "", start
@@ -96,35 +102,30 @@ def keyword_of_one(sql: str) -> str:
 
 
 def _is_control(keyword: str, sql: str, end: int) -> bool:
-    rest = skip_blank(sql, end)
     if keyword == "prepare":
-        word, _ = first_keyword(sql[rest:])
-        return word == "transaction"
-    flat = _flatten(sql, rest)
-    return _GUARDED_SETTING.match(flat) is not None
+        word = _WORD.match(sql, skip_blank(sql, end))
+        return word is not None and word.group().lower() == "transaction"
+    return _GUARDED_SETTING.match(_without_comments(sql, end)) is not None
 
 
-def _flatten(sql: str, start: int) -> str:
-    """The next few words with comments between them replaced by one blank: what SET looks at."""
-    words: list[str] = []
-    i = start
-    while i < len(sql) and len(words) < 4:
-        i = skip_blank(sql, i)
-        j = i
-        while j < len(sql) and sql[j] not in _SPACE and not sql.startswith(("--", "/*"), j):
-            j += 1
-        if j > i:
-            words.append(sql[i:j])
-        elif i < len(sql):
-            break
-        i = j
-    return " ".join(words)
+def _without_comments(sql: str, start: int) -> str:
+    """The beginning of what follows, every stretch of blanks and comments in it replaced by one blank."""
+    parts: list[str] = []
+    i = skip_blank(sql, start)
+    length = 0
+    while i < len(sql) and length < _SET_LENGTH:
+        ends = [e for e in (sql.find(mark, i, i + _SET_LENGTH) for mark in (*_SPACE, "--", "/*")) if e >= 0]
+        j = min(ends, default=min(i + _SET_LENGTH, len(sql)))
+        parts.append(sql[i:j])
+        length += j - i + 1
+        i = skip_blank(sql, j)
+    return " ".join(parts)
 
 
 # What a text must name to change a setting or the random seed while its own rows are being written, or to run text that
 # is not in the statement. `u&` can spell any of these names in escapes.
 _TOUCHES_SESSION = ("set_config", "setseed", "_to_xml", "ts_stat", "ts_rewrite", "u&")
-_PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table"})
+_PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
 
 
 def is_plain(sql: str, keyword: str) -> bool:

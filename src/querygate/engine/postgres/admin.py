@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineUnavailable, StatementFailed
-from querygate.engine.postgres import roles
+from querygate.engine.postgres import records, roles
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
 
@@ -95,7 +95,7 @@ async def make_metadata_database(connector: AdminConnector) -> None:
             await session.fetch(statement)
 
 
-async def make_database(connector: AdminConnector, database: str) -> None:
+async def make_database(connector: AdminConnector, database: str, secret: bytes) -> None:
     """Makes a tenant's database with its roles and rights. May be repeated after a crash at any point."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         for statement in roles.creation(database):
@@ -107,3 +107,8 @@ async def make_database(connector: AdminConnector, database: str) -> None:
     async with AdminSession(connector, database, "pg_catalog") as session:
         for statement in roles.grants(database):
             await session.fetch(statement)
+        await session.fetch(
+            "INSERT INTO querygate.secret (value) VALUES (decode($1, 'hex'))"
+            " ON CONFLICT (only_one) DO UPDATE SET value = excluded.value",
+            records.database_secret(secret, database).hex(),
+        )

@@ -131,6 +131,10 @@ class Connection:
     def busy(self) -> bool:
         return bool(self._segments)
 
+    @property
+    def is_paused(self) -> bool:
+        return not self._reading
+
     def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> "asyncio.Future[list[PGresult]]":
         """Queues one segment; `flush` puts it on the wire. The future gives every result but chunks of rows."""
         if self.closed:
@@ -245,16 +249,13 @@ class Connection:
                     return
                 else:
                     segments[0].results.append(result)
-                if self._paused():  # on_rows has had enough
+                if self.is_paused:  # on_rows has had enough
                     return
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
             self._lose(exc)
             return
         if pgconn.status == _BAD:
             self._lose(ConnectionLost("the engine closed the connection"))
-
-    def _paused(self) -> bool:
-        return not self._reading
 
     def _ask_for_chunks(self, segment: Segment) -> None:
         """Says how the rows of the command that is read next are wanted."""

@@ -6,19 +6,20 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
+from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.parameters import wants_types
-from querygate.engine.postgres.pool import Pool, Room
+from querygate.engine.postgres.pool import DatabaseState, Pool, Room
 from querygate.engine.postgres.recovery import Recovery
-from querygate.engine.postgres.roles import role_of
+from querygate.engine.postgres.roles import forget_settings, role_of
 from querygate.engine.postgres.stream import Stream, open_stream
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
-from querygate.engine.postgres.values import EncoderCache
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
@@ -36,7 +37,11 @@ _SESSION_SETTINGS = {
     "standard_conforming_strings": "on",
     "backslash_quote": "safe_encoding",
     "search_path": '"$user",public',
+    "local_preload_libraries": "",
+    "exit_on_error": "off",
+    "array_nulls": "on",
 }
+_SINCE_17 = {"transaction_timeout": "0"}
 _RETRY_BASE_S = 0.002
 _RETRY_CAP_S = 0.1
 _DEADLINE_TICK_S = 0.02
@@ -50,6 +55,7 @@ class EngineSettings:
 
     conninfo: str
     installation: str
+    secret: bytes
     connections_max: int = 90
     connections_per_target_max: int = 16
     queue_max: int = 1000
@@ -66,18 +72,21 @@ class PostgresEngine:
         connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation)
+        self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
-        self._encoders: dict[str, EncoderCache] = {}
+        self._states: dict[str, DatabaseState] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[Execution | TransactionRun] = set()
         self._time = time.monotonic
         self.version = ""
+        self._work_mem = ""
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
+        self._work_mem = str((await self._session.fetch("SHOW work_mem"))[0][0])
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -133,6 +142,7 @@ class PostgresEngine:
         bounds: port.Bounds,
         *,
         read_only: bool,
+        promise: port.Promise | None,
     ) -> port.TransactionResult:
         pool = self._pools.get(target) or self._pool(target)
         deadline = self._time() + bounds.timeout_ms / 1000
@@ -141,22 +151,26 @@ class PostgresEngine:
         while True:
             member = pool.take() or await pool.wait(deadline)
             run = TransactionRun(
-                pool,
-                member,
-                target,
-                statements,
-                shape,
-                bounds,
-                self._recovery,
-                deadline,
-                read_only,
-                describe,
-                two_phase,
+                pool=pool,
+                member=member,
+                target=target,
+                statements=statements,
+                shape=shape,
+                bounds=bounds,
+                recovery=self._recovery,
+                deadline=deadline,
+                read_only=read_only,
+                promise=promise,
+                records=self._ledger.records(target.database),
+                describe=describe,
+                two_phase=two_phase,
+                attempt=attempt,
             )
             self._running.add(run)
             try:
                 result = await run.run()
-                result.attempts = attempt
+                if promise is not None and run.is_read_only:
+                    await self._ledger.keep_promise(target.database, promise, result)
                 return result
             except CannotPrepare:
                 two_phase = False
@@ -181,6 +195,21 @@ class PostgresEngine:
         if attempt >= self._settings.attempts_max or self._time() + pause > deadline:
             raise failure
         await asyncio.sleep(pause)
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        return await self._ledger.begin_id(database, id)
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        return await self._ledger.abort_id(database, id)
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        return await self._ledger.find_id(database, id)
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
+        return await self._ledger.find_kept(database, route, key)
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self._ledger.hold(name)
 
     async def outcome(self, target: port.Target, number: int) -> port.Outcome | None:
         return await self._recovery.outcome(number)
@@ -211,23 +240,34 @@ class PostgresEngine:
 
     # -- pools --------------------------------------------------------------------------------------------------
 
+    def _writing_pool(self, database: str) -> Pool:
+        target = port.Target(database, port.Access.WRITE)
+        return self._pools.get(target) or self._pool(target)
+
     def _pool(self, target: port.Target) -> Pool:
         pool = self._pools.get(target)
         if pool is None:
             settings = self._settings
             pool = self._pools[target] = Pool(
                 self._conninfo(target),
-                self._encoders.setdefault(target.database, EncoderCache(TypeRegistry(self._built_in))),
+                self._states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
                 size_max=settings.connections_per_target_max,
                 queue_max=settings.queue_max,
                 connect_timeout_s=settings.connect_timeout_s,
                 room=self._room,
+                forget_settings=partial(self._forget_settings, target),
             )
         return pool
 
+    async def _forget_settings(self, target: port.Target) -> None:
+        for statement in forget_settings(target.database, role_of(target.database, target.access)):
+            await self._session.fetch(statement)
+
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"
-        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only}
+        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self._work_mem}
+        if int(self.version.split(".")[0]) >= 17:
+            options |= _SINCE_17
         flags = " ".join(f"-c {name}={_escape(value)}" for name, value in options.items())
         return (
             f"{self._settings.conninfo} user={role_of(target.database, target.access)} dbname={target.database} "
@@ -260,7 +300,7 @@ class PostgresEngine:
                 if pool.is_unused:
                     del self._pools[target]
             served = {target.database for target in self._pools}
-            self._encoders = {name: cache for name, cache in self._encoders.items() if name in served}
+            self._states = {name: state for name, state in self._states.items() if name in served}
 
 
 def _repeatable(statement: port.Statement) -> bool:

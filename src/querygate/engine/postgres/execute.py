@@ -34,6 +34,9 @@ _COMMIT = Command(b"COMMIT")
 CURSORS = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
+DECLARE_HELD = b"DECLARE querygate CURSOR WITH HOLD FOR "
+# Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
+_CANNOT_WRAP = frozenset({"0A000", "42601", "42P16"})
 WRITES = frozenset({"insert", "update", "delete", "merge"})
 
 ENCODING_SETTINGS = {
@@ -42,6 +45,7 @@ ENCODING_SETTINGS = {
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "1",
+    "client_encoding": "UTF8",
 }
 """The settings under which the server writes the text that this service promises."""
 
@@ -97,7 +101,7 @@ class Execution:
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
-            self._give_back(clean=False)
+            self._give_back(plain, clean=False)
             raise named(exc, self.timed_out, self.bounds) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access) from exc
@@ -107,8 +111,8 @@ class Execution:
             self.pool.abandon(member)
             raise
         result.exec_us = (perf_counter_ns() - started) // 1000
-        result.notices = member.take_notices()
-        self._give_back(clean=not self.pool.inspects(plain, now))
+        result.notices += member.take_notices()
+        self._give_back(plain, clean=not self.pool.inspects(plain, now))
         return result
 
     async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
@@ -140,8 +144,10 @@ class Execution:
             held = await self._held(params)
             if held is not None:
                 return held
-        if not plain and (self.statement.keyword in CURSORS or self.statement.keyword in WRITES):
-            return await self._through_table(params)
+        if not plain and self.statement.keyword in CURSORS | WRITES and self.target.access is port.Access.WRITE:
+            stored = await self._through_table(params)
+            if stored is not None:
+                return stored
         return await self._plainly(params)
 
     async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
@@ -156,12 +162,11 @@ class Execution:
         return await self._result(results[2], rows)
 
     async def _held(self, params: list[bytes | None] | None) -> port.Result | None:
-        """None where the statement cannot be a cursor, or fails: then it is run plainly, which tells why."""
+        """None where the statement cannot be a cursor."""
         member = self.member
-        declare = Command(b"DECLARE querygate CURSOR WITH HOLD FOR " + self.statement.sql.encode(), params)
+        declare = Command(DECLARE_HELD + self.statement.sql.encode(), params)
         results = await member.run(*begin(self.target.access), declare, _COMMIT)
-        if find_error(results) is not None or results[-1].command_status != b"COMMIT":
-            check(await member.run(Command(b"ROLLBACK")))
+        if await self._is_refused(results, len(DECLARE_HELD)):
             return None
         notices = member.take_notices()
         check(await member.run(*RESTORE_ENCODING))
@@ -173,18 +178,35 @@ class Execution:
         member.put_notices(notices)
         return await self._result(results[-1], rows)
 
-    async def _through_table(self, params: list[bytes | None] | None) -> port.Result:
-        """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first."""
+    async def _is_refused(self, results: list[PGresult], prefix: int) -> bool:
+        """Whether the engine says that the text cannot be wrapped so. Any other failure is the statement's own."""
+        try:
+            check(results)
+        except port.StatementFailed as failure:
+            if failure.sqlstate not in _CANNOT_WRAP or self.timed_out:
+                if failure.position is not None:
+                    failure.position -= prefix
+                raise
+            check(await self.member.run(Command(b"ROLLBACK")))
+            return True
+        return False
+
+    async def _through_table(self, params: list[bytes | None] | None) -> port.Result | None:
+        """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first.
+
+        None where there are no rows, or none that a table can hold.
+        """
         member, sql = self.member, self.statement.sql.encode()
         described = await describe_statement(member, sql)
         if not described.nfields:
-            return await self._plainly(params)
+            return None
         encoder = await find_encoder(self.pool, member, described, self.shape)
         names = b", ".join(b"c%d" % column for column in range(described.nfields))
         query = sql if self.statement.keyword in CURSORS else b"WITH q AS (" + sql + b"\n) SELECT * FROM q"
-        table = Command(b"CREATE TEMPORARY TABLE pg_temp.querygate (" + names + b") AS " + query, params)
-        filled = await member.run(*begin(self.target.access), table)
-        check(filled)
+        table = b"CREATE TEMPORARY TABLE pg_temp.querygate (" + names + b") AS "
+        filled = await member.run(*begin(self.target.access), Command(table + query, params))
+        if await self._is_refused(filled, len(table) + query.index(sql)):
+            return None
         notices = member.take_notices()
         rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
         answer = member.send(
@@ -214,7 +236,9 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, *, clean: bool) -> None:
+    def _give_back(self, plain: bool, *, clean: bool) -> None:
+        if not plain:
+            self.pool.state.may_have_changed()
         if self.timed_out:
             self.pool.abandon(self.member)
         elif clean:

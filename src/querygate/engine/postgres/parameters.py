@@ -20,10 +20,14 @@ async def describe_statement(member: Member, sql: bytes) -> PGresult:
 async def write_params(
     pool: Pool, member: Member, statement: port.Statement, *, describe: bool
 ) -> list[bytes | None] | None:
-    """The parameters as text. Asks for the placeholders' types where they matter, or when told to."""
+    """The parameters as text. Asks for the placeholders' types where they matter, or when told to.
+
+    Their number is checked where they are asked for; the engine checks it where they are not.
+    """
     params = statement.params
-    if not params:
+    if not params and not describe:
         return None
+    params = params or []
     if len(params) > PARAMS_MAX:
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"

@@ -3,10 +3,12 @@
 Cleaning a connection. After every request `DISCARD ALL` removes settings, role, temporary tables, prepared statements,
 cursors, listens, advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom
 settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a statement that names
-the function, or by code stored in the database. So a request whose text is plain, on a database without code of the
-tenant's own, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how much memory
-its settings take: if that is not what it was when the connection was new, the connection is closed. Whether a database
-has code is asked again after every statement that is not plain, and at least once a second while it is used.
+the function, or by code stored in the database: functions, views, rules, policies, and defaults, checks, domains and
+operators that call one of a few functions of the server. So a request whose text is plain, on a database without such
+code, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how much memory its
+settings take: if that is not what it was when the connection was new, the connection is closed. Whether a database has
+code is asked after every statement that is not plain, before any other connection to it is trusted, and at least once
+a second while it is used, for what other workers have made.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from psycopg.pq.abc import PGresult
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
 _log = structlog.get_logger()
@@ -38,17 +41,53 @@ _INNOCENT_EXTENSIONS = (
     "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
     "'isn','seg','earthdistance','bloom'"
 )
+# Functions of the server that change a setting or the seed, or run text.
+_TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
+               'ts_rewrite') OR proname LIKE '%\\_to\\_xml%')"""
+_CALLS_ONE = f"~ (':funcid (' || (SELECT pg_catalog.string_agg(oid::text, '|') FROM ({_TOUCHING}) t) || ') ')"
 _INSPECT = f"""
 SELECT pg_catalog.setseed($1),
        (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
          WHERE name IN ('GUCMemoryContext', 'GUC hash table')),
-       EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid >= 16384 AND NOT EXISTS (
+       EXISTS (SELECT FROM pg_catalog.pg_proc p
+                WHERE p.oid >= 16384 AND p.pronamespace <> 'querygate'::pg_catalog.regnamespace AND NOT EXISTS (
                  SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
                   WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
                     AND e.extname IN ({_INNOCENT_EXTENSIONS})))
        OR EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384)
        OR EXISTS (SELECT FROM pg_catalog.pg_policy)
+       OR EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
+       OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
+       OR EXISTS (SELECT FROM pg_catalog.pg_attrdef WHERE adbin::pg_catalog.text {_CALLS_ONE})
+       OR EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conbin::pg_catalog.text {_CALLS_ONE})
+       OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE typdefaultbin::pg_catalog.text {_CALLS_ONE}),
+       EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s
+                WHERE s.setrole = (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
 """.encode()
+
+
+class DatabaseState:
+    """What the pools of one database know of it together."""
+
+    def __init__(self, types: TypeRegistry) -> None:
+        self.encoders = EncoderCache(types)
+        self.has_code = True
+        self.code_checked_at = 0.0
+        self._changes = 0
+
+    def may_have_changed(self) -> None:
+        """A statement was run that can make code: nothing is taken for granted until it is asked again."""
+        self.has_code = True
+        self._changes += 1
+
+    def ask(self) -> int:
+        """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
+        return self._changes
+
+    def answer(self, asked: int, has_code: bool, now: float) -> None:
+        if has_code or asked == self._changes:
+            self.has_code = has_code
+            self.code_checked_at = now
 
 
 class Member(Connection):
@@ -69,21 +108,23 @@ class Pool:
     def __init__(
         self,
         conninfo: str,
-        encoders: EncoderCache,
+        state: DatabaseState,
         *,
         size_max: int,
         queue_max: int,
         connect_timeout_s: float,
         room: "Room",
+        forget_settings: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self.encoders = encoders
-        self.has_code = True
+        self.state = state
+        self.encoders = state.encoders
         self._conninfo = conninfo
         self._size_max = size_max
         self._queue_max = queue_max
         self._connect_timeout_s = connect_timeout_s
         self._room = room
-        self._code_checked_at = 0.0
+        self._forget_settings = forget_settings
+        self._role_has_settings = False
         self._free: list[Member] = []
         self._members: set[Member] = set()
         self._opening = 0
@@ -108,6 +149,8 @@ class Pool:
             raise EngineUnavailable("the service is stopping")
         if len(self._members) + self._opening < self._size_max and self._room.take():
             return await self._open()
+        if len(self._waiters) >= self._queue_max:
+            self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
         waiter: asyncio.Future[Member] = self._loop.create_future()
@@ -143,7 +186,8 @@ class Pool:
 
     def inspects(self, plain: bool, now: float) -> bool:
         """Whether the connection must be inspected after this statement, not only discarded."""
-        return not plain or self.has_code or now - self._code_checked_at > _CODE_CHECK_S
+        state = self.state
+        return not plain or state.has_code or now - state.code_checked_at > _CODE_CHECK_S
 
     def give_back(self, member: Member) -> None:
         """Takes a connection whose statement is answered and for which DISCARD ALL is enough."""
@@ -167,8 +211,15 @@ class Pool:
         self._spawn(self._inspect(member))
 
     def abandon(self, member: Member) -> None:
-        """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection."""
-        self._spawn(self._cancel_and_close(member))
+        """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection.
+
+        While the server waits for a reader it acts on no cancel, and reading on could let the statement commit: closing
+        is what ends it then.
+        """
+        if member.is_paused:
+            member.close("its reader is gone")
+        else:
+            self._spawn(self._cancel_and_close(member))
 
     def expire(self, member: Member) -> None:
         """The statement's time is over: cancels it; its answer, an error as a rule, goes to whoever waits for it."""
@@ -181,8 +232,7 @@ class Pool:
             member.close("the engine did not cancel its statement in time")
 
     async def _cancel(self, member: Member) -> None:
-        """Returns when the engine is done with the statement. While it writes to nobody it cannot be: read on."""
-        member.resume()
+        """Returns when the engine is done with the statement."""
         async with asyncio.timeout(_CANCEL_GRACE_S):
             await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
@@ -222,11 +272,13 @@ class Pool:
     async def _inspection(self, member: Member) -> bytes | None:
         """Sets the seed anew; the size of the server's settings, or None where it does not say."""
         seed = str(random.uniform(-1, 1)).encode()  # noqa: S311 - it replaces the server's own, which is no secret either
+        asked = self.state.ask()
         results = await member.run(Command(_INSPECT, [seed]))
         if find_error(results) is not None or not results or results[0].ntuples != 1:
             return None
-        self.has_code = results[0].get_value(0, 2) == b"t"
-        now = self._code_checked_at = self._loop.time()
+        self._role_has_settings = results[0].get_value(0, 3) == b"t"
+        now = self._loop.time()
+        self.state.answer(asked, results[0].get_value(0, 2) == b"t", now)
         if now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.encoders.forgotten_at = now
             self.encoders.forget()
@@ -245,14 +297,23 @@ class Pool:
     async def _open(self) -> Member:
         """Opens one more connection; its place in the room is taken already."""
         self._opening += 1
+        member: Member | None = None
         try:
             member = await Member.open(self._conninfo, self._connect_timeout_s)
             member.settings_memory = await self._inspection(member)
+            if self._role_has_settings:
+                # A statement has given its own role settings; a connection that starts with them is no clean one.
+                member.close("its role has settings")
+                await self._forget_settings()
+                member = await Member.open(self._conninfo, self._connect_timeout_s)
+                member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
             self._room.give_back()
             _log.warning("no connection to the engine", reason=str(exc))
             raise EngineUnavailable("the engine accepts no connection just now") from exc
         except BaseException:
+            if member is not None:
+                member.close("whoever wanted it is gone")
             self._room.give_back()
             raise
         finally:

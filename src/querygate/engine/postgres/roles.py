@@ -17,6 +17,8 @@ _REVOKED_FUNCTIONS = (
     "pg_terminate_backend(integer, bigint)",
     "pg_cancel_backend(integer)",
     "pg_stat_get_activity(integer)",
+    "pg_logical_emit_message(boolean, text, text, boolean)",
+    "pg_logical_emit_message(boolean, text, bytea, boolean)",
     "pg_advisory_lock(bigint)",
     "pg_advisory_lock(integer, integer)",
     "pg_advisory_lock_shared(bigint)",
@@ -68,6 +70,11 @@ def grants(database: str) -> list[str]:
         # How the service finds out that a setting of an earlier request is still there.
         f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",
     ]
+
+
+def forget_settings(database: str, role: str) -> list[str]:
+    """Undoes what a role has told the server to start its next connections with."""
+    return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
 
 
 LOCKDOWN = (

@@ -19,6 +19,9 @@ _COMMAND = pq.ExecStatus.COMMAND_OK
 _COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 
 
+_UNREADABLE = port.Notice("WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021")
+
+
 class RowCollector:
     """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
 
@@ -32,6 +35,7 @@ class RowCollector:
         self._unread: list[PGresult] = []
         self.last_chunk: PGresult | None = None
         self.truncated = False
+        self.unreadable = False
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
         self.last_chunk = chunk
@@ -41,8 +45,13 @@ class RowCollector:
             self._encoder = self._pool.encoders.find(chunk, self._shape)
         if self._encoder is None:
             self._keep_unread(chunk)
-        else:
+            return
+        try:
             self._encode(self._encoder, chunk)
+        except UnicodeDecodeError:
+            # A function has changed client_encoding. What the statement did stands; its rows cannot be read.
+            self.truncated = True
+            self.unreadable = True
 
     def _keep_unread(self, chunk: PGresult) -> None:
         """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
@@ -97,7 +106,8 @@ class RowCollector:
         rows = b"[" + b",".join(self._parts) + b"]"
         # The command tag is in the last chunk, or behind it where that one was full.
         counted = affected_rows(last) or (affected_rows(self.last_chunk) if self.last_chunk is not None else 0)
-        return port.Result(encoder.columns, encoder.types, rows, counted, 0, truncated=self.truncated)
+        notices = [_UNREADABLE] if self.unreadable else []
+        return port.Result(encoder.columns, encoder.types, rows, counted, 0, notices, truncated=self.truncated)
 
 
 async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:

@@ -19,6 +19,7 @@ from querygate.engine import port
 from querygate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.execute import (
     CURSORS,
+    DECLARE_HELD,
     RESTORE_ENCODING,
     WRITES,
     begin,
@@ -58,6 +59,8 @@ async def open_stream(
         answered = True
         raise
     finally:
+        if not is_plain(statement.sql, statement.keyword):
+            pool.state.may_have_changed()
         if answered and not clock.expired:
             pool.give_back_unclean(member)
         else:
@@ -71,12 +74,13 @@ async def _describe(
 ) -> "Stream":
     try:
         with clock:
-            params = await write_params(pool, member, statement, describe=bool(statement.params))
+            params = await write_params(pool, member, statement, describe=True)
             described = await _declare(member, target, statement, params)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
                 described = await describe_statement(member, statement.sql.encode())
+                _refuse_copy(statement)
             encoder = await find_encoder(pool, member, described, shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
@@ -97,8 +101,8 @@ async def _declare(
         if statement.keyword in WRITES and not plain:
             raise _not_streamed()
         return None
-    hold = b"" if plain else b" WITH HOLD"
-    declare = Command(b"DECLARE querygate NO SCROLL CURSOR" + hold + b" FOR " + statement.sql.encode(), params)
+    prefix = b"DECLARE querygate NO SCROLL CURSOR FOR " if plain else DECLARE_HELD
+    declare = Command(prefix + statement.sql.encode(), params)
     # A text that could change how its rows are written is run to its end first, then written with our settings.
     after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT")]
     results = await member.run(*begin(target.access), declare, *after)
@@ -111,6 +115,13 @@ async def _declare(
         results = await member.run(*RESTORE_ENCODING, Command(b"", portal=_CURSOR))
         check(results)
     return results[-1]
+
+
+def _refuse_copy(statement: port.Statement) -> None:
+    """Before the stream has begun it can still be refused as on any other route. Files the engine refuses itself."""
+    text = statement.sql.lower()
+    if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
+        raise port.CopyRefused
 
 
 def _not_streamed() -> port.StatementFailed:
@@ -166,6 +177,7 @@ class Stream:
         self.row_count = 0
         self.affected_rows = 0
         self.notices: list[port.Notice] = []
+        self.truncated = False
         self.finished = False
         self.clock = clock
         self._pool = pool
@@ -196,8 +208,14 @@ class Stream:
         raise NotImplementedError
 
     def _encode(self, result: PGresult) -> bytes:
-        self.row_count += result.ntuples
-        return self._encoder.lines(result)
+        """The rows as lines, up to the bound of the whole stream."""
+        count = result.ntuples
+        most = self.clock.bounds.rows_max
+        if most is not None and self.row_count + count > most:
+            count = most - self.row_count
+            self.truncated = True
+        self.row_count += count
+        return self._encoder.lines(result, count)
 
     def _note(self) -> None:
         self.notices = (self.notices + self._member.take_notices())[:_NOTICES_MAX]
@@ -217,9 +235,9 @@ class _CursorStream(Stream):
                 attempts += 1
                 await self._declare_again()
                 continue
-            if rows.ntuples:
-                yield self._encode(rows)
-            if rows.ntuples < portion:
+            if rows.ntuples and (block := self._encode(rows)):
+                yield block
+            if rows.ntuples < portion or self.truncated:
                 break
             portion = next_portion(portion, self.clock.elapsed_us - before)
         with self.clock:
@@ -252,6 +270,20 @@ def next_portion(portion: int, took_us: int) -> int:
 
 class _PlainStream(Stream):
     async def _blocks(self) -> AsyncIterator[bytes]:
+        attempts = 1
+        while True:
+            try:
+                async for block in self._once():
+                    yield block
+            except port.Conflict:
+                if self.row_count or attempts == _ATTEMPTS_MAX:
+                    raise
+                attempts += 1
+                check(await self._member.run(Command(b"ROLLBACK")))
+            else:
+                return
+
+    async def _once(self) -> AsyncIterator[bytes]:
         self._backlog: list[PGresult] = []
         self._backlog_rows = 0
         self._arrived = asyncio.Event()

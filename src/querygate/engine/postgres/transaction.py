@@ -20,6 +20,7 @@ from querygate.engine.postgres.execute import begin, changes_types, named
 from querygate.engine.postgres.failures import check, to_failure
 from querygate.engine.postgres.parameters import needs_describing, write_params
 from querygate.engine.postgres.pool import Member, Pool
+from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import RowCollector, affected_rows
 from querygate.protocol.statements import is_plain
@@ -29,11 +30,13 @@ _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
+_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()")
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
 # has a meaning for the statements that follow, and a value that shows an offset is rewritten.
 _RESTORE_STYLES = Command(
     b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
-    b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true)"
+    b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
+    b" pg_catalog.set_config('client_encoding', 'UTF8', true)"
 )
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
@@ -56,8 +59,11 @@ class TransactionRun:
     recovery: Recovery
     deadline: float
     read_only: bool
+    promise: port.Promise | None
+    records: Records
     describe: bool
     two_phase: bool
+    attempt: int
     timed_out: bool = False
     deciding: bool = False
     _rows: list[RowCollector] = field(default_factory=list)
@@ -69,6 +75,12 @@ class TransactionRun:
         try:
             number = await self._phase_one()
             results = [await self._result(index) for index in range(len(self.statements))]
+            commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
+            done = port.TransactionResult(
+                results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0
+            )
+            done.exec_us = (perf_counter_ns() - started) // 1000
+            await self._write_records(done)
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             self._give_back()
@@ -77,21 +89,23 @@ class TransactionRun:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
+        except port.Superseded:
+            raise
         except BaseException:
             self.pool.abandon(self.member)
             raise
         self.deciding = True
         # From here on the client may leave, but the decision is carried out.
-        commit = await self.recovery.see_through(self._phase_two(number))
-        exec_us = (perf_counter_ns() - started) // 1000
-        return port.TransactionResult(results, commit, number, 1, exec_us)
+        await self.recovery.see_through(self._phase_two(number))
+        done.exec_us = (perf_counter_ns() - started) // 1000
+        return done
 
     # -- phase one ----------------------------------------------------------------------------------------------
 
     async def _phase_one(self) -> int | None:
         """Runs the statements; the engine's number for the transaction if it has written anything."""
         await self.pool.freshen(self.member)
-        access = port.Access.READ if self.read_only else self.target.access
+        access = port.Access.READ if self.is_read_only else port.Access.WRITE
         waiting: list[Command] = begin(access)
         owners: list[int | None] = [None] * len(waiting)
         for index, statement in enumerate(self.statements):
@@ -102,10 +116,10 @@ class TransactionRun:
             params = await self._params(index, statement)
             waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS))
             owners.append(index)
-            if self.pool.has_code or not is_plain(statement.sql, statement.keyword):
+            if self.pool.state.has_code or not is_plain(statement.sql, statement.keyword):
                 waiting.append(_RESTORE_STYLES)
                 owners.append(None)
-        waiting.append(_NUMBER)
+        waiting.append(_NUMBER if self.promise is None or self.is_read_only else _NEW_NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
@@ -156,27 +170,38 @@ class TransactionRun:
         assert result is not None, "the types were asked for"
         return result
 
+    @property
+    def is_read_only(self) -> bool:
+        return self.read_only or self.target.access is port.Access.READ
+
+    async def _write_records(self, done: port.TransactionResult) -> None:
+        """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
+        if self.promise is None or self.is_read_only:
+            return
+        for command in promised(self.promise, self.records, done):
+            results = await self.member.run(command)
+            check(results)
+            if results[0].get_value(0, 0) != b"t":
+                self._give_back()
+                raise port.Superseded("somebody else settled it first")
+
     # -- phase two ----------------------------------------------------------------------------------------------
 
-    async def _phase_two(self, number: int | None) -> port.Commit:
+    async def _phase_two(self, number: int | None) -> None:
         """Commits, and gives the connection back. Nothing cancels it."""
         try:
             if number is None:
                 await self._commit_plainly()
-                commit = port.Commit.READ_ONLY
             elif self.two_phase:
                 await self._prepare_and_commit(number)
-                commit = port.Commit.TWO_PHASE
             else:
                 await self._commit_known(number)
-                commit = port.Commit.ONE_PHASE
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except (port.StatementFailed, CannotPrepare):
             self._give_back()
             raise
         self._give_back()
-        return commit
 
     async def _commit_plainly(self) -> None:
         results = await self.member.run(Command(b"COMMIT"))
@@ -236,9 +261,22 @@ class TransactionRun:
             self.pool.expire(self.member)
 
     def _give_back(self) -> None:
+        if not all(is_plain(statement.sql, statement.keyword) for statement in self.statements):
+            self.pool.state.may_have_changed()
         if self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
         else:
             self.pool.give_back_unclean(self.member)
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
+
+
+def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
+    """The records of a promise as commands; each says whether it was the first."""
+    commands = []
+    if promise.id is not None:
+        commands.append(records.decide(promise.id, port.Outcome.COMMITTED.value))
+    if promise.keep is not None:
+        keep = promise.keep
+        commands.append(records.keep(keep.route, keep.key, keep.request, keep.body(done)))
+    return commands

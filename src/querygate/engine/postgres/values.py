@@ -232,9 +232,9 @@ class RowEncoder:
         """The rows as JSON, separated by commas, without the brackets."""
         return _encode(self.records(result, rows_max))[1:-1]
 
-    def lines(self, result: PGresult) -> bytes:
+    def lines(self, result: PGresult, rows_max: int | None = None) -> bytes:
         """The rows as JSON, each ended by a line feed."""
-        return _encode_lines(self.records(result))
+        return _encode_lines(self.records(result, rows_max))
 
 
 def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:

@@ -1,0 +1,118 @@
+"""Writes docs/errors.md and docs/settings.md from their tables; `--check` only says whether they are up to date."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from querygate.protocol.errors import ERRORS
+from querygate.settings import Entry, entries
+
+DOCS = Path(__file__).parent
+
+_ERRORS_HEAD = """\
+# Errors
+
+<!-- Written by docs/generate.py from querygate.protocol.errors.ERRORS. Do not edit. -->
+
+Every answer that is not a success has this shape, whatever its status:
+
+```json
+{"success": false,
+ "error": {"code": "parse_error", "message": "syntax error at or near \\"selec\\"", "sqlstate": "42601", "position": 1,
+           "hint": null, "detail": null, "statement": null, "retryable": false},
+ "request_id": "req_…"}
+```
+
+`code` is one of the table below and is what a program should look at; `message` is for people and may change.
+`sqlstate`, `position` (in characters, from 1), `detail` and `hint` are the engine's where it gave them. `statement` is
+the index, from 0, of the failed statement of a transaction. `retryable` says that the same request may be sent again
+and may then succeed. A statement that the engine refused (status 200) also has the fields of a success, empty. In a
+stream that has begun, the `error` object comes in the event `error`.
+
+Answers with status 401 carry `WWW-Authenticate: Bearer`, with 405 `Allow`, and with 503 `Retry-After` in seconds.
+
+| code | status | retryable | meaning |
+|---|---|---|---|
+"""
+
+_SETTINGS_HEAD = """\
+# Settings
+
+<!-- Written by docs/generate.py from querygate.settings. Do not edit. -->
+
+A setting can come from four places; a later one wins:
+
+1. its default;
+2. the settings file, TOML, named by `--config FILE` or `QUERYGATE_CONFIG`: `data_port = 9000`;
+3. the environment: `QUERYGATE_DATA_PORT=9000`;
+4. a flag of `querygate serve`: `--data-port 9000`, or `make serve ARGS="--data-port 9000"`.
+
+A name that does not exist in the file, or a value that a setting does not take, is refused at the start with a message
+that says where it came from. Settings are read once, when the service starts. `querygate key create` takes `--data-dir`
+and the environment, not the file.
+
+| setting | flag | variable | default | takes | meaning |
+|---|---|---|---|---|---|
+"""
+
+# Their defaults depend on who starts the service, so they are described.
+_DESCRIBED_DEFAULTS = {
+    "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
+}
+
+
+def errors_page() -> str:
+    rows = (
+        _row(f"`{row.code}`", str(row.status), "yes" if row.retryable else "no", row.meaning) for row in ERRORS.values()
+    )
+    return _ERRORS_HEAD + "".join(rows)
+
+
+def settings_page() -> str:
+    rows = (_row(f"`{e.name}`", f"`{e.flag}`", f"`{e.variable}`", _default(e), _takes(e), e.help) for e in entries())
+    return _SETTINGS_HEAD + "".join(rows)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(entry: Entry) -> str:
+    if entry.name in _DESCRIBED_DEFAULTS:
+        return _DESCRIBED_DEFAULTS[entry.name]
+    if entry.kind is bool:
+        return f"`{str(entry.default).lower()}`"
+    return f"`{entry.default}`" if entry.default != "" else "none"
+
+
+def _takes(entry: Entry) -> str:
+    if entry.choices:
+        return ", ".join(f"`{choice}`" for choice in entry.choices)
+    if entry.kind is bool:
+        return "true or false"
+    if entry.kind is int:
+        return f"whole number, at least {entry.at_least}"
+    return "path" if entry.kind is Path else "text"
+
+
+def stale_pages(pages: Iterable[tuple[Path, str]]) -> list[Path]:
+    return [path for path, text in pages if not path.exists() or path.read_text("utf-8") != text]
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: python docs/generate.py [--check]\n")
+        return 2
+    pages = [(DOCS / "errors.md", errors_page()), (DOCS / "settings.md", settings_page())]
+    stale = stale_pages(pages)
+    if arguments:
+        for path in stale:
+            sys.stderr.write(f"docs/{path.name} is not what its table says: run `python docs/generate.py`\n")
+        return 1 if stale else 0
+    for path, text in pages:
+        path.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

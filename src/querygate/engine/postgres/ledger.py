@@ -1,0 +1,122 @@
+"""What the service looks up and settles among its records, outside of any tenant's transaction.
+
+It goes over the database's own pool, in transactions at READ COMMITTED that touch the records alone. Whether somebody
+still works on a record is told by locks that a worker's own connection holds: they vanish with the worker.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from psycopg.pq.abc import PGresult
+
+from querygate.engine import port
+from querygate.engine.postgres.admin import AdminSession
+from querygate.engine.postgres.connection import Command, ConnectionLost
+from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.pool import Pool
+from querygate.engine.postgres.records import Records, database_secret
+from querygate.engine.postgres.transaction import promised
+
+_BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+_COMMIT = Command(b"COMMIT")
+_WAIT_S = 30.0
+_GRACE_S = 5.0
+"""A record this young may belong to a transaction that is about to take its lock."""
+
+
+class Ledger:
+    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database."""
+
+    def __init__(self, pool_of: Callable[[str], Pool], session: AdminSession, secret: bytes) -> None:
+        self._pool_of = pool_of
+        self._session = session
+        self._secret = secret
+        self._held: set[str] = set()
+
+    def records(self, database: str) -> Records:
+        return Records(database_secret(self._secret, database))
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        return await self._call(database, self.records(database).begin(id)) == [b"t"]
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        await self.begin_id(database, id)
+        # Waits for one that is being committed, and finds that it was.
+        await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
+        state, _ = await self._call(database, self.records(database).look(id))
+        return port.Outcome((state or b"").decode())
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        state, age_s = await self._call(database, self.records(database).look(id))
+        if state is not None:
+            return port.Outcome(state.decode())
+        if age_s is None:
+            return None
+        if float(age_s) < _GRACE_S or await self._is_held(lock_name(database, id)):
+            return port.Outcome.IN_PROGRESS
+        return await self.abort_id(database, id)
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
+        request, body = await self._call(database, self.records(database).kept(route, key))
+        if request is None or body is None:
+            return None
+        return port.Kept(request.decode(), bytes.fromhex(body.decode()))
+
+    async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
+        """For a transaction that could not write: there is nothing that the record must commit with."""
+        for command in promised(promise, self.records(database), done):
+            await self._call(database, command)
+
+    async def _call(self, database: str, command: Command) -> list[bytes | None]:
+        """The one row that a function of the records gives."""
+        pool = self._pool_of(database)
+        member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
+        results: list[PGresult] = []
+        try:
+            await pool.freshen(member)
+            results = await member.run(_BEGIN, command, _COMMIT)
+            check(results)
+        except ConnectionLost as exc:
+            raise port.EngineUnavailable("the connection to the engine was lost") from exc
+        except port.EngineFailure:
+            pool.give_back_unclean(member)
+            raise
+        except BaseException:
+            pool.abandon(member)
+            raise
+        pool.give_back_unclean(member)
+        return [results[1].get_value(0, column) for column in range(results[1].nfields)]
+
+    # -- locks --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[bool]:
+        free = name not in self._held
+        if free:
+            self._held.add(name)
+            try:
+                free = await self._try_lock(name)
+            except BaseException:
+                self._held.discard(name)
+                raise
+            if not free:
+                self._held.discard(name)
+        try:
+            yield free
+        finally:
+            if free:
+                self._held.discard(name)
+                await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+
+    async def _try_lock(self, name: str) -> bool:
+        rows = await self._session.fetch("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name)
+        return rows[0][0] == "t"
+
+    async def _is_held(self, name: str) -> bool:
+        async with self.hold(name) as free:
+            return not free
+
+
+def lock_name(database: str, id: str) -> str:
+    return f"transaction/{database}/{id}"

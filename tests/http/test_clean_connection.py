@@ -1,0 +1,419 @@
+"""A request leaves nothing behind on its connection, whatever its statement did.
+
+The service here has one connection per database and scope, so the next request is sure to get the one before's.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+
+@pytest.fixture(scope="module")
+def single() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--connections-per-database", "1")
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def connected(single: Service) -> Iterator[Sql]:
+    """One client for the whole module: making one costs more than most of these tests."""
+    with single.client() as client:
+        yield Sql(client)
+
+
+@pytest.fixture
+def one(connected: Sql) -> Iterator[Sql]:
+    """The client, over a schema of its own; no code of an earlier test is left, which would change the cleaning."""
+    one = connected
+    one("drop schema if exists scratch cascade")
+    one("create schema scratch")
+    yield one
+    one("drop schema scratch cascade")
+
+
+@pytest.fixture(scope="module")
+def reader(single: Service) -> Iterator[Sql]:
+    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(single.data_dir)]
+    made = subprocess.run([*command, "--name", "reader", "--scope", "read"], capture_output=True, text=True, check=True)
+    with single.client(made.stdout.removeprefix("key: ").strip()) as client:
+        yield Sql(client)
+
+
+@pytest.fixture(scope="module")
+def engine(single: Service) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    """A look at the engine from outside."""
+    with psycopg.connect(f"host={single.data_dir}/run user=querygate dbname=querygate", autocommit=True) as opened:
+        yield opened
+
+
+PROBE = """
+select current_user, session_user, current_setting('app.tenant', true) as custom,
+       current_setting('search_path') as path,
+       current_setting('statement_timeout') as timeout, current_setting('work_mem') as work_mem,
+       current_setting('timezone') as timezone, current_setting('datestyle') as datestyle,
+       current_setting('transaction_isolation') as isolation, current_setting('transaction_read_only') as read_only,
+       current_setting('default_transaction_isolation') as default_isolation, current_setting('role') as role,
+       current_setting('client_min_messages') as messages, current_setting('bytea_output') as bytea,
+       current_setting('synchronous_commit') as durable, current_setting('row_security') as row_security,
+       current_setting('client_encoding') as encoding,
+       (select count(*) from pg_prepared_statements) as prepared, (select count(*) from pg_cursors) as cursors,
+       (select count(*) from pg_listening_channels()) as listening,
+       (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) as temporary,
+       (select count(*) from pg_locks where locktype = 'advisory') as advisory
+""".strip()
+
+
+def state(sql: Sql) -> dict[str, Any]:
+    row: dict[str, Any] = sql.rows(PROBE)[0]
+    return row
+
+
+SET_ALL = """
+    set app.tenant = 'acme'; set search_path = pg_catalog; set statement_timeout = 5000; set work_mem = '8MB';
+    set timezone = 'Asia/Tokyo'; set datestyle = 'German'; set default_transaction_isolation = 'read committed';
+    set client_min_messages = 'error'; set bytea_output = 'escape'; set synchronous_commit = off;
+"""
+
+LEFTOVERS = {
+    "custom setting": "set app.tenant = 'acme'",
+    "local custom setting": "set local app.tenant = 'acme'",
+    "custom setting by function": "select set_config('app.tenant', 'acme', false)",
+    "local custom setting by function": "select set_config('app.tenant', 'acme', true)",
+    "custom setting in an expression": "select 1 where set_config('app.tenant', 'acme', false) = 'acme'",
+    "custom setting in a values list": "values (set_config('app.tenant', 'acme', false))",
+    "custom setting by escapes": "select U&\"set\\005fconfig\"('app.tenant', 'acme', false)",
+    "custom setting in SQL": "select query_to_xml('select set_config(''app.tenant'', ''x'', true)', true, true, '')",
+    "custom setting in explain": "explain analyze select set_config('app.tenant', 'acme', false)",
+    "custom setting in an insert": "insert into scratch.t select length(set_config('app.tenant', 'acme', false))",
+    "custom setting in a failure": "select set_config('app.tenant', 'acme', false), 1/0",
+    "custom setting in a failed block": "do $$ begin set app.tenant = 'acme'; raise exception 'no'; end $$",
+    "custom setting in a block": "do $$ begin set app.tenant = 'acme'; end $$",
+    "everything in a block": f"do $$ begin {SET_ALL} end $$",
+    "everything in a failed block": f"do $$ begin {SET_ALL} perform 1/0; end $$",
+    "everything in a function": "select scratch.set_all()",
+    "everything in a procedure": "call scratch.set_all_too()",
+    "everything in a view": "select * from scratch.set_all_view",
+    "everything in a trigger": "insert into scratch.triggered values (1)",
+    "function with SET": "select scratch.own_set()",
+    "search_path": "set search_path = pg_catalog",
+    "statement_timeout": "set statement_timeout = '1h'",
+    "tiny statement_timeout": "set statement_timeout = 1",
+    "tiny lock_timeout": "set lock_timeout = 1",
+    "idle_session_timeout": "set idle_session_timeout = 1",
+    "transaction_timeout": "select set_config('transaction_timeout', '60000', false)",
+    "work_mem": "set work_mem = '100GB'",
+    "durability": "set synchronous_commit = off",
+    "default isolation": "set default_transaction_isolation = 'read committed'",
+    "default read only": "set default_transaction_read_only = on",
+    "error means exit": "set exit_on_error = on",
+    "role": "set role none",
+    "session authorization": "set session authorization default",
+    "encoding": "select set_config('client_encoding', 'latin1', false)",
+    "temporary table": "create temp table t as select 1",
+    "temporary table by select": "select 1 as a into temp t",
+    "temporary view": "create temp view v as select 1",
+    "temporary sequence": "create temp sequence s",
+    "temporary function": "create function pg_temp.f() returns int language sql as 'select 1'",
+    "prepared statement": "prepare p as select 1",
+    "cursor": "declare c cursor with hold for select 1",
+    "listen": "listen channel",
+    "listen in a block": "do $$ begin listen channel; end $$",
+    "advisory lock": "select pg_advisory_lock(1)",
+    "advisory lock tried": "select pg_try_advisory_lock(1)",
+    "advisory lock shared": "select pg_try_advisory_lock_shared(1, 2)",
+    "parse error": "selec",
+    "copy": "copy scratch.t to stdout",
+}
+
+
+def make_code(one: Sql) -> None:
+    """Only where it is needed: a database with code is cleaned with more care."""
+    one(f"create function scratch.set_all() returns int language plpgsql as $$ begin {SET_ALL} return 1; end $$")
+    one(f"create procedure scratch.set_all_too() language plpgsql as $$ begin {SET_ALL} end $$")
+    one("create view scratch.set_all_view as select scratch.set_all(), set_config('app.tenant', 'acme', false)")
+    one("create table scratch.triggered (a int)")
+    one(f"create function scratch.tf() returns trigger language plpgsql as $$ begin {SET_ALL} return new; end $$")
+    one("create trigger tr before insert on scratch.triggered for each row execute function scratch.tf()")
+    one("create function scratch.own_set() returns int language sql set work_mem = '8MB' as 'select 1'")
+
+
+@pytest.mark.parametrize("statement", LEFTOVERS.values(), ids=LEFTOVERS.keys())
+def test_nothing_is_left_behind(one: Sql, statement: str) -> None:
+    """The next request finds the connection as the first one did; a custom setting is NULL again, not ''."""
+    one("create table scratch.t (a int)")
+    if "scratch.set_all" in statement or "scratch.own" in statement or "scratch.triggered" in statement:
+        make_code(one)
+    before = state(one)
+    assert before["custom"] is None
+    for _ in range(2):
+        one.answer(statement)
+        assert state(one) == before
+    assert one.rows("select date '2026-11-14' as d, '\\x00'::bytea as b") == [{"d": "2026-11-14", "b": "\\x00"}]
+
+
+HIDDEN_PLACES: dict[str, tuple[list[str], str]] = {
+    "default": (["create table scratch.h (a int, b text default {})"], "insert into scratch.h (a) values (1)"),
+    "check": (["create table scratch.h (a int check (({}) is distinct from 'x'))"], "insert into scratch.h values (1)"),
+    "domain": (["create domain scratch.d as int check (({}) is distinct from 'x')"], "select 1::scratch.d"),
+    "view": (["create view scratch.v as select {} as x"], "select * from scratch.v"),
+    "function": (["create function scratch.f() returns text language sql as $$ select {} $$"], "select scratch.f()"),
+    "rule": (
+        ["create table scratch.h (a int)", "create rule r as on insert to scratch.h do also select {}"],
+        "insert into scratch.h values (1)",
+    ),
+    "policy": (
+        [
+            "create table scratch.h (a int)",
+            "insert into scratch.h values (1)",
+            "alter table scratch.h enable row level security",
+            "alter table scratch.h force row level security",
+            "create policy p on scratch.h using (({}) is distinct from 'x')",
+        ],
+        "select * from scratch.h",
+    ),
+    "domain in a table": (
+        ["create domain scratch.d as int check (({}) is distinct from 'x')", "create table scratch.h (a scratch.d)"],
+        "insert into scratch.h values (1)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("making", "use"), HIDDEN_PLACES.values(), ids=HIDDEN_PLACES.keys())
+def test_a_setting_made_where_the_text_does_not_show_it_is_removed(one: Sql, making: list[str], use: str) -> None:
+    """Expressions that are stored in the database run in statements that look plain."""
+    for statement in making:
+        one(statement.format("set_config('app.tenant', 'acme', false)"))
+    one(use)
+    assert one.value("select current_setting('app.tenant', true)") is None
+
+
+def check_seed(sql: Sql, use: Callable[[], object]) -> None:
+    """`use` sets the seed to the same value each time; the numbers after it must not show that."""
+    use()
+    first = sql.value("select random()")
+    use()
+    assert sql.value("select random()") != first
+
+
+@pytest.mark.parametrize(("making", "use"), HIDDEN_PLACES.values(), ids=HIDDEN_PLACES.keys())
+def test_a_seed_set_where_the_text_does_not_show_it_is_removed(one: Sql, making: list[str], use: str) -> None:
+    """Random numbers of a later request cannot be known from an earlier one."""
+    for statement in making:
+        one(statement.format("setseed(0.5)::text"))
+    check_seed(one, lambda: one(use))
+
+
+def test_a_seed_set_through_an_operator_is_removed(one: Sql) -> None:
+    """An operator gives a function of the engine's a name that the text does not show."""
+    one("create operator scratch.@@@ (rightarg = float8, function = setseed)")
+    check_seed(one, lambda: one("select operator(scratch.@@@) 0.5::float8"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select setseed(0.5)",
+        "SELECT SETSEED(0.5), random()",
+        "do $$ begin perform setseed(0.5); end $$",
+        "select setseed(0.5), 1/0",
+        "explain analyze select setseed(0.5)",
+        "set seed = 0.5",
+        "select set_config('seed', '0.5', false)",
+        "/*+ STREAM */ select setseed(0.5)",
+    ],
+)
+def test_a_random_seed_is_removed(one: Sql, statement: str) -> None:
+    """Also after a failure, in a block, in a stream, and as the setting that it is."""
+    check_seed(one, lambda: one.answer(statement))
+
+
+def test_code_that_another_scope_has_just_made_leaves_nothing(one: Sql, reader: Sql) -> None:
+    """The reader's connections learn of the writer's new function before they run it."""
+    reader.value("select 1")
+    one("create function scratch.seeded() returns text language sql as 'select setseed(0.5)::text'")
+    check_seed(reader, lambda: reader.answer("select scratch.seeded()"))
+
+
+def test_sequences_are_forgotten(one: Sql) -> None:
+    """currval and lastval belong to the request that called nextval."""
+    one("create sequence scratch.s")
+    assert one.value("select nextval('scratch.s')") == 1
+    assert one.fails("select currval('scratch.s')")["sqlstate"] == "55000"
+    assert one.fails("select lastval()")["sqlstate"] == "55000"
+    one("do $$ begin perform setval('scratch.s', 7); end $$")
+    assert one.fails("select currval('scratch.s')")["sqlstate"] == "55000"
+
+
+@pytest.mark.parametrize(
+    ("use", "probe", "clean"),
+    [
+        ("select nextval('scratch.s')", "select lastval()", "55000"),
+        ("set app.tenant = 'acme'", "select current_setting('app.tenant', true)", None),
+        ("select set_config('app.tenant', 'acme', false)", "select current_setting('app.tenant', true)", None),
+        ("create temp table t as select 1", "select to_regclass('pg_temp.t')", None),
+        ("set timezone = 'Asia/Tokyo'", "select current_setting('timezone')", "UTC"),
+    ],
+)
+def test_nothing_is_left_to_those_who_wait(single: Service, one: Sql, use: str, probe: str, clean: str | None) -> None:
+    """A connection that goes from hand to hand while others queue for it is clean each time."""
+    one("create sequence scratch.s")
+
+    def look(_: int) -> list[Any]:
+        seen = []
+        with single.client() as client:
+            mine = Sql(client)
+            for _ in range(15):
+                mine.answer(use)
+                body = mine.answer(probe, row_mode="arrays").json()
+                seen.append(body["rows"][0][0] if body["success"] else body["error"]["sqlstate"])
+        return seen
+
+    with ThreadPoolExecutor(4) as threads:
+        for seen in threads.map(look, range(4)):
+            assert set(seen) == {clean}
+
+
+def test_a_notification_reaches_no_later_request(one: Sql) -> None:
+    """What was listened to is dropped with the request that listened."""
+    one("listen channel")
+    one("notify channel, 'secret'")
+    one("do $$ begin listen channel; notify channel, 'secret'; end $$")
+    body = one("select 1 as n")
+    assert "secret" not in json.dumps(body)
+
+
+def test_notices_of_one_request_are_not_in_the_next(one: Sql) -> None:
+    """Also when the request failed after them."""
+    one.answer("do $$ begin raise notice 'mine'; raise exception 'no'; end $$")
+    assert "notices" not in one("select 1")
+    one("do $$ begin raise notice 'mine'; end $$")
+    assert "notices" not in one("select 1")
+
+
+TENANTS_OWN = [
+    "search_path = 'nowhere'",
+    "statement_timeout = 1",
+    "lock_timeout = 1",
+    "idle_session_timeout = 1",
+    "transaction_timeout = 1",
+    "default_transaction_isolation = 'read committed'",
+    "default_transaction_read_only = on",
+    "synchronous_commit = off",
+    "client_encoding = 'latin1'",
+    "timezone = 'Asia/Tokyo'",
+    "datestyle = 'German'",
+    "bytea_output = 'escape'",
+    "client_min_messages = 'error'",
+    "row_security = off",
+    "standard_conforming_strings = off",
+    "work_mem = '100GB'",
+    "array_nulls = off",
+    "exit_on_error = on",
+    "local_preload_libraries = 'nowhere'",
+]
+
+
+@pytest.mark.parametrize("setting", TENANTS_OWN)
+def test_a_role_cannot_change_what_its_connections_start_with(
+    one: Sql, engine: "psycopg.Connection[tuple[Any, ...]]", setting: str
+) -> None:
+    """`ALTER ROLE self SET` would outlive the connection; what the service relies on, it sets itself."""
+    before = state(one)
+    role = before["current_user"]
+    try:
+        one.answer(f"alter role {role} set {setting}")
+        assert one.answer("copy (select 1) to stdout").status_code == 400  # costs the connection: the next one is new
+        assert one.answer("select 1/0").status_code == 200
+        assert state(one) == before
+        assert one.value("select $1::text[]", [["a", None]]) == ["a", None]
+        assert one.value("select pg_sleep(0.05)") is not None
+    finally:
+        engine.execute(f"alter role {role} reset all")
+        one.answer("copy (select 1) to stdout")
+
+
+def test_a_statement_over_its_time_leaves_nothing(one: Sql) -> None:
+    """What it had set by then is gone."""
+    before = state(one)
+    for statement in (
+        f"do $$ begin {SET_ALL} perform setseed(0.5); perform pg_sleep(6); end $$",
+        "select set_config('app.tenant', 'acme', false), pg_sleep(6)",
+        "select pg_sleep(6)",
+    ):
+        one.answer(statement, timeout_ms=100)
+        assert state(one) == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select set_config('app.tenant', 'acme', false), pg_sleep(30)",
+        f"do $$ begin {SET_ALL} perform pg_sleep(30); end $$",
+        "select pg_sleep(30)",
+        "/*+ STREAM */ select set_config('app.tenant', 'acme', false), pg_sleep(30)",
+        "create table scratch.made as select 1 as a from pg_sleep(30)",
+    ],
+)
+def test_a_client_that_leaves_takes_everything_with_it(
+    single: Service, one: Sql, engine: "psycopg.Connection[tuple[Any, ...]]", statement: str
+) -> None:
+    """Its statement is cancelled in the engine within a second, and the next request finds a clean connection."""
+    running = "select count(*) from pg_stat_activity where state = 'active' and wait_event = 'PgSleep'"
+    before = state(one)
+    address = urlsplit(single.url)
+    assert address.hostname is not None
+    body = statement.encode()
+    request = (
+        f"POST /query HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {single.key}\r\n"
+        f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    with socket.create_connection((address.hostname, address.port or 80)) as client:
+        client.sendall(request)
+        wait_until(lambda: count(engine, running) == 1, 5)
+    wait_until(lambda: count(engine, running) == 0, 1.5)
+    assert state(one) == before
+    assert one.value("select to_regclass('scratch.made') is null") is True
+
+
+def count(engine: "psycopg.Connection[tuple[Any, ...]]", query: str) -> int:
+    row = engine.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def wait_until(reached: Callable[[], bool], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_client_that_leaves_while_it_waits_takes_nothing_away(single: Service, one: Sql) -> None:
+    """Requests that wait for the one connection and go away do not cost it."""
+    address = urlsplit(single.url)
+    assert address.hostname is not None
+    body = b"select pg_sleep(0.3)"
+    request = (
+        f"POST /query HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {single.key}\r\n"
+        f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    with contextlib.ExitStack() as open_sockets:
+        for _ in range(20):
+            client = open_sockets.enter_context(socket.create_connection((address.hostname, address.port or 80)))
+            client.sendall(request)
+    assert one.value("select 42") == 42

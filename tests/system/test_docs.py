@@ -1,0 +1,157 @@
+"""The documentation is true: its commands answer what it says, its tables are whole, its links lead somewhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from querygate.protocol.errors import ERRORS
+from querygate.settings import entries
+from tests.service import Service, new_data_dir, remove, start_service
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTED_ADDRESS = "http://127.0.0.1:8080"
+VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine"})
+"""Fields whose value differs from run to run, or with the engine's version."""
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command, and the answer that the page shows for it."""
+
+    command: str
+    answer: str
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [(match[1], match[2]) for match in _BLOCK.finditer(page.read_text("utf-8"))]
+
+
+def is_command(kind: str, text: str) -> bool:
+    return kind in ("sh", "console") and re.search(r"\bcurl ", text, re.MULTILINE) is not None
+
+
+def examples(page: Path) -> list[Example]:
+    found = blocks(page)
+    followers = [*found[1:], ("", "")]
+    made = []
+    for (kind, text), (answer_kind, answer) in zip(found, followers, strict=True):
+        if is_command(kind, text):
+            assert answer_kind in ("json", "text"), f"{page.name} shows no answer to:\n{text}"
+            made.append(Example(re.sub(r"^\$ ", "", text, flags=re.MULTILINE), answer))
+    return made
+
+
+def run(command: str, service: Service) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command.replace(DOCUMENTED_ADDRESS, service.url)],
+        env={**os.environ, "QUERYGATE_API_KEY": service.key, "no_proxy": "*"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout
+
+
+def settled(value: Any) -> Any:
+    """The value without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: "…" if key in VOLATILE else settled(part) for key, part in value.items()}
+    return [settled(part) for part in value] if isinstance(value, list) else value
+
+
+def parse(text: str) -> Any:
+    """Numbers stay text, so that a digit too few is seen."""
+    return settled(json.loads(text, parse_int=str, parse_float=str))
+
+
+def read_answer(text: str) -> list[Any]:
+    """The JSON of an answer: one value, or the events of a stream."""
+    if text.startswith("event: "):
+        events = [event.split("\n") for event in text.strip().split("\n\n")]
+        assert all(len(event) == 2 and event[1].startswith("data: ") for event in events), text
+        return [(kind, parse(data.removeprefix("data: "))) for kind, data in events]
+    return [parse(line) for line in text.strip().split("\n")]
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.fixture
+def fresh_service() -> Iterator[Service]:
+    """As a newcomer finds it: no tables, one key."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+def test_every_curl_of_a_page_answers_what_the_page_shows(name: str, fresh_service: Service) -> None:
+    """In the order of the page, as pasted, but for the address."""
+    found = examples(ROOT / name)
+    assert found, f"{name} has no examples"
+    for example in found:
+        assert DOCUMENTED_ADDRESS in example.command
+        output = run(example.command, fresh_service)
+        assert read_answer(output) == read_answer(example.answer), example.command
+
+
+def test_every_route_has_its_heading_in_the_reference(service: Service) -> None:
+    """The banner lists the routes that there are."""
+    headings = set(_HEADING.findall((ROOT / "docs/api.md").read_text("utf-8")))
+    with service.client() as client:
+        endpoints = client.get("/").json()["endpoints"]
+    assert {f"`{endpoint}`" for endpoint in endpoints} <= headings
+
+
+def test_the_generated_pages_are_what_their_tables_say() -> None:
+    """As `make check` asks."""
+    command = [sys.executable, str(ROOT / "docs/generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_setting_has_its_row() -> None:
+    """With its name in the file, its flag and its variable."""
+    text = (ROOT / "docs/settings.md").read_text("utf-8")
+    for entry in entries():
+        assert f"| `{entry.name}` | `{entry.flag}` | `{entry.variable}` |" in text
+
+
+def test_every_error_has_its_row() -> None:
+    """With its status."""
+    text = (ROOT / "docs/errors.md").read_text("utf-8")
+    for row in ERRORS.values():
+        assert f"| `{row.code}` | {row.status} |" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    """Links to other sites are not followed."""
+    text = _BLOCK.sub("", page.read_text("utf-8"))
+    for link in _LINK.findall(text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}, which is not there"
+        if anchor:
+            anchors = {slug(heading) for heading in _HEADING.findall(_BLOCK.sub("", target.read_text("utf-8")))}
+            assert anchor in anchors, f"{page.name} links to {link}, which has no such heading"
