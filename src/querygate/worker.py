@@ -65,6 +65,7 @@ async def _main(given: WorkerInput) -> None:
         await server.start(given.data_socket)
         gc.collect()
         gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
         given.ready()
         await stop.wait()
         _log.info("stopping", running=len([c for c in server.connections if c.current is not None]))

@@ -1,10 +1,10 @@
 """Scopes and what each includes. Pure."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class Scope(Enum):
+class Scope(StrEnum):
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"

@@ -10,7 +10,7 @@ The records made for every request are msgspec structs: they cost a tenth of a f
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from querygate.protocol.messages import BigNumbers, RowMode
 
 
-class Access(Enum):
+class Access(StrEnum):
     """The rights of a connection; the engine itself enforces them."""
 
     READ = "read"

@@ -11,9 +11,12 @@ from querygate.protocol.errors import ServiceError
 if TYPE_CHECKING:
     from querygate.http.server import HttpConnection
 
-REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 Headers = Iterable[tuple[str, str]]
+
+
+_NO_VALUES: dict[str, str] = {}
 
 
 class ClientGone(Exception):
@@ -24,27 +27,31 @@ class Exchange:
     """A request with its body complete, and the means to answer it once. Owned by its connection."""
 
     __slots__ = (
-        "_connection", "_started", "body", "body_error", "chunked", "drain_waiter", "headers", "keep_alive", "method",
-        "path", "path_values", "query", "request_id", "run", "started_ns", "status",
+        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "drain_waiter", "headers",
+        "keep_alive", "method", "path", "path_values", "query", "run", "started_ns", "status",
     )  # fmt: skip
 
-    def __init__(self, connection: "HttpConnection", request_id: str) -> None:
+    def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
         self._connection = connection
         self._started = False
         self.method = ""
         self.path = ""
-        self.path_values: dict[str, str] = {}
+        self.path_values = _NO_VALUES
         self.query = ""
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
         self.body_error: ServiceError | None = None
         self.keep_alive = True
         self.chunked = True
-        self.request_id = request_id
+        self._request_id = request_id
         self.started_ns = 0
         self.status = 0
         self.run: EagerRun | None = None
         self.drain_waiter: asyncio.Future[None] | None = None
+
+    @property
+    def request_id(self) -> str:
+        return self._request_id.decode()
 
     @property
     def answered(self) -> bool:
@@ -67,7 +74,7 @@ class Exchange:
         """The whole answer at once."""
         self._started = True
         self.status = status
-        head = self._head(status, content_type, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._connection.write(head if self.method == "HEAD" else head + body)
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
@@ -104,12 +111,11 @@ class Exchange:
 
     def _head(self, status: int, content_type: bytes, headers: Headers) -> bytes:
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""
-        return b"HTTP/1.1 %d %b\r\n%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b" % (
-            status,
-            REASONS[status],
+        return b"%b%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b" % (
+            STATUS_LINES[status],
             self._connection.server.common_headers,
             content_type,
-            self.request_id.encode(),
+            self._request_id,
             extra,
             b"" if self.keep_alive else b"connection: close\r\n",
         )

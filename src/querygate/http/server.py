@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from itertools import count
 from time import perf_counter_ns
 from typing import Any, cast
@@ -58,7 +59,7 @@ class HttpServer:
         self.connections: set[HttpConnection] = set()
         self.common_headers = b""
         self.stopping = False
-        self._request_prefix = "req_" + secrets.token_hex(4)
+        self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_numbers = count(1)
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -103,8 +104,8 @@ class HttpServer:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
-    def next_request_id(self) -> str:
-        return f"{self._request_prefix}{next(self._request_numbers):08x}"
+    def next_request_id(self) -> bytes:
+        return b"%b%08x" % (self._request_prefix, next(self._request_numbers))
 
     def _set_common_headers(self) -> None:
         self.common_headers = (
@@ -298,11 +299,7 @@ class HttpConnection(asyncio.Protocol):
             raise _Refused
         exchange.method = self._parser.get_method().decode("latin-1")
         exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
-        path, _, query = self._url.partition(b"?")
-        if path[:1] != b"/":
-            path = _origin_form(path)
-        exchange.path = (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace")
-        exchange.query = query.decode("latin-1")
+        exchange.path, exchange.query = _split_target(self._url)
         self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
         length = exchange.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.server.bounds.body_bytes_max:
@@ -408,6 +405,15 @@ class HttpConnection(asyncio.Protocol):
             self._deadline = self.loop.time() + _LINGER_S
         else:
             self.transport.close()
+
+
+@lru_cache(maxsize=1024)
+def _split_target(target: bytes) -> tuple[str, str]:
+    """Path and query of a request target."""
+    path, _, query = target.partition(b"?")
+    if path[:1] != b"/":
+        path = _origin_form(path)
+    return (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace"), query.decode("latin-1")
 
 
 def _origin_form(target: bytes) -> bytes:

@@ -27,8 +27,9 @@ _COPY = frozenset({pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.
 _BAD = pq.ConnStatus.BAD
 _NOTICES_MAX = 100
 
-CHUNK_ROWS = 500
-"""Rows that libpq gathers before it hands them over. Bounds the memory of a result that nobody keeps."""
+CHUNK_ROWS = 100
+"""Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
+server makes the next ones, and a result that nobody keeps takes no memory."""
 
 
 class ConnectionLost(Exception):
@@ -150,7 +151,8 @@ class Connection:
             else:
                 pgconn.send_query_params(command.sql, command.params)
         pgconn.pipeline_sync()
-        segment = Segment(self._loop.create_future(), [command.chunk_rows for command in commands], on_rows)
+        chunk_rows = [command.chunk_rows for command in commands] if on_rows is not None else ()
+        segment = Segment(self._loop.create_future(), chunk_rows, on_rows)
         self._segments.append(segment)
         if len(self._segments) == 1:
             self._ask_for_chunks(segment)

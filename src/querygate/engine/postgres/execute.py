@@ -269,6 +269,9 @@ def named(failure: port.StatementFailed, timed_out: bool, bounds: port.Bounds) -
     return late
 
 
+_KEEP_TYPES = CURSORS | WRITES | {"show", "explain"}
+
+
 def changes_types(keyword: str) -> bool:
     """Whether a statement with this first word may have changed a type that the service remembers."""
-    return keyword not in CURSORS | WRITES and keyword not in ("show", "explain")
+    return keyword not in _KEEP_TYPES

@@ -153,34 +153,45 @@ def _unescape_bytea(text: str) -> bytes:
     return bytes(data)
 
 
-def _in_bulk(fast: Callable[[Column], Column], slow: Rewrite, odd: Callable[[str], bool]) -> Rewrite:
-    """`fast` works on the whole column at once where there is no NULL and nothing odd in it."""
+def _raws(column: Column, _block: str) -> Column:
+    return list(map(_Raw, column))
+
+
+def _with_t(column: Column, block: str) -> Column:
+    return block.replace(" ", "T").split("\0")
+
+
+def _with_t_and_z(column: Column, block: str) -> Column:
+    block = block.replace(" ", "T")
+    # The last value has no separator behind it, so it is not like the others.
+    if block.count("+00\0") < len(column) - 1 or not block.endswith("+00"):
+        return _each(_timestamptz)(column)
+    return (block[:-3] + "Z").replace("+00\0", "Z\0").split("\0")
+
+
+def _in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
+    """`fast` works on the whole column at once, where there is no NULL in it and none of the letters of `odd`."""
+    one_by_one = _each(slow)
 
     def rewrite(column: Column) -> Column:
-        if None in column or odd("\0".join(column)):
-            return slow(column)
-        return fast(column)
+        try:
+            block = "\0".join(column)
+        except TypeError:  # a NULL
+            return one_by_one(column)
+        for letter in odd:
+            if letter in block:
+                return one_by_one(column)
+        return fast(column, block)
 
     return rewrite
 
 
-def _timestamptz_block(column: Column) -> Column:
-    block = ("\0".join(column) + "\0").replace(" ", "T").replace("+00\0", "Z\0")
-    if block.count("Z\0") < len(column):
-        return _each(_timestamptz)(column)
-    return block[:-1].split("\0")
-
-
-def _timestamp_block(column: Column) -> Column:
-    return "\0".join(column).replace(" ", "T").split("\0")
-
-
 _REWRITES: dict[int, Rewrite] = {
-    FLOAT4: _in_bulk(lambda c: list(map(_Raw, c)), _each(_number), lambda block: "N" in block or "y" in block),
-    JSON: _in_bulk(lambda c: list(map(_Raw, c)), _each(_json), lambda block: "\n" in block or "\r" in block),
-    JSONB: _in_bulk(lambda c: list(map(_Raw, c)), _each(_json), lambda block: False),
-    TIMESTAMP: _in_bulk(_timestamp_block, _each(_timestamp), lambda block: "C" in block),
-    TIMESTAMPTZ: _in_bulk(_timestamptz_block, _each(_timestamptz), lambda block: "C" in block),
+    FLOAT4: _in_bulk(_raws, _number, "Ny"),
+    JSON: _in_bulk(_raws, _json, "\n\r"),
+    JSONB: _in_bulk(_raws, _json, ""),
+    TIMESTAMP: _in_bulk(_with_t, _timestamp, "C"),
+    TIMESTAMPTZ: _in_bulk(_with_t_and_z, _timestamptz, "C"),
     BYTEA: _each(_bytea),
 }
 _REWRITES[FLOAT8] = _REWRITES[NUMERIC] = _REWRITES[FLOAT4]
