@@ -47,6 +47,8 @@ class Settings:
     engine_connections_max: int = _setting(100, "Connections the bundled engine accepts.", at_least=10)
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
+    engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
+
     statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
     transaction_timeout_ms: int = _setting(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
     transaction_statements_max: int = _setting(1000, "Statements in one transaction.", at_least=1)

@@ -117,6 +117,7 @@ def _engine_settings(settings: Settings, conninfo: str, installation: Installati
         queue_max=settings.queue_max,
         idle_close_s=settings.connection_idle_s,
         attempts_max=settings.attempts_max,
+        placement=settings.engine_placement,
     )
 
 

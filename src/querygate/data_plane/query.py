@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
@@ -15,13 +16,18 @@ from querygate.engine import port
 from querygate.http.answers import respond_error
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
-from querygate.protocol.messages import QueryRequest, StreamFormat
+from querygate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
 from querygate.protocol.statements import is_streamed, keyword_of_one
 
 _decode = msgspec.json.Decoder(QueryRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 _JSON = "application/json"
+_SHAPES = {
+    (row_mode, big_numbers): port.Shape(row_mode, big_numbers)
+    for row_mode in get_args(RowMode)
+    for big_numbers in get_args(BigNumbers)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ class QueryRoutes:
     ) -> None:
         self._engine = engine
         self._identities = identities
-        self._bounds = bounds
+        self._limit_ms = bounds.statement_timeout_ms
+        self._bounds = port.Bounds(bounds.statement_timeout_ms, None, bounds.answer_bytes_max)
         self._streams = streams
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
@@ -60,13 +67,11 @@ class QueryRoutes:
         target = identity.target
         if target is None or b"querygate-database" in exchange.headers:
             target = await self._identities.target(identity, exchange)
-        shape = port.Shape(request.row_mode, request.big_numbers)
-        limit_ms = self._bounds.statement_timeout_ms
-        bounds = port.Bounds(
-            limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms),
-            request.max_rows,
-            self._bounds.answer_bytes_max,
-        )
+        shape = _SHAPES[request.row_mode, request.big_numbers]
+        bounds = self._bounds
+        if request.timeout_ms is not None or request.max_rows is not None:
+            timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
+            bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
         key = idempotency_key(exchange)
         if format is not None:
             if key is not None:

@@ -11,11 +11,11 @@ from typing import Any
 
 
 class EagerRun:
-    """One coroutine on its way. `on_done` is called when it has ended, however that was."""
+    """One coroutine on its way. `on_done` is called when it has ended, and told whether it was cancelled."""
 
     __slots__ = ("_cancelled", "_coroutine", "_on_done", "_waiting_for", "done")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], on_done: Callable[[], None]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], on_done: Callable[[bool], None]) -> None:
         self._coroutine = coroutine
         self._on_done = on_done
         self._waiting_for: asyncio.Future[Any] | None = None
@@ -29,7 +29,7 @@ class EagerRun:
         except StopIteration:
             self._end()
         except asyncio.CancelledError:
-            self._end()
+            self._end(cancelled=True)
         except BaseException as exc:
             self._end()
             if not isinstance(exc, Exception):
@@ -53,7 +53,7 @@ class EagerRun:
         if self._waiting_for is None or not self._waiting_for.cancel():
             self._cancelled = True
 
-    def _end(self) -> None:
+    def _end(self, *, cancelled: bool = False) -> None:
         self.done = True
         self._waiting_for = None
-        self._on_done()
+        self._on_done(cancelled)

@@ -26,7 +26,7 @@ import httptools
 
 from querygate.http.answers import error_body, respond_error
 from querygate.http.eager import EagerRun
-from querygate.http.exchange import Exchange
+from querygate.http.exchange import STATUS_LINES, Exchange
 from querygate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -58,6 +58,7 @@ class HttpServer:
         self.bounds = bounds
         self.connections: set[HttpConnection] = set()
         self.common_headers = b""
+        self.json_head = b""
         self.stopping = False
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_numbers = count(1)
@@ -112,6 +113,7 @@ class HttpServer:
             f"date: {formatdate(usegmt=True)}\r\nserver: querygate\r\n"
             "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
         ).encode()
+        self.json_head = STATUS_LINES[200] + self.common_headers + b"content-type: application/json\r\nx-request-id: "
 
     async def _tick(self) -> None:
         """Once a second: the date, and whoever is too slow."""
@@ -334,7 +336,6 @@ class HttpConnection(asyncio.Protocol):
             self._upgrading = exchange
             return
         exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body = []
         self._accept(exchange)
 
     # -- running requests ---------------------------------------------------------------------------------------
@@ -352,23 +353,15 @@ class HttpConnection(asyncio.Protocol):
     def _run(self, exchange: Exchange) -> None:
         self.current = exchange
         exchange.started_ns = perf_counter_ns()
-        exchange.run = EagerRun(self._answer(exchange), self._done)
+        exchange.run = EagerRun(self.server.handler(exchange), self._done)
         exchange.run.step()
 
-    async def _answer(self, exchange: Exchange) -> None:
-        try:
-            await self.server.handler(exchange)
-        except asyncio.CancelledError:
-            if not self.lost and not exchange.answered:
-                exchange.keep_alive = False
-                respond_error(
-                    exchange, ServiceError("shutting_down", "the service is stopping; send the request again")
-                )
-            raise
-
-    def _done(self) -> None:
+    def _done(self, cancelled: bool) -> None:
         exchange, self.current = self.current, None
         assert exchange is not None
+        if cancelled and not self.lost and not exchange.answered:
+            exchange.keep_alive = False
+            respond_error(exchange, ServiceError("shutting_down", "the service is stopping; send the request again"))
         if self.server.stopping:
             self.server.one_less()
         if self.lost:

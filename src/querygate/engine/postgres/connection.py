@@ -205,6 +205,10 @@ class Connection:
     def close(self, reason: str = "the connection was closed") -> None:
         self._lose(ConnectionLost(reason))
 
+    @property
+    def has_notices(self) -> bool:
+        return bool(self._last_notices)
+
     def take_notices(self) -> list[Notice]:
         """The notices of the segment that was answered last."""
         notices, self._last_notices = self._last_notices, []

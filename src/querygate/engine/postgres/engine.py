@@ -14,6 +14,7 @@ from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, A
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.parameters import wants_types
+from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Pool, Room
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
@@ -45,6 +46,7 @@ _SINCE_17 = {"transaction_timeout": "0"}
 _RETRY_BASE_S = 0.002
 _RETRY_CAP_S = 0.1
 _DEADLINE_TICK_S = 0.02
+_PLACEMENT_TICK_S = 0.25
 _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
 
@@ -61,6 +63,7 @@ class EngineSettings:
     queue_max: int = 1000
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0
+    placement: bool = True
     attempts_max: int = 10
 
 
@@ -80,6 +83,8 @@ class PostgresEngine:
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[Execution | TransactionRun] = set()
         self._time = time.monotonic
+        self._served = 0
+        self._placement = Placement(settings.placement)
         self.version = ""
         self._work_mem = ""
 
@@ -90,7 +95,11 @@ class PostgresEngine:
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
-        self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch_deadlines())]
+        self._tasks = [
+            loop.create_task(self._sweep()),
+            loop.create_task(self._watch_deadlines()),
+            loop.create_task(self._place()),
+        ]
         return self
 
     async def __aexit__(
@@ -120,6 +129,7 @@ class PostgresEngine:
             try:
                 result = await execution.run(now)
                 result.attempts = attempt
+                self._served += 1
                 return result
             except port.Conflict as conflict:
                 if not _repeatable(statement):
@@ -290,6 +300,13 @@ class PostgresEngine:
                 execution.expire()
             for pool in self._pools.values():
                 pool.end_waiting(now)
+
+    async def _place(self) -> None:
+        while self._placement.active:
+            before, started = self._served, self._time()
+            await asyncio.sleep(_PLACEMENT_TICK_S)
+            processes = [process for pool in self._pools.values() for process in pool.processes]
+            self._placement.update(self._served - before, self._time() - started, processes)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
   a temporary table where it writes: its rows are computed with its own settings and written with the service's.
 """
 
+import asyncio
 from time import perf_counter_ns
 
 from psycopg import pq
@@ -57,11 +58,6 @@ def begin(access: port.Access) -> list[Command]:
     return [_BEGIN[access], _SNAPSHOT]
 
 
-def without_discard(results: list[PGresult]) -> list[PGresult]:
-    """The results of a statement behind a DISCARD ALL. One that failed is the statement's failure: it did not run."""
-    return results[1:] if results[0].status == _COMMAND else results
-
-
 class Execution:
     """One try of one statement on one connection. `deadline` is on the loop's clock."""
 
@@ -95,7 +91,9 @@ class Execution:
         plain = is_plain(self.statement.sql, self.statement.keyword)
         try:
             if plain and not self.statement.params:
-                result = await self._plainly(None)
+                rows = RowCollector(self.pool, self.shape, self.bounds)
+                results = await self._send(None, rows)
+                result = self._read(results, rows) or await self._learned(results[-1], rows)
             else:
                 result = await self._carefully(plain)
         except port.StatementFailed as exc:
@@ -111,28 +109,33 @@ class Execution:
             self.pool.abandon(member)
             raise
         result.exec_us = (perf_counter_ns() - started) // 1000
-        result.notices += member.take_notices()
+        if member.has_notices:
+            result.notices = result.notices + member.take_notices()
         self._give_back(plain, clean=not self.pool.inspects(plain, now))
         return result
 
-    async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
+    def _send(self, params: list[bytes | None] | None, rows: RowCollector) -> "asyncio.Future[list[PGresult]]":
+        """Puts the statement on the wire, behind the DISCARD ALL of the one before where that is still to be sent."""
         member = self.member
-        rows = RowCollector(self.pool, self.shape, self.bounds)
         command = Command(self.statement.sql.encode(), params, CHUNK_ROWS)
-        if member.stale:
-            member.stale = False
-            answer = member.send((DISCARD, command), rows.take)
-            member.flush()
-            results = without_discard(await answer)
-        else:
-            answer = member.send((command,), rows.take)
-            member.flush()
-            results = await answer
+        commands = (DISCARD, command) if member.stale else (command,)
+        member.stale = False
+        answer = member.send(commands, rows.take)
+        member.flush()
+        return answer
+
+    def _read(self, results: list[PGresult], rows: RowCollector) -> port.Result | None:
+        """What came of it; None while a type of its rows is unknown."""
         check(results)
         last = results[-1]
         if not last.nfields and last.status != _TUPLES:
             return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
-        return rows.finished(last) or await self._result(last, rows)
+        return rows.finished(last)
+
+    async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        results = await self._send(params, rows)
+        return self._read(results, rows) or await self._learned(results[-1], rows)
 
     async def _carefully(self, plain: bool) -> port.Result:
         """Whatever needs more than one exchange with the engine."""
@@ -225,8 +228,9 @@ class Execution:
         return result
 
     async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
-        if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+        return self._read([last], rows) or await self._learned(last, rows)
+
+    async def _learned(self, last: PGresult, rows: RowCollector) -> port.Result:
         await rows.learn(self.member, last)
         result = rows.finished(last)
         assert result is not None, "the types were asked for"

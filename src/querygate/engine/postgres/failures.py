@@ -69,7 +69,7 @@ def check(results: Sequence[PGresult]) -> None:
     error = find_error(results)
     if error is not None:
         raise to_failure(error)
-    if results and results[0].status == _EMPTY:
+    if results and results[-1].status == _EMPTY:
         raise port.EmptyStatement("there is no SQL statement in the text", sqlstate=None)
 
 

@@ -364,6 +364,11 @@ class Pool:
         return not (self._members or self._opening or self._waiters or self._tasks)
 
     @property
+    def processes(self) -> list[int]:
+        """The server's processes behind the connections."""
+        return [member.backend for member in self._members]
+
+    @property
     def size(self) -> int:
         return len(self._members) + self._opening
 

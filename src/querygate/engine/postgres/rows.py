@@ -25,6 +25,10 @@ _UNREADABLE = port.Notice("WARNING", "rows were left out: the statement changed 
 class RowCollector:
     """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
 
+    last_chunk: PGresult | None = None
+    truncated = False
+    unreadable = False
+
     def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds, encoder: RowEncoder | None = None) -> None:
         self._pool = pool
         self._shape = shape
@@ -33,9 +37,6 @@ class RowCollector:
         self._encoder = encoder
         self._parts: list[bytes] = []
         self._unread: list[PGresult] = []
-        self.last_chunk: PGresult | None = None
-        self.truncated = False
-        self.unreadable = False
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
         self.last_chunk = chunk
@@ -103,9 +104,10 @@ class RowCollector:
         encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
         if encoder is None:
             return None
-        rows = b"[" + b",".join(self._parts) + b"]"
+        rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
-        counted = affected_rows(last) or (affected_rows(self.last_chunk) if self.last_chunk is not None else 0)
+        tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last
+        counted = affected_rows(tagged)
         notices = [_UNREADABLE] if self.unreadable else []
         return port.Result(encoder.columns, encoder.types, rows, counted, 0, notices, truncated=self.truncated)
 
