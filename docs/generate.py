@@ -91,8 +91,13 @@ def _takes(entry: Entry) -> str:
     if entry.kind is bool:
         return "true or false"
     if entry.kind is int:
-        return f"whole number, at least {entry.at_least}"
+        return _range(entry)
     return "path" if entry.kind is Path else "text"
+
+
+def _range(entry: Entry) -> str:
+    least = 0 if entry.at_least is None else entry.at_least
+    return f"whole number, at least {least}" if entry.at_most is None else f"whole number, {least} to {entry.at_most}"
 
 
 def stale_pages(pages: Iterable[tuple[Path, str]]) -> list[Path]:

@@ -58,7 +58,7 @@ class Settings:
     )
     connections_per_database: int = _setting(16, "Engine connections for one database and scope.", at_least=1)
     queue_max: int = _setting(1000, "Statements that may wait for a connection to one database.", at_least=0)
-    attempts_max: int = _setting(10, "Tries of a statement that meets a serialization conflict.", at_least=1)
+    attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
 
     http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)

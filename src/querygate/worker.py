@@ -69,7 +69,7 @@ async def _main(given: WorkerInput) -> None:
         given.ready()
         await stop.wait()
         _log.info("stopping", running=len([c for c in server.connections if c.current is not None]))
-        await server.stop(settings.stop_timeout_s)
+        await server.stop(settings.stop_timeout_s, engine.stop_running)
 
 
 def routes(

@@ -25,6 +25,7 @@ VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine"})
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_HEADER_READ = re.compile(r"headers\.get\(b\"([a-z-]+)\"")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,15 @@ def test_every_route_has_its_heading_in_the_reference(service: Service) -> None:
     assert {f"`{endpoint}`" for endpoint in endpoints} <= headings
 
 
+def test_every_request_header_of_the_service_has_its_row() -> None:
+    """Those that the planes look at, as their sources name them."""
+    text = (ROOT / "docs/api.md").read_text("utf-8").lower()
+    sources = [path.read_text("utf-8") for path in (ROOT / "src/querygate/data_plane").glob("*.py")]
+    names = {name for source in sources for name in _HEADER_READ.findall(source)}
+    assert {"authorization", "idempotency-key", "querygate-transaction-id"} <= names, "the pattern finds nothing"
+    assert {name for name in names if f"| `{name}` |" not in text} == set()
+
+
 def test_the_generated_pages_are_what_their_tables_say() -> None:
     """As `make check` asks."""
     command = [sys.executable, str(ROOT / "docs/generate.py"), "--check"]
@@ -129,10 +139,14 @@ def test_the_generated_pages_are_what_their_tables_say() -> None:
 
 
 def test_every_setting_has_its_row() -> None:
-    """With its name in the file, its flag and its variable."""
-    text = (ROOT / "docs/settings.md").read_text("utf-8")
+    """With its name in the file, its flag, its variable and its bounds."""
+    rows = (ROOT / "docs/settings.md").read_text("utf-8").splitlines()
     for entry in entries():
-        assert f"| `{entry.name}` | `{entry.flag}` | `{entry.variable}` |" in text
+        start = f"| `{entry.name}` | `{entry.flag}` | `{entry.variable}` |"
+        [row] = [row for row in rows if row.startswith(start)]
+        takes = row.split(" | ")[4]
+        assert entry.at_least is None or str(entry.at_least) in takes, row
+        assert entry.at_most is None or str(entry.at_most) in takes, row
 
 
 def test_every_error_has_its_row() -> None:

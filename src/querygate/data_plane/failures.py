@@ -45,5 +45,7 @@ def _code_of(failure: port.StatementFailed) -> str:
             return "conflict"
         case port.TimedOut():
             return "timeout"
+        case port.Stopped():
+            return "shutting_down"
         case _:
             return "sql_error"

@@ -102,6 +102,7 @@ class QueryRoutes:
         def make(done: port.TransactionResult) -> Answer:
             [result] = done.results
             result.exec_us = done.exec_us
+            result.notices = done.notices
             bare = msgspec.structs.replace(result, rows=b"[]", truncated=True)
             return Answer(_result_body(exchange, result), lambda: _result_body(exchange, bare))
 

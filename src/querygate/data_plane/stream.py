@@ -49,7 +49,7 @@ class StreamWriter:
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
-                stopping = ServiceError("shutting_down", "the service is stopping; the statement was cancelled")
+                stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
                 exchange.write_last(framing.event("error", _error(rows, stopping.body)))
             raise
         else:

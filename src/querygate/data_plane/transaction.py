@@ -66,18 +66,17 @@ class TransactionRoutes:
         key = idempotency_key(exchange)
         job = self._job(exchange, await self._identities.target(identity, exchange), request)
         try:
-            async with self._claimed(job):
-                if key is None:
-                    exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
-                else:
-                    await once(
-                        self._engine,
-                        exchange,
-                        job.target,
-                        key,
-                        lambda keep: self._run(job, keep),
-                        lambda done: self._body(exchange, job, done),
-                    )
+            if key is None:
+                exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
+            else:
+                await once(
+                    self._engine,
+                    exchange,
+                    job.target,
+                    key,
+                    lambda keep: self._run(job, keep),
+                    lambda done: self._body(exchange, job, done),
+                )
         except port.Superseded as exc:
             raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
         except port.EngineFailure as failure:
@@ -138,9 +137,10 @@ class TransactionRoutes:
 
     async def _run(self, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
         promise = port.Promise(job.chosen, keep) if job.chosen or keep else None
-        return await self._engine.transaction(
-            job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
-        )
+        async with self._claimed(job):
+            return await self._engine.transaction(
+                job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
+            )
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class TransactionRoutes:
 
         def body(results: bytes) -> bytes:
             return (
-                b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
+                b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b%b}'
                 % (
                     id,
                     results,
@@ -158,6 +158,7 @@ class TransactionRoutes:
                     done.attempts,
                     done.commit.value.encode(),
                     timings(exchange, done.exec_us),
+                    b',"notices":' + _encode(done.notices) if done.notices else b"",
                 )
             )
 
@@ -168,14 +169,16 @@ class TransactionRoutes:
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure)
+        kind = TransactionId(Kind.ABORTED)
+        if failure.number is not None:
+            kind = TransactionId(Kind.NUMBERED, failure.number)
+        id = job.chosen or self._id(kind, job.target)
         if error.status != 200:
-            if failure.number is not None:
-                id = job.chosen or self._id(TransactionId(Kind.NUMBERED, failure.number), job.target)
+            if isinstance(failure, port.OutcomeUnknown):
                 error = error.with_hint(f"Ask GET /v1/transaction/{id}")
-            respond_error(exchange, error)
+            respond_error(exchange, error, {"transaction_id": id})
             return
         assert isinstance(failure, port.StatementFailed)
-        id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
         body = (
             b'{"success":false,"transaction_id":"%b","results":[],"affected_rows":0,"attempts":%d,%b,"error":%b,'
             b'"request_id":"%b"}'
@@ -216,7 +219,9 @@ class TransactionRoutes:
             outcome = await (self._engine.abort_id(target.database, text) if id is None else self._known(id, target))
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
-        _respond_state(exchange, text, outcome or port.Outcome.ABORTED)
+        if outcome is None:
+            raise ServiceError("not_found", "the engine does not remember a transaction that old")
+        _respond_state(exchange, text, outcome)
 
     async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
         """An id of the service's own making tells, or the engine does."""

@@ -73,6 +73,8 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
         "max_worker_processes": "8",
         # Sizes the pool of serializable transactions: too small a pool lets write skew commit.
         "max_prepared_transactions": "1000",
+        # How long the engine remembers what became of a transaction: a day of 17,000 writes a second.
+        "autovacuum_freeze_max_age": "1500000000",
         "max_locks_per_transaction": "256",
         "max_pred_locks_per_transaction": "256",
         "default_transaction_isolation": "serializable",

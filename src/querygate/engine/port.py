@@ -94,6 +94,7 @@ class TransactionResult(msgspec.Struct):
     number: int | None
     attempts: int
     exec_us: int
+    notices: list[Notice] = []
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -257,6 +258,10 @@ class Conflict(StatementFailed):
 
 class TimedOut(StatementFailed):
     """The deadline passed; the statement was cancelled and is not applied."""
+
+
+class Stopped(StatementFailed):
+    """The service stops; the statement was cancelled and is not applied."""
 
 
 class CopyRefused(EngineFailure):

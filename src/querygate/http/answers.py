@@ -1,5 +1,7 @@
 """Errors as answers: the one place that turns an exception into a status and a body."""
 
+from collections.abc import Mapping
+
 import msgspec
 import structlog
 
@@ -12,17 +14,18 @@ _log = structlog.get_logger()
 RETRY_AFTER_S = 1
 
 
-def error_body(error: ErrorBody, request_id: str) -> bytes:
-    return _encode({"success": False, "error": error, "request_id": request_id})
+def error_body(error: ErrorBody, request_id: str, more: Mapping[str, str] | None = None) -> bytes:
+    return _encode({"success": False, **(more or {}), "error": error, "request_id": request_id})
 
 
-def respond_error(exchange: Exchange, error: ServiceError) -> None:
+def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, str] | None = None) -> None:
+    """`more` stands beside the error."""
     headers = list(error.headers)
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))
     if error.status == 503:
         headers.append(("retry-after", str(RETRY_AFTER_S)))
-    exchange.respond(error.status, error_body(error.body, exchange.request_id), headers)
+    exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
 
 
 def unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:

@@ -37,6 +37,7 @@ _HEADERS_MAX = 100
 _PIPELINED_MAX = 8
 _WRITE_HIGH = 64 * 1024
 _LINGER_S = 2.0
+_LATE_S = 5.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -72,14 +73,19 @@ class HttpServer:
         self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=sock, ssl=tls, backlog=1024)
         self._ticker = loop.create_task(self._tick())
 
-    async def stop(self, timeout_s: float) -> None:
-        """Takes no more requests, lets the running ones finish within the time, then cancels them."""
+    async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
+        """Takes no more requests and lets the running ones finish within the time.
+
+        `on_late` is to bring the others to an end; those that even then do not are cut off, their outcome unknown.
+        """
         self.stopping = True
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
             connection.stop_when_idle()
         if self._running() and not await self._finished(timeout_s):
+            on_late()
+        if self._running() and not await self._finished(_LATE_S):
             for exchange in self._running():
                 if exchange.run is not None:
                     exchange.run.cancel()
@@ -361,7 +367,9 @@ class HttpConnection(asyncio.Protocol):
         assert exchange is not None
         if cancelled and not self.lost and not exchange.answered:
             exchange.keep_alive = False
-            respond_error(exchange, ServiceError("shutting_down", "the service is stopping; send the request again"))
+            respond_error(
+                exchange, ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
+            )
         if self.server.stopping:
             self.server.one_less()
         if self.lost:

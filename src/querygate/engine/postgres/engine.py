@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
+import structlog
+
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
@@ -16,11 +18,14 @@ from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Pool, Room
+from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
-from querygate.engine.postgres.stream import Stream, open_stream
+from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
+
+_log = structlog.get_logger()
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
@@ -43,10 +48,11 @@ _SESSION_SETTINGS = {
     "array_nulls": "on",
 }
 _SINCE_17 = {"transaction_timeout": "0"}
-_RETRY_BASE_S = 0.002
-_RETRY_CAP_S = 0.1
+_RETRY_BASE_S = 0.001
+_RETRY_CAP_S = 0.03
 _DEADLINE_TICK_S = 0.02
 _PLACEMENT_TICK_S = 0.25
+_EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
 
@@ -64,7 +70,7 @@ class EngineSettings:
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0
     placement: bool = True
-    attempts_max: int = 10
+    attempts_max: int = 50
 
 
 class PostgresEngine:
@@ -72,7 +78,7 @@ class PostgresEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
@@ -81,7 +87,7 @@ class PostgresEngine:
         self._built_in: dict[int, TypeInfo] = {}
         self._states: dict[str, DatabaseState] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._running: set[Execution | TransactionRun] = set()
+        self._running: set[Execution | TransactionRun | EngineClock] = set()
         self._time = time.monotonic
         self._served = 0
         self._placement = Placement(settings.placement)
@@ -235,8 +241,13 @@ class PostgresEngine:
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
         member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
-        async with open_stream(pool, member, target, statement, shape, bounds) as stream:
-            yield stream
+        clock = EngineClock(pool, member, bounds)
+        self._running.add(clock)
+        try:
+            async with open_stream(pool, member, target, statement, shape, clock) as stream:
+                yield stream
+        finally:
+            self._running.discard(clock)
 
     async def health(self) -> port.EngineHealth:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
@@ -300,6 +311,26 @@ class PostgresEngine:
                 execution.expire()
             for pool in self._pools.values():
                 pool.end_waiting(now)
+
+    async def _expire(self) -> None:
+        """Removes old records of the databases that are in use."""
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY_S)
+            for database in list(self._states):
+                try:
+                    async with AdminSession(self._connector, database, "pg_catalog") as session:
+                        await session.atomically([(statement, ()) for statement in EXPIRE])
+                except port.EngineFailure as failure:
+                    _log.warning("old records were not removed", database=database, reason=str(failure))
+
+    def stop_running(self) -> None:
+        """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
+        for pool in self._pools.values():
+            pool.end_waiting(float("inf"))
+        for execution in list(self._running):
+            if not execution.timed_out:
+                execution.stopping = True
+                execution.expire()
 
     async def _place(self) -> None:
         while self._placement.active:

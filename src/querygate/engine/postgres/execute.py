@@ -10,6 +10,7 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 
 import asyncio
 from time import perf_counter_ns
+from typing import Protocol
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
@@ -61,7 +62,18 @@ def begin(access: port.Access) -> list[Command]:
 class Execution:
     """One try of one statement on one connection. `deadline` is on the loop's clock."""
 
-    __slots__ = ("bounds", "deadline", "describe", "member", "pool", "shape", "statement", "target", "timed_out")
+    __slots__ = (
+        "bounds",
+        "deadline",
+        "describe",
+        "member",
+        "pool",
+        "shape",
+        "statement",
+        "stopping",
+        "target",
+        "timed_out",
+    )
 
     def __init__(
         self,
@@ -83,6 +95,7 @@ class Execution:
         self.deadline = deadline
         self.describe = describe
         self.timed_out = False
+        self.stopping = False
 
     async def run(self, now: float) -> port.Result:
         """Runs it and gives the connection back, whatever happens."""
@@ -100,7 +113,7 @@ class Execution:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
             self._give_back(plain, clean=False)
-            raise named(exc, self.timed_out, self.bounds) from exc
+            raise named(exc, self) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access) from exc
         except CopyStarted as exc:
@@ -264,11 +277,25 @@ def what_lost_means(lost: ConnectionLost, access: port.Access) -> port.EngineFai
     )
 
 
-def named(failure: port.StatementFailed, timed_out: bool, bounds: port.Bounds) -> port.StatementFailed:
-    """A statement that was cancelled for its time says so."""
-    if not timed_out or failure.sqlstate != "57014":
+class Cancellable(Protocol):
+    """What can be cancelled by the service: for its time, or because the service stops."""
+
+    bounds: port.Bounds
+    timed_out: bool
+    stopping: bool
+
+
+def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
+    """A statement that the service cancelled says why."""
+    if not of.timed_out or failure.sqlstate != "57014":
         return failure
-    late = port.TimedOut(f"the statement was cancelled after {bounds.timeout_ms} ms, its time limit", sqlstate="57014")
+    if of.stopping:
+        late: port.StatementFailed = port.Stopped(
+            "the service is stopping; the statement was cancelled", sqlstate="57014"
+        )
+    else:
+        limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"
+        late = port.TimedOut(limit, sqlstate="57014")
     late.exec_us, late.notices = failure.exec_us, failure.notices
     return late
 

@@ -107,7 +107,13 @@ class Ledger:
         finally:
             if free:
                 self._held.discard(name)
-                await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+                await self._unlock(name)
+
+    async def _unlock(self, name: str) -> None:
+        try:
+            await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+        except port.EngineUnavailable:
+            pass  # the connection is gone, and the lock with it
 
     async def _try_lock(self, name: str) -> bool:
         rows = await self._session.fetch("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name)

@@ -72,7 +72,10 @@ class Recovery:
             str(older_than_s),
         )
         for gid, database in rows:
-            await self._commit(str(database), str(gid))
+            try:
+                await self._commit(str(database), str(gid))
+            except StatementFailed as exc:
+                _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
         return len(rows)
 
     async def _commit(self, database: str, gid: str) -> None:
@@ -90,10 +93,8 @@ class Recovery:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.resolve(_AGE_S)
-            except EngineUnavailable:
+            except EngineFailure:
                 continue  # it is asked again in a second
-            except EngineFailure as exc:
-                _log.error("a transaction in doubt could not be committed", reason=str(exc))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 

@@ -46,10 +46,9 @@ _ATTEMPTS_MAX = 5
 
 @asynccontextmanager
 async def open_stream(
-    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "EngineClock"
 ) -> AsyncIterator["Stream"]:
     """The statement parsed, described and under way. The connection is given back when the block is left."""
-    clock = _EngineClock(pool, member, bounds)
     answered = False
     try:
         stream = await _describe(pool, member, target, statement, shape, clock)
@@ -61,7 +60,7 @@ async def open_stream(
     finally:
         if not is_plain(statement.sql, statement.keyword):
             pool.state.may_have_changed()
-        if answered and not clock.expired:
+        if answered and not clock.timed_out:
             pool.give_back_unclean(member)
         else:
             pool.abandon(member)
@@ -70,7 +69,7 @@ async def open_stream(
 
 
 async def _describe(
-    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "_EngineClock"
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "EngineClock"
 ) -> "Stream":
     try:
         with clock:
@@ -88,7 +87,7 @@ async def _describe(
         raise port.CopyRefused from exc
     except port.StatementFailed as exc:
         exc.exec_us = clock.elapsed_us
-        raise named(exc, clock.expired, clock.bounds) from exc
+        raise named(exc, clock) from exc
     return kind(pool, member, target, statement, params, encoder, clock)
 
 
@@ -132,30 +131,35 @@ def _not_streamed() -> port.StatementFailed:
     )
 
 
-class _EngineClock:
-    """Counts the time that the engine is being waited for, and cancels the statement when that is over its limit."""
+class EngineClock:
+    """Counts the time that the engine is being waited for, and cancels the statement when that is over its limit.
+
+    It has no deadline on the loop's clock: the reader's time is not counted.
+    """
 
     def __init__(self, pool: Pool, member: Member, bounds: port.Bounds) -> None:
         self._pool = pool
         self._member = member
         self.bounds = bounds
         self.elapsed_us = 0
-        self.expired = False
+        self.timed_out = False
+        self.stopping = False
+        self.deadline = float("inf")
         self._started = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
         left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self.expire)
 
     def __exit__(self, *exc: object) -> None:
         assert self._timer is not None
         self._timer.cancel()
         self.elapsed_us += (perf_counter_ns() - self._started) // 1000
 
-    def _expire(self) -> None:
-        self.expired = True
+    def expire(self) -> None:
+        self.timed_out = True
         self._pool.expire(self._member)
 
 
@@ -170,7 +174,7 @@ class Stream:
         statement: port.Statement,
         params: list[bytes | None] | None,
         encoder: RowEncoder,
-        clock: _EngineClock,
+        clock: EngineClock,
     ) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
@@ -201,7 +205,7 @@ class Stream:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
             exc.exec_us = self.exec_us
-            raise named(exc, self.clock.expired, self.clock.bounds) from exc
+            raise named(exc, self.clock) from exc
         self.finished = True
 
     def _blocks(self) -> AsyncIterator[bytes]:

@@ -25,6 +25,7 @@ from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import RowCollector, affected_rows
 from querygate.protocol.statements import is_plain
 
+_NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
@@ -65,9 +66,11 @@ class TransactionRun:
     two_phase: bool
     attempt: int
     timed_out: bool = False
+    stopping: bool = False
     deciding: bool = False
     _rows: list[RowCollector] = field(default_factory=list)
     _closing: list[PGresult] = field(default_factory=list)
+    _notices: list[port.Notice] = field(default_factory=list)
 
     async def run(self) -> port.TransactionResult:
         """Raises the port's failures; the connection is given back in every case."""
@@ -83,8 +86,9 @@ class TransactionRun:
             await self._write_records(done)
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
+            exc.notices = self._notices
             self._give_back()
-            raise named(exc, self.timed_out, self.bounds) from exc
+            raise named(exc, self) from exc
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except CopyStarted as exc:
@@ -148,6 +152,7 @@ class TransactionRun:
         answer = self.member.send(commands, take)
         self.member.flush()
         results = await answer
+        self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
                 failure = to_failure(result)
