@@ -94,12 +94,11 @@ def test_each_anomaly(name: str) -> None:
     assert name in names(check(transactions, final))
 
 
-@pytest.mark.parametrize(("name", "alone"), [("G0", True), ("G1b", True), ("G1c", True), ("G-single", True), ("G2", True)])
-def test_cycles_are_told_apart(name: str, alone: bool) -> None:
+@pytest.mark.parametrize("name", ["G0", "G1c", "G-single", "G2"])
+def test_cycles_are_told_apart(name: str) -> None:
     """Each cycle has its own name and no other."""
     transactions, final = ANOMALIES[name]
-    cycles = names(check(transactions, final)) & {"G0", "G1b", "G1c", "G-single", "G2"}
-    assert (cycles == {name}) is alone
+    assert names(check(transactions, final)) & {"G0", "G1c", "G-single", "G2"} == {name}
 
 
 def test_aborted_at_the_end() -> None:

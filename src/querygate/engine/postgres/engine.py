@@ -14,6 +14,7 @@ import structlog
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
+from querygate.engine.postgres.guard import SLOTS_SQL, SerializableGuard
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
@@ -93,10 +94,12 @@ class PostgresEngine:
         self._placement = Placement(settings.placement)
         self.version = ""
         self._work_mem = ""
+        self._guard = SerializableGuard(0)
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
+        self._guard = SerializableGuard(int(str((await self._session.fetch(SLOTS_SQL))[0][0])))
         self._work_mem = str((await self._session.fetch("SHOW work_mem"))[0][0])
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
@@ -131,6 +134,7 @@ class PostgresEngine:
         while True:
             member = pool.take() or await pool.wait(deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
+            execution.begun = self._guard.begin()
             self._running.add(execution)
             try:
                 result = await execution.run(now)
@@ -181,6 +185,8 @@ class PostgresEngine:
                 describe=describe,
                 two_phase=two_phase,
                 attempt=attempt,
+                guard=self._guard,
+                begun=self._guard.begin(),
             )
             self._running.add(run)
             try:
@@ -241,7 +247,8 @@ class PostgresEngine:
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
         member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
-        clock = EngineClock(pool, member, bounds)
+        clock = EngineClock(pool, member, target, statement, bounds)
+        clock.begun = self._guard.begin()
         self._running.add(clock)
         try:
             async with open_stream(pool, member, target, statement, shape, clock) as stream:
@@ -307,8 +314,12 @@ class PostgresEngine:
         while True:
             await asyncio.sleep(_DEADLINE_TICK_S if self._running else _IDLE_TICK_S)
             now = self._time()
-            for execution in [e for e in self._running if e.deadline < now and not e.timed_out]:
-                execution.expire()
+            for execution in [e for e in self._running if not e.timed_out]:
+                if execution.deadline < now:
+                    execution.expire()
+                elif execution.writes and self._guard.outlived(execution.begun):
+                    execution.outlived = True
+                    execution.expire()
             for pool in self._pools.values():
                 pool.end_waiting(now)
 

@@ -63,17 +63,9 @@ class Execution:
     """One try of one statement on one connection. `deadline` is on the loop's clock."""
 
     __slots__ = (
-        "bounds",
-        "deadline",
-        "describe",
-        "member",
-        "pool",
-        "shape",
-        "statement",
-        "stopping",
-        "target",
-        "timed_out",
-    )
+        "begun", "bounds", "deadline", "describe", "member", "outlived", "pool", "shape", "statement", "stopping",
+        "target", "timed_out",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,6 +88,12 @@ class Execution:
         self.describe = describe
         self.timed_out = False
         self.stopping = False
+        self.outlived = False
+        self.begun = 0
+
+    @property
+    def writes(self) -> bool:
+        return may_write(self.target, self.statement, self.pool)
 
     async def run(self, now: float) -> port.Result:
         """Runs it and gives the connection back, whatever happens."""
@@ -277,12 +275,25 @@ def what_lost_means(lost: ConnectionLost, access: port.Access) -> port.EngineFai
     )
 
 
+def outlived() -> port.Conflict:
+    message = "the statement ran while so many others began that the engine could not check it against them all"
+    return port.Conflict(message, sqlstate="40001")
+
+
 class Cancellable(Protocol):
     """What can be cancelled by the service: for its time, or because the service stops."""
 
     bounds: port.Bounds
     timed_out: bool
     stopping: bool
+    outlived: bool
+
+
+def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
+    """Whether the statement can have written anything. A query can only through code of the tenant's own."""
+    if target.access is port.Access.READ:
+        return False
+    return statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code
 
 
 def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:

@@ -24,6 +24,7 @@ from querygate.engine.postgres.execute import (
     WRITES,
     begin,
     changes_types,
+    may_write,
     named,
     what_lost_means,
 )
@@ -137,16 +138,26 @@ class EngineClock:
     It has no deadline on the loop's clock: the reader's time is not counted.
     """
 
-    def __init__(self, pool: Pool, member: Member, bounds: port.Bounds) -> None:
+    def __init__(
+        self, pool: Pool, member: Member, target: port.Target, statement: port.Statement, bounds: port.Bounds
+    ) -> None:
         self._pool = pool
         self._member = member
+        self._target = target
+        self._statement = statement
         self.bounds = bounds
         self.elapsed_us = 0
         self.timed_out = False
         self.stopping = False
+        self.outlived = False
+        self.begun = 0
         self.deadline = float("inf")
         self._started = 0
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def writes(self) -> bool:
+        return may_write(self._target, self._statement, self._pool)
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()

@@ -16,8 +16,9 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import begin, changes_types, named
+from querygate.engine.postgres.execute import begin, changes_types, named, outlived
 from querygate.engine.postgres.failures import check, to_failure
+from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
@@ -65,8 +66,11 @@ class TransactionRun:
     describe: bool
     two_phase: bool
     attempt: int
+    guard: SerializableGuard
+    begun: int
     timed_out: bool = False
     stopping: bool = False
+    outlived: bool = False
     deciding: bool = False
     _rows: list[RowCollector] = field(default_factory=list)
     _closing: list[PGresult] = field(default_factory=list)
@@ -129,6 +133,8 @@ class TransactionRun:
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
+        if number is not None and self.guard.outlived(self.begun):
+            raise outlived()
         return int(number) if number is not None else None
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
@@ -174,6 +180,11 @@ class TransactionRun:
             result = rows.finished(last)
         assert result is not None, "the types were asked for"
         return result
+
+    @property
+    def writes(self) -> bool:
+        """It is asked itself, before it prepares: only then is it known whether it has written."""
+        return False
 
     @property
     def is_read_only(self) -> bool:

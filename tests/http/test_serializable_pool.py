@@ -1,0 +1,95 @@
+"""The hole in PostgreSQL's SERIALIZABLE: open on the bare engine, closed through the service."""
+
+import json
+import socket
+import threading
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from tests.service import Service, Sql
+
+SLOTS = """
+select 10 * (sum(setting::int) + 2) from pg_settings where name in ('max_connections', 'max_prepared_transactions',
+ 'max_worker_processes', 'max_wal_senders', 'autovacuum_worker_slots')
+"""
+
+
+@pytest.fixture
+def slots(service: Service) -> int:
+    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+        row = connection.execute(SLOTS).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def fill(service: Service, count: int) -> None:
+    """That many statements, each a serializable transaction, sent without waiting for their answers one by one."""
+    address = urlsplit(service.url)
+    body = json.dumps({"sql": "select 1"})
+    request = (
+        f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {service.key}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+    with socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
+        writer = threading.Thread(target=sock.sendall, args=(request * count,))
+        writer.start()
+        answered, tail = 0, b""
+        while answered < count:
+            data = tail + sock.recv(1 << 20)
+            answered += data.count(b'{"success":true')
+            tail = data[-14:] if not data.endswith(b'{"success":true') else b""
+        writer.join()
+
+
+def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(
+    service: Service, sql: Sql, slots: int
+) -> None:
+    """What the guard is for: without it the same three steps end in a state that no order of them could give."""
+    conninfo = f"host={service.data_dir}/run user=querygate dbname=postgres"
+    with (
+        psycopg.connect(conninfo, autocommit=True) as one,
+        psycopg.connect(conninfo, autocommit=True) as two,
+    ):
+        one.execute("drop table if exists skew; create table skew (id int primary key, v int)")
+        one.execute("insert into skew values (1, 1), (2, 1)")
+        for connection in (one, two):
+            connection.execute("begin isolation level serializable")
+            connection.execute("select sum(v) from skew").fetchall()
+        one.execute("update skew set v = v - 1 where id = 1")
+        one.execute("commit")
+        fill(service, slots + 100)
+        two.execute("update skew set v = v - 1 where id = 2")
+        two.execute("commit")
+        assert one.execute("select sum(v) from skew").fetchone() == (0,)
+        one.execute("drop table skew")
+
+
+def test_the_service_does_not(service: Service, sql: Sql, slots: int) -> None:
+    """A transaction that has outlived a safe share of the pool is run again, and then sees what it had missed."""
+    sql("drop table if exists skew")
+    sql("create table skew (id int primary key, v int)")
+    sql("insert into skew values (1, 1), (2, 1)")
+    started, answer = threading.Event(), {}
+
+    def slow() -> None:
+        statements = ["select sum(v) as seen from skew", "select pg_sleep(6)", "update skew set v = v - 1 where id = 2"]
+        with service.client() as client:
+            started.set()
+            answer.update(client.post("/v1/transaction", json={"statements": statements, "timeout_ms": 60000}).json())
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    started.wait()
+    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True) as watch:
+        sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
+        while watch.execute(sleeping).fetchone() != (1,):
+            pass
+    sql("update skew set v = v - 1 where id = 1 and (select sum(v) from skew) = 2")
+    fill(service, slots + 100)
+    thread.join()
+    assert answer["success"], answer
+    assert answer["attempts"] > 1
+    assert answer["results"][0]["rows"] == [{"seen": 1}]
+    sql("drop table skew")
