@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 
 Values = tuple[int, ...]
 Graph = Mapping[int, set[int]]
@@ -132,7 +133,9 @@ def _lost(history: Sequence[Transaction], final: Mapping[str, Values]) -> Iterab
         appends = [op for op in t.ops if isinstance(op, Append)]
         there = [op.value in final.get(op.key, ()) for op in appends]
         if t.outcome is Outcome.OK and not all(there):
-            yield Anomaly("lost-append", (t.id,), f"{[op for op, is_there in zip(appends, there, strict=True) if not is_there]}")
+            yield Anomaly(
+                "lost-append", (t.id,), f"{[op for op, is_there in zip(appends, there, strict=True) if not is_there]}"
+            )
         elif t.outcome is Outcome.INFO and any(there) and not all(there):
             yield Anomaly("half-applied", (t.id,), f"{appends}: {there}")
 
@@ -208,7 +211,7 @@ def _edges(
     edges = Edges()
     for key, order in orders.items():
         chain = [writers[key, value].id for value in order if (key, value) in writers]
-        for earlier, later in zip(chain, chain[1:], strict=False):
+        for earlier, later in pairwise(chain):
             _link(edges.ww, earlier, later)
     for t in history:
         if t.outcome is not Outcome.OK:
@@ -272,7 +275,9 @@ def _cycles(edges: Edges) -> list[Anomaly]:
                 path = _path(read, b, a, part)
                 name = "G-single" if path is not None else "G2"
                 path = path or _path(whole, b, a, part) or []
-                found.append(Anomaly(f"{name}-real-time" if timed else name, (a, *path[:-1]), _shown(edges, {a, *path})))
+                found.append(
+                    Anomaly(f"{name}-real-time" if timed else name, (a, *path[:-1]), _shown(edges, {a, *path}))
+                )
     return found
 
 

@@ -146,9 +146,17 @@ def test_query_string_is_no_other_route(client: httpx.Client, sql: Sql, t: str) 
 @both
 @pytest.mark.parametrize(
     ("failing", "status"),
-    [("select 1 / 0", 200), ("selec", 400), ("commit", 400), ("select pg_sleep(9)", 200), ("copy (select 1) to stdout", 400)],
+    [
+        ("select 1 / 0", 200),
+        ("selec", 400),
+        ("commit", 400),
+        ("select pg_sleep(9)", 200),
+        ("copy (select 1) to stdout", 400),
+    ],
 )
-def test_failures_are_not_recorded(client: httpx.Client, sql: Sql, t: str, send: Send, failing: str, status: int) -> None:
+def test_failures_are_not_recorded(
+    client: httpx.Client, sql: Sql, t: str, send: Send, failing: str, status: int
+) -> None:
     """A failure is not kept: the same key may be used again, with the same or another body."""
     key = new_key()
     for _ in range(2):

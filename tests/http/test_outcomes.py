@@ -194,7 +194,12 @@ def test_chosen_id_is_used_once(client: httpx.Client, sql: Sql, t: str) -> None:
 
 @pytest.mark.parametrize(
     ("statement", "more"),
-    [("select 1 / 0", {}), ("selec", {}), ("copy (select 1) to stdout", {}), ("select pg_sleep(9)", {"timeout_ms": 100})],
+    [
+        ("select 1 / 0", {}),
+        ("selec", {}),
+        ("copy (select 1) to stdout", {}),
+        ("select pg_sleep(9)", {"timeout_ms": 100}),
+    ],
 )
 def test_chosen_id_of_a_failure(client: httpx.Client, sql: Sql, t: str, statement: str, more: Row) -> None:
     """A transaction that failed is aborted, at once, and its id stays used."""
@@ -320,7 +325,10 @@ def test_abort_of_running(service: Service, client: httpx.Client, sql: Sql, t: s
 def test_abort_of_running_one_phase(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:
     """An abort stops a transaction that cannot be prepared as well."""
     id = new_id()
-    sql(f"create function {t}_temp() returns trigger language plpgsql as $$ begin create temp table y (); return new; end $$")
+    sql(
+        f"create function {t}_temp() returns trigger language plpgsql"
+        " as $$ begin create temp table y (); return new; end $$"
+    )
     sql(f"create trigger temp before insert on {t} for each row execute function {t}_temp()")
     sleeper = Sleeper(service, t, id)
     assert abort(client, id) == "aborted"
@@ -422,12 +430,15 @@ def known(client: httpx.Client, t: str) -> str:
         "truncate querygate.{table}", "lock table querygate.{table}",
         "lock table querygate.{table} in access share mode", "drop table querygate.{table}",
         "alter table querygate.{table} add column x int", "create index on querygate.{table} (at)",
-        "create trigger x before insert on querygate.{table} for each row execute function suppress_redundant_updates_trigger()",
+        "create trigger x before insert on querygate.{table} for each row"
+        " execute function suppress_redundant_updates_trigger()",
         "create rule x as on insert to querygate.{table} do instead nothing", "analyze querygate.{table}",
-        "create table public.child () inherits (querygate.{table})", "create table public.twin (like querygate.{table})",
+        "create table public.child () inherits (querygate.{table})",
+        "create table public.twin (like querygate.{table})",
         "grant select on querygate.{table} to public", "comment on table querygate.{table} is 'x'",
         "create policy p on querygate.{table} using (false)", "alter table querygate.{table} enable row level security",
-        "select pg_relation_size('querygate.{table}'::regclass), query_to_xml('table querygate.{table}', true, false, '')",
+        "select pg_relation_size('querygate.{table}'::regclass),"
+        " query_to_xml('table querygate.{table}', true, false, '')",
     ],
 )  # fmt: skip
 def test_records_are_out_of_reach(client: httpx.Client, sql: Sql, table: str, attack: str) -> None:
@@ -459,14 +470,19 @@ def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
     "attack",
     [
         "drop schema querygate cascade", "alter schema querygate rename to mine", "create table querygate.mine (a int)",
-        "create function querygate.mine() returns int language sql as 'select 1'", "create view querygate.mine as select 1",
-        "create or replace function querygate.authenticate(message text, mac text) returns void language sql as 'select'",
-        "create or replace function querygate.decide(id text, state text, mac text) returns boolean language sql as 'select true'",
-        "drop function querygate.decide(text, text, text)", "alter function querygate.begin(text, text) security invoker",
+        "create function querygate.mine() returns int language sql as 'select 1'",
+        "create view querygate.mine as select 1",
+        "create or replace function querygate.authenticate(message text, mac text) returns void"
+        " language sql as 'select'",
+        "create or replace function querygate.decide(id text, state text, mac text) returns boolean"
+        " language sql as 'select true'",
+        "drop function querygate.decide(text, text, text)",
+        "alter function querygate.begin(text, text) security invoker",
         "alter function querygate.keep(text, text, text, text, text) set search_path = public",
         "alter function querygate.look(text, text) owner to current_user",
         "grant all on schema querygate to public", "revoke usage on schema querygate from current_user cascade",
-        "alter default privileges for role querygate grant all on tables to public", "reassign owned by querygate to current_user",
+        "alter default privileges for role querygate grant all on tables to public",
+        "reassign owned by querygate to current_user",
         "set role querygate", "set session authorization querygate", "drop owned by querygate",
         "create event trigger e on ddl_command_start execute function suppress_redundant_updates_trigger()",
         "select querygate.authenticate('decide/committed/txn_aaaaaaaaaaaa', 'x')",
@@ -474,7 +490,8 @@ def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
         "select querygate.decide('txn_forged_000001', 'committed', repeat('0', 64))",
         "select querygate.decide('txn_forged_000001', 'committed', null)",
         "select * from querygate.look('txn_forged_000001', null)",
-        "select querygate.keep('/v1/query', 'k', 'r', '7b7d', null)", "select * from querygate.kept('/v1/query', 'k', '')",
+        "select querygate.keep('/v1/query', 'k', 'r', '7b7d', null)",
+        "select * from querygate.kept('/v1/query', 'k', '')",
         "do $$ begin perform querygate.decide('txn_forged_000001', 'aborted', md5('x')); end $$",
     ],
 )  # fmt: skip

@@ -75,7 +75,7 @@ def over_http(service: Service, table: str) -> Iterator[Run]:
 
     def run(ops: Sequence[Op], rng: random.Random) -> tuple[Outcome, tuple[Op, ...]]:
         groups = [statements_of(table, op, rng) for op in ops]
-        body = {"statements": [s for group in groups for s in group], "row_mode": "arrays"}
+        body: dict[str, Any] = {"statements": [s for group in groups for s in group], "row_mode": "arrays"}
         if not any(isinstance(op, Append) for op in ops) and rng.random() < 0.5:
             body["read_only"] = True
         connection.request("POST", "/v1/transaction", json.dumps(body), headers)
@@ -116,9 +116,7 @@ def on_the_engine(service: Service, table: str, database: str) -> Iterator[Run]:
 
 
 def found(ops: Sequence[Op], rows: list[Any]) -> tuple[Op, ...]:
-    return tuple(
-        Read(op.key, parsed(row)) if isinstance(op, Read) else op for op, row in zip(ops, rows, strict=True)
-    )
+    return tuple(Read(op.key, parsed(row)) if isinstance(op, Read) else op for op, row in zip(ops, rows, strict=True))
 
 
 def random_ops(rng: random.Random, numbers: Iterator[int]) -> list[Op]:
@@ -129,7 +127,9 @@ def random_ops(rng: random.Random, numbers: Iterator[int]) -> list[Op]:
     return ops
 
 
-def workload(connect: Callable[[], AbstractContextManager[Run]], seed: int, seconds: float, transactions: int) -> list[Transaction]:
+def workload(
+    connect: Callable[[], AbstractContextManager[Run]], seed: int, seconds: float, transactions: int
+) -> list[Transaction]:
     """The history of clients that run random transactions side by side."""
     ids, numbers = itertools.count(), itertools.count(1)
     deadline = time.monotonic() + seconds
@@ -154,13 +154,12 @@ def final_lists(rows: list[Any]) -> dict[str, Values]:
 
 
 def test_list_append(service: Service, sql: Sql, lists: str) -> None:
-    """A workload on hot keys has a strictly serializable history; what was acknowledged is there, what failed is not."""
+    """A workload on hot keys has a strictly serializable history; what was acknowledged is there."""
     seed = random.SystemRandom().randrange(2**32)
     history = workload(lambda: over_http(service, lists), seed, WORKLOAD_S, TRANSACTIONS)
     final = final_lists(sql.rows(f"select k, v from {lists}", row_mode="arrays"))
     anomalies = check(history, final, real_time=True)
     assert anomalies == [], f"seed {seed}: {anomalies[:5]}"
-    print("DONE", len(history), sum(x.outcome is Outcome.OK for x in history))
     done = sum(transaction.outcome is Outcome.OK for transaction in history)
     assert done > 500, f"only {done} of {len(history)} transactions committed"
 
@@ -255,7 +254,9 @@ def test_write_skew(service: Service, client: httpx.Client, sql: Sql, t: str) ->
 def test_read_only_anomaly(service: Service, client: httpx.Client, sql: Sql, t: str, by: str) -> None:
     """A report that saw the deposit but not the withdrawal holds: the withdrawal then reckons with the deposit."""
     sql(f"insert into {t} values ('checking', 0), ('savings', 0)")
-    withdraw = f"update {t} set n = n - 10 - case when (select sum(n) from {t}) < 10 then 1 else 0 end where name = 'checking'"
+    withdraw = (
+        f"update {t} set n = n - 10 - case when (select sum(n) from {t}) < 10 then 1 else 0 end where name = 'checking'"
+    )
     withdrawal = Started(service, f"select * from {t}", "sleep", withdraw)
     transaction(client, f"update {t} set n = n + 20 where name = 'savings'")
     report = f"select name, n from {t} order by name"

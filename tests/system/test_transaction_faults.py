@@ -1,4 +1,4 @@
-"""Faults in the middle of transactions: what was acknowledged stays, what was refused never shows, nothing is in doubt."""
+"""Faults in the middle of transactions: what was acknowledged stays, what was refused never shows."""
 
 import itertools
 import os
@@ -60,7 +60,9 @@ def t(service: Service) -> str:
 
 
 def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True) as connection:
+    with psycopg.connect(
+        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
+    ) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
 
@@ -235,7 +237,7 @@ def test_connections_terminated(service: Service, t: str) -> None:
         while time.monotonic() < deadline:
             as_superuser(service, terminate)
     check(service, work)
-    assert len(work.applied) > 100
+    assert len(work.applied) > 30
 
 
 def test_backend_crashes(service: Service, t: str) -> None:
@@ -258,7 +260,10 @@ def test_engine_stopped(service: Service, t: str) -> None:
     with Workload(service, t) as work:
         for _ in range(2):
             pids = [child(service, engine=True)]
-            pids += [row[0] for row in as_superuser(service, "select pid from pg_stat_activity where pid <> pg_backend_pid()")]
+            pids += [
+                row[0]
+                for row in as_superuser(service, "select pid from pg_stat_activity where pid <> pg_backend_pid()")
+            ]
             for pid in pids:
                 _signal(pid, signal.SIGSTOP)
             time.sleep(1.5)  # the fault itself: a standstill of this length
@@ -289,8 +294,11 @@ def tenant_database(service: Service) -> str:
 
 
 def prepare(service: Service, database: str, table: str, number: int, gid: str) -> None:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True) as connection:
-        connection.execute("begin isolation level serializable")
+    """At READ COMMITTED: one that is serializable makes every reader fail after a crash, as long as it is there."""
+    with psycopg.connect(
+        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
+    ) as connection:
+        connection.execute("begin isolation level read committed")
         connection.execute(f"insert into {table} values ({number}, 1, 'left')".encode())
         connection.execute(f"prepare transaction '{gid}'".encode())
 
@@ -302,7 +310,7 @@ def left(service: Service, table: str) -> list[int]:
 
 
 def test_left_behind(start: Start, service: Service, t: str) -> None:
-    """What this installation prepared is committed, while it serves and when it starts; what others did is left alone."""
+    """What this installation prepared is committed, while it serves and at its start; what others did is left alone."""
     database = tenant_database(service)
     mine = prefix(service)
     foreign = ["foreign_gid", f"{mine[:-2]}x_other", "querygate_"]
@@ -341,10 +349,12 @@ def test_one_that_cannot_be_committed(service: Service, t: str) -> None:
 
 
 def test_single_write_whose_connection_is_lost(service: Service, t: str) -> None:
-    """A single write whose connection is lost while it runs says honestly that nobody knows, or that nothing happened."""
+    """A single write whose connection is lost says honestly that nobody knows, or that nothing happened."""
     mark = uuid.uuid4().hex
     slow = f"with s as (select pg_sleep(20)) insert into {t} select 1, 1, '{mark}' from s"
-    terminate = f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+    terminate = (
+        f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+    )
     with service.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(Sql(client).answer, slow)
         eventually(lambda: as_superuser(service, terminate) == [(True,)])
@@ -358,7 +368,9 @@ def test_transaction_whose_connection_is_lost(service: Service, t: str) -> None:
     """A transaction whose connection is lost before its decision is run again and succeeds, once."""
     mark = uuid.uuid4().hex
     statements = [f"insert into {t} values (1, 1, 'x')", f"select pg_sleep(0.5) /* {mark} */"]
-    terminate = f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+    terminate = (
+        f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+    )
     with service.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.post, "/v1/transaction", json={"statements": statements})
         eventually(lambda: as_superuser(service, terminate) == [(True,)])

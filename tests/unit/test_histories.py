@@ -58,7 +58,7 @@ def test_random_serial_histories_are_clean() -> None:
         assert check(made, lists, real_time=True) == [], seed
 
 
-ANOMALIES = {
+ANOMALIES: dict[str, tuple[list[Transaction], dict[str, Values]]] = {
     "G0": (
         history((OK, (a("x", 1), a("y", 1))), (OK, (a("x", 2), a("y", 2)))),
         {"x": (1, 2), "y": (2, 1)},

@@ -113,7 +113,7 @@ class QueryRoutes:
                 )
             except port.StatementFailed as failure:
                 failure.statement = None
-                if failure.sqlstate == "25001":
+                if failure.sqlstate == "25001" and failure.context is None:
                     message = f"an Idempotency-Key cannot be used here: {failure.message}"
                     raise ServiceError("malformed_request", message, sqlstate="25001") from failure
                 raise

@@ -201,6 +201,8 @@ class TransactionRoutes:
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
         id = read(text, target.database, self._secret)
+        if id is None and _CHOSEN_ID.fullmatch(text) is None:
+            raise ServiceError("not_found", "this is not the id of a transaction")
         try:
             outcome = await (self._engine.find_id(target.database, text) if id is None else self._known(id, target))
         except port.EngineFailure as failure:

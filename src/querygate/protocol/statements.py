@@ -141,3 +141,16 @@ def is_plain(sql: str, keyword: str) -> bool:
     if "_" not in sql and "&" not in sql and "setseed" not in folded:
         return True
     return _TOUCHES_SESSION.search(folded) is None
+
+
+_QUERIES = frozenset({"select", "values", "table", ""})
+# What a query must name to make a table, to move a sequence, or to set what an extension keeps.
+_LEAVES_SOMETHING = ("into", "nextval", "setval", "set_limit")
+
+
+def leaves_nothing(sql: str, keyword: str) -> bool:
+    """Whether a plain text leaves nothing at all on its connection, in a database without code of the tenant's own."""
+    if keyword not in _QUERIES:
+        return False
+    folded = sql.lower()
+    return all(name not in folded for name in _LEAVES_SOMETHING)

@@ -10,6 +10,7 @@ decided above it.
 """
 
 import asyncio
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -19,12 +20,14 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from querygate.engine.port import Notice
-from querygate.engine.postgres.failures import to_notice
+from querygate.engine.postgres.failures import is_last_word, to_notice
 
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _CHUNK = pq.ExecStatus.TUPLES_CHUNK
 _COPY = frozenset({pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH})
 _BAD = pq.ConnStatus.BAD
+_ABORTED = pq.PipelineStatus.ABORTED
+_ERROR = pq.ExecStatus.FATAL_ERROR
 _NOTICES_MAX = 100
 
 CHUNK_ROWS = 100
@@ -89,6 +92,22 @@ class Segment:
             self.failure = exc
 
 
+_OPEN: dict[int, "Connection"] = {}
+
+
+def look_at_broken() -> None:
+    """Wakes connections whose socket is broken. The loop stops to watch a socket that has an error, and a unix socket
+    has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
+    if not _OPEN:
+        return
+    poll = select.poll()
+    for descriptor in _OPEN:
+        poll.register(descriptor, 0)
+    for descriptor, _ in poll.poll(0):
+        if descriptor in _OPEN:
+            _OPEN[descriptor].look()
+
+
 class Connection:
     """See the module's text. `on_idle` and `on_lost` are the pool's."""
 
@@ -107,6 +126,7 @@ class Connection:
         pgconn.enter_pipeline_mode()
         pgconn.notice_handler = self._on_notice
         loop.add_reader(self._fd, self._on_readable)
+        _OPEN[self._fd] = self
 
     @classmethod
     async def open(cls, conninfo: str, timeout: float) -> Self:
@@ -141,6 +161,20 @@ class Connection:
         if self.closed:
             raise ConnectionLost("the connection is closed")
         self._last_notices = []
+        try:
+            self._write(commands)
+        except Exception as exc:
+            # Part of it may be on the wire already.
+            self._lose(exc)
+            raise ConnectionLost(_one_line(str(exc))) from exc
+        chunk_rows = [command.chunk_rows for command in commands] if on_rows is not None else ()
+        segment = Segment(self._loop.create_future(), chunk_rows, on_rows)
+        self._segments.append(segment)
+        if len(self._segments) == 1:
+            self._ask_for_chunks(segment)
+        return segment.future
+
+    def _write(self, commands: Sequence[Command]) -> None:
         pgconn = self.pgconn
         for command in commands:
             if command.describe:
@@ -151,12 +185,6 @@ class Connection:
             else:
                 pgconn.send_query_params(command.sql, command.params)
         pgconn.pipeline_sync()
-        chunk_rows = [command.chunk_rows for command in commands] if on_rows is not None else ()
-        segment = Segment(self._loop.create_future(), chunk_rows, on_rows)
-        self._segments.append(segment)
-        if len(self._segments) == 1:
-            self._ask_for_chunks(segment)
-        return segment.future
 
     async def run(self, *commands: Command) -> list[PGresult]:
         """Sends one segment and waits for it."""
@@ -218,6 +246,12 @@ class Connection:
         """Puts back what was taken from an earlier segment of the same statement."""
         self._last_notices = notices + self._last_notices
 
+    def look(self) -> None:
+        """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""
+        self._on_readable()
+        if not self.closed and not self.is_paused:
+            self._lose(ConnectionLost("the engine is gone"))
+
     def _on_notice(self, result: PGresult) -> None:
         if self._segments and len(self._segments[0].notices) < _NOTICES_MAX:
             self._segments[0].notices.append(to_notice(result))  # it is freed on return
@@ -255,6 +289,9 @@ class Connection:
                     return
                 else:
                     segments[0].results.append(result)
+                    if status == _ERROR and is_last_word(result):
+                        self._lose(ConnectionLost("the engine ended the connection"))
+                        return
                 if self.is_paused:  # on_rows has had enough
                     return
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
@@ -265,7 +302,8 @@ class Connection:
 
     def _ask_for_chunks(self, segment: Segment) -> None:
         """Says how the rows of the command that is read next are wanted."""
-        if segment.ended < len(segment.chunk_rows) and (rows := segment.chunk_rows[segment.ended]):
+        rows = segment.chunk_rows[segment.ended] if segment.ended < len(segment.chunk_rows) else 0
+        if rows and self.pgconn.pipeline_status != _ABORTED:  # what follows an error has no rows
             self.pgconn.set_chunked_rows_mode(rows)
 
     def _finish(self, segment: Segment) -> None:
@@ -284,6 +322,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        _OPEN.pop(self._fd, None)
         if self._reading:
             self._loop.remove_reader(self._fd)
         if self._writing:

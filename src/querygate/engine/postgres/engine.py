@@ -13,6 +13,7 @@ import structlog
 
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
 from querygate.engine.postgres.guard import SLOTS_SQL, SerializableGuard
 from querygate.engine.postgres.ledger import Ledger
@@ -314,6 +315,7 @@ class PostgresEngine:
         while True:
             await asyncio.sleep(_DEADLINE_TICK_S if self._running else _IDLE_TICK_S)
             now = self._time()
+            look_at_broken()
             for execution in [e for e in self._running if not e.timed_out]:
                 if execution.deadline < now:
                     execution.expire()

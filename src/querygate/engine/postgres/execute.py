@@ -21,7 +21,7 @@ from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
-from querygate.protocol.statements import is_plain
+from querygate.protocol.statements import is_plain, leaves_nothing
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _COMMAND = pq.ExecStatus.COMMAND_OK
@@ -257,7 +257,8 @@ class Execution:
         if self.timed_out:
             self.pool.abandon(self.member)
         elif clean:
-            self.pool.give_back(self.member)
+            untouched = leaves_nothing(self.statement.sql, self.statement.keyword)
+            self.pool.give_back(self.member, untouched=untouched)
         else:
             self.pool.give_back_unclean(self.member)
         if changes_types(self.statement.keyword):
@@ -307,7 +308,7 @@ def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFaile
     else:
         limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"
         late = port.TimedOut(limit, sqlstate="57014")
-    late.exec_us, late.notices = failure.exec_us, failure.notices
+    late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
     return late
 
 

@@ -73,6 +73,11 @@ def check(results: Sequence[PGresult]) -> None:
         raise port.EmptyStatement("there is no SQL statement in the text", sqlstate=None)
 
 
+def is_last_word(result: PGresult) -> bool:
+    """Whether the server closes the connection with this error."""
+    return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
+
+
 def to_notice(result: PGresult) -> port.Notice:
     return port.Notice(
         severity=field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",

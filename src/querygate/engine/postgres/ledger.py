@@ -66,7 +66,8 @@ class Ledger:
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """For a transaction that could not write: there is nothing that the record must commit with."""
         for command in promised(promise, self.records(database), done):
-            await self._call(database, command)
+            if await self._call(database, command) != [b"t"]:
+                raise port.Superseded("somebody else settled it first")
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:
         """The one row that a function of the records gives."""

@@ -1,14 +1,15 @@
 """The connections of one target, made on demand, bounded, each clean before it is handed out again.
 
-Cleaning a connection. After every request `DISCARD ALL` removes settings, role, temporary tables, prepared statements,
-cursors, listens, advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom
-settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a statement that names
-the function, or by code stored in the database: functions, views, rules, policies, and defaults, checks, domains and
-operators that call one of a few functions of the server. So a request whose text is plain, on a database without such
-code, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how much memory its
-settings take: if that is not what it was when the connection was new, the connection is closed. Whether a database has
-code is asked after every statement that is not plain, before any other connection to it is trusted, and at least once
-a second while it is used, for what other workers have made.
+Cleaning a connection. A query that names nothing that could, on a database without code of the tenant's own, leaves
+nothing behind, and nothing is done. After every other request `DISCARD ALL` removes settings, role, temporary tables,
+prepared statements, cursors, listens, advisory locks and sequence caches. Two things survive it: the random seed, and
+the names of custom settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a
+statement that names the function, or by code stored in the database: functions, views, rules, policies, and defaults,
+checks, domains and operators that call one of a few functions of the server. So a request whose text is plain, on a
+database without such code, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how
+much memory its settings take: if that is not what it was when the connection was new, the connection is closed. Whether
+a database has code is asked after every statement that is not plain, before any other connection to it is trusted, and
+at least once a second while it is used, for what other workers have made.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ _TYPES_FRESH_S = 1.0
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS = (
     "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
-    "'isn','seg','earthdistance','bloom'"
+    "'seg','earthdistance','bloom'"
 )
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
@@ -189,8 +190,11 @@ class Pool:
         state = self.state
         return not plain or state.has_code or now - state.code_checked_at > _CODE_CHECK_S
 
-    def give_back(self, member: Member) -> None:
-        """Takes a connection whose statement is answered and for which DISCARD ALL is enough."""
+    def give_back(self, member: Member, *, untouched: bool) -> None:
+        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed."""
+        if untouched:
+            self._free_again(member)
+            return
         if self._waiters:
             member.stale = True
             if self._hand_over(member):
@@ -308,13 +312,13 @@ class Pool:
                 member = await Member.open(self._conninfo, self._connect_timeout_s)
                 member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
-            self._room.give_back()
+            self._give_up_place()
             _log.warning("no connection to the engine", reason=str(exc))
             raise EngineUnavailable("the engine accepts no connection just now") from exc
         except BaseException:
             if member is not None:
                 member.close("whoever wanted it is gone")
-            self._room.give_back()
+            self._give_up_place()
             raise
         finally:
             self._opening -= 1
@@ -329,9 +333,13 @@ class Pool:
         if member not in self._members:
             return
         self._members.discard(member)
-        self._room.give_back()
         if member in self._free:
             self._free.remove(member)
+        self._give_up_place()
+
+    def _give_up_place(self) -> None:
+        """A connection went, or did not come; whoever waits for one must not wait for that one."""
+        self._room.give_back()
         if self._waiters and not self._closed:
             self._spawn(self._replace())
 

@@ -81,7 +81,7 @@ class Recovery:
     async def _commit(self, database: str, gid: str) -> None:
         async with AdminSession(self._connector, database, "pg_catalog") as session:
             try:
-                await session.fetch(f"COMMIT PREPARED '{gid}'")
+                await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
             except StatementFailed as exc:
                 if exc.sqlstate != "42704":  # somebody else was quicker
                     raise
@@ -100,7 +100,12 @@ class Recovery:
 
     async def outcome(self, number: int) -> Outcome | None:
         """What the engine says of a transaction; None where it is too old for it."""
-        rows = await self._session.fetch("SELECT pg_xact_status($1::text::xid8)", str(number))
+        try:
+            rows = await self._session.fetch("SELECT pg_xact_status($1::text::xid8)", str(number))
+        except StatementFailed as exc:
+            if exc.sqlstate != "22023":
+                raise
+            return Outcome.ABORTED  # a number that the engine has lost in a crash and will give out again
         return _STATES.get(str(rows[0][0]))
 
     async def settle(self, database: str, backend: int, number: int, gid: str | None) -> Outcome | None:

@@ -22,6 +22,15 @@ _COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 _UNREADABLE = port.Notice("WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021")
 
 
+class Budget:
+    """Bytes that the rows of one answer may still take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class RowCollector:
     """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
 
@@ -29,11 +38,19 @@ class RowCollector:
     truncated = False
     unreadable = False
 
-    def __init__(self, pool: Pool, shape: port.Shape, bounds: port.Bounds, encoder: RowEncoder | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        encoder: RowEncoder | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self._pool = pool
         self._shape = shape
         self._rows_left = bounds.rows_max
-        self._bytes_max = self._bytes_left = bounds.bytes_max
+        self._budget = budget or Budget(bounds.bytes_max)
+        self._unread_bytes = 0
         self._encoder = encoder
         self._parts: list[bytes] = []
         self._unread: list[PGresult] = []
@@ -61,8 +78,8 @@ class RowCollector:
             for row in range(chunk.ntuples)
             for value in map(partial(chunk.get_value, row), range(chunk.nfields))
         )
-        self._bytes_left -= size
-        if self._bytes_left < 0 and self._unread:
+        self._unread_bytes += size
+        if self._unread_bytes > self._budget.left and self._unread:
             self.truncated = True
         else:
             self._unread.append(chunk)
@@ -76,10 +93,10 @@ class RowCollector:
         part = encoder.array(chunk, self._rows_left)
         if self._rows_left is not None:
             self._rows_left -= min(chunk.ntuples, self._rows_left)
-        if len(part) > self._bytes_left:
+        if len(part) > self._budget.left:
             part = self._cut(encoder, chunk)
             self.truncated = True
-        self._bytes_left -= len(part)
+        self._budget.left -= len(part)
         if part:
             self._parts.append(part)
 
@@ -88,14 +105,13 @@ class RowCollector:
         low, high = 0, chunk.ntuples
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._bytes_left else (low, middle - 1)
+            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._budget.left else (low, middle - 1)
         return encoder.array(chunk, low) if low else b""
 
     async def learn(self, member: Member, last: PGresult) -> None:
         """Asks for the types that were not known while the rows came, and encodes what was kept."""
         self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
         waiting, self._unread = self._unread, []
-        self._bytes_left = self._bytes_max
         for chunk in waiting:
             self._encode(self._encoder, chunk)
 

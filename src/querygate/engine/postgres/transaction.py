@@ -23,7 +23,7 @@ from querygate.engine.postgres.parameters import needs_describing, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
-from querygate.engine.postgres.rows import RowCollector, affected_rows
+from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
 from querygate.protocol.statements import is_plain
 
 _NOTICES_MAX = 100
@@ -32,6 +32,7 @@ _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
+_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE")
 _NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()")
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
 # has a meaning for the statements that follow, and a value that shows an offset is rewritten.
@@ -116,8 +117,9 @@ class TransactionRun:
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         waiting: list[Command] = begin(access)
         owners: list[int | None] = [None] * len(waiting)
+        budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
-            self._rows.append(RowCollector(self.pool, self.shape, self.bounds))
+            self._rows.append(RowCollector(self.pool, self.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners)
                 waiting, owners = [], []
@@ -127,7 +129,12 @@ class TransactionRun:
             if self.pool.state.has_code or not is_plain(statement.sql, statement.keyword):
                 waiting.append(_RESTORE_STYLES)
                 owners.append(None)
-        waiting.append(_NUMBER if self.promise is None or self.is_read_only else _NEW_NUMBER)
+        # Deferred checks run now, while the time limit still holds.
+        waiting.append(_CHECK_NOW)
+        owners.append(None)
+        # A notification is something to commit, though the engine gives it no number before.
+        numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
+        waiting.append(_NEW_NUMBER if numbered and not self.is_read_only else _NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
         if self.member.pgconn.transaction_status != _IN_BLOCK:
@@ -235,10 +242,10 @@ class TransactionRun:
     async def _prepare_and_commit(self, number: int) -> None:
         """Both phases leave in one write: if the first is refused, the second finds nothing to commit."""
         gid = self.recovery.new_gid()
-        prepare = self.member.send([Command(f"PREPARE TRANSACTION '{gid}'".encode())])
-        commit = self.member.send([Command(f"COMMIT PREPARED '{gid}'".encode())])
-        self.member.flush()
         try:
+            prepare = self.member.send([Command(f"PREPARE TRANSACTION '{gid}'".encode())])
+            commit = self.member.send([Command(f"COMMIT PREPARED '{gid}'".encode())])
+            self.member.flush()
             prepared = await prepare
         except ConnectionLost:
             await self._settle(number, gid)
