@@ -59,6 +59,12 @@ class Command(msgspec.Struct, gc=False):
     portal: bytes = b""
 
 
+class Meter:
+    """Counts the commands that were sent; connections may share one."""
+
+    begun: int = 0
+
+
 OnRows = Callable[[PGresult, int], None]
 """Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
 
@@ -120,6 +126,7 @@ class Connection:
         self._writing = False
         self._reading = True
         self._last_notices: list[Notice] = []
+        self.meter = Meter()
         self.closed = False
         self.on_lost: Callable[[], None] | None = None
         pgconn.nonblocking = 1
@@ -161,6 +168,7 @@ class Connection:
         if self.closed:
             raise ConnectionLost("the connection is closed")
         self._last_notices = []
+        self.meter.begun += len(commands)
         try:
             self._write(commands)
         except Exception as exc:

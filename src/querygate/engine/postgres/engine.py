@@ -135,7 +135,7 @@ class PostgresEngine:
         while True:
             member = pool.take() or await pool.wait(deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
-            execution.begun = self._guard.begin()
+            execution.begun = self._guard.begun
             self._running.add(execution)
             try:
                 result = await execution.run(now)
@@ -187,7 +187,7 @@ class PostgresEngine:
                 two_phase=two_phase,
                 attempt=attempt,
                 guard=self._guard,
-                begun=self._guard.begin(),
+                begun=self._guard.begun,
             )
             self._running.add(run)
             try:
@@ -249,7 +249,7 @@ class PostgresEngine:
         pool = self._pool(target)
         member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
         clock = EngineClock(pool, member, target, statement, bounds)
-        clock.begun = self._guard.begin()
+        clock.begun = self._guard.begun
         self._running.add(clock)
         try:
             async with open_stream(pool, member, target, statement, shape, clock) as stream:
@@ -285,6 +285,7 @@ class PostgresEngine:
                 connect_timeout_s=settings.connect_timeout_s,
                 room=self._room,
                 forget_settings=partial(self._forget_settings, target),
+                meter=self._guard,
             )
         return pool
 

@@ -22,7 +22,7 @@ import structlog
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineBusy, EngineUnavailable
-from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted
+from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
@@ -116,6 +116,7 @@ class Pool:
         connect_timeout_s: float,
         room: "Room",
         forget_settings: Callable[[], Coroutine[Any, Any, None]],
+        meter: Meter,
     ) -> None:
         self.state = state
         self.encoders = state.encoders
@@ -125,6 +126,7 @@ class Pool:
         self._connect_timeout_s = connect_timeout_s
         self._room = room
         self._forget_settings = forget_settings
+        self._meter = meter
         self._role_has_settings = False
         self._free: list[Member] = []
         self._members: set[Member] = set()
@@ -304,12 +306,14 @@ class Pool:
         member: Member | None = None
         try:
             member = await Member.open(self._conninfo, self._connect_timeout_s)
+            member.meter = self._meter
             member.settings_memory = await self._inspection(member)
             if self._role_has_settings:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
                 member.close("its role has settings")
                 await self._forget_settings()
                 member = await Member.open(self._conninfo, self._connect_timeout_s)
+                member.meter = self._meter
                 member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
             self._give_up_place()
