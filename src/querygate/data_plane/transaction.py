@@ -169,13 +169,15 @@ class TransactionRoutes:
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure)
-        kind = TransactionId(Kind.ABORTED)
-        if failure.number is not None:
-            kind = TransactionId(Kind.NUMBERED, failure.number)
-        id = job.chosen or self._id(kind, job.target)
+        if isinstance(failure, port.OutcomeUnknown):
+            if job.chosen is None:
+                respond_error(exchange, error)
+            else:
+                error = error.with_hint(f"Ask GET /v1/transaction/{job.chosen}")
+                respond_error(exchange, error, {"transaction_id": job.chosen})
+            return
+        id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
         if error.status != 200:
-            if isinstance(failure, port.OutcomeUnknown):
-                error = error.with_hint(f"Ask GET /v1/transaction/{id}")
             respond_error(exchange, error, {"transaction_id": id})
             return
         assert isinstance(failure, port.StatementFailed)

@@ -205,9 +205,7 @@ class Engine(Protocol):
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises. `number` is the transaction's, where its outcome can be asked for later."""
-
-    number: int | None = None
+    """Base of everything an engine raises."""
 
 
 class StatementFailed(EngineFailure):

@@ -188,6 +188,7 @@ class PostgresEngine:
                 attempt=attempt,
                 guard=self._guard,
                 begun=self._guard.begun,
+                life=self._recovery.life,
             )
             self._running.add(run)
             try:

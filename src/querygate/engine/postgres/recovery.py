@@ -7,7 +7,8 @@ waits until the lost connection's server process is gone: while it lives it may 
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import structlog
@@ -37,9 +38,12 @@ class Recovery:
         self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
         self._seen_through: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
+        self._in_hand: set[str] = set()
+        self.life = ""
 
     async def __aenter__(self) -> "Recovery":
         await self.resolve(older_than_s=0)
+        self.life = await self._read_life()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
         return self
 
@@ -49,6 +53,15 @@ class Recovery:
         if self._watcher is not None:
             self._watcher.cancel()
         await self._session.close()
+
+    @contextmanager
+    def in_hand(self, gid: str) -> Iterator[None]:
+        """While its own transaction sees to it, a prepared transaction is not touched by the watcher."""
+        self._in_hand.add(gid)
+        try:
+            yield
+        finally:
+            self._in_hand.discard(gid)
 
     def new_gid(self) -> str:
         return self._prefix + secrets.token_hex(12)
@@ -72,6 +85,8 @@ class Recovery:
             str(older_than_s),
         )
         for gid, database in rows:
+            if gid in self._in_hand:
+                continue
             try:
                 await self._commit(str(database), str(gid))
             except StatementFailed as exc:
@@ -92,6 +107,7 @@ class Recovery:
         while True:
             await asyncio.sleep(_EVERY_S)
             try:
+                self.life = await self._read_life()
                 await self.resolve(_AGE_S)
             except EngineFailure:
                 continue  # it is asked again in a second
@@ -105,33 +121,64 @@ class Recovery:
         except StatementFailed as exc:
             if exc.sqlstate != "22023":
                 raise
-            return Outcome.ABORTED  # a number that the engine has lost in a crash and will give out again
+            return None  # a number that the engine has lost in a crash, and will give out again
         return _STATES.get(str(rows[0][0]))
 
-    async def settle(self, database: str, backend: int, number: int, gid: str | None) -> Outcome | None:
-        """What became of a transaction whose connection was lost; commits it if it is prepared. None: not to be had."""
+    async def settle_prepared(self, database: str, backend: int, gid: str) -> bool | None:
+        """Whether a transaction whose connection was lost while it prepared is committed now: it is if it was prepared,
+        and then this commits it. None where the engine could not be asked in time."""
+
+        async def look() -> bool | None:
+            gone = await self._is_gone(database, backend)
+            if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+                await self._commit(database, gid)
+                return True
+            return False if gone else None
+
+        return await self._until_known(look)
+
+    async def settle_number(self, database: str, backend: int, number: int, life: str) -> Outcome | None:
+        """What became of a transaction whose connection was lost while it committed; None where it cannot be known.
+
+        A number that was not durable when the engine crashed is given out again, so it tells nothing after that.
+        """
+
+        async def look() -> Outcome | None:
+            if not await self._is_gone(database, backend):
+                return None
+            outcome = await self.outcome(number)
+            return outcome if outcome is not Outcome.IN_PROGRESS else None
+
+        outcome = await self._until_known(look)
+        return outcome if outcome is not None and await self._read_life() == life else None
+
+    async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
         while asyncio.get_running_loop().time() < deadline:
             try:
-                outcome = await self._settled(database, backend, number, gid)
+                known = await look()
             except EngineUnavailable:
-                outcome = None  # it may be starting again
-            if outcome in (Outcome.COMMITTED, Outcome.ABORTED):
-                return outcome
+                known = None  # it may be starting again
+            if known is not None:
+                return known
             await asyncio.sleep(_SETTLE_PAUSE_S)
         return None
 
-    async def _settled(self, database: str, backend: int, number: int, gid: str | None) -> Outcome | None:
-        if gid is not None and await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
-            await self._commit(database, gid)
+    async def _is_gone(self, database: str, backend: int) -> bool:
+        """Whether the server process of a lost connection has ended; asks it to, where it has not."""
         alive = await self._session.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1::int AND datname = $2",
             str(backend),
             database,
         )
-        if alive:
-            return None
-        return await self.outcome(number)
+        return not alive
+
+    async def _read_life(self) -> str:
+        """What is another after every crash of the engine, also of one of its processes alone."""
+        rows = await self._session.fetch(
+            "SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+        )
+        return str(rows[0][0]) if rows else ""
 
 
 def _note_failure(task: "asyncio.Task[Any]") -> None:

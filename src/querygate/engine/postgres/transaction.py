@@ -69,6 +69,7 @@ class TransactionRun:
     attempt: int
     guard: SerializableGuard
     begun: int
+    life: str
     timed_out: bool = False
     stopping: bool = False
     outlived: bool = False
@@ -216,7 +217,7 @@ class TransactionRun:
             if number is None:
                 await self._commit_plainly()
             elif self.two_phase:
-                await self._prepare_and_commit(number)
+                await self._prepare_and_commit()
             else:
                 await self._commit_known(number)
         except ConnectionLost as exc:
@@ -236,44 +237,34 @@ class TransactionRun:
         """One phase. A connection lost on the way is made definite by the transaction's number."""
         try:
             await self._commit_plainly()
-        except ConnectionLost:
-            await self._settle(number, gid=None)
+        except ConnectionLost as exc:
+            outcome = await self.recovery.settle_number(self.target.database, self.member.backend, number, self.life)
+            if outcome is port.Outcome.ABORTED:
+                raise
+            if outcome is None:
+                raise _unknown() from exc
 
-    async def _prepare_and_commit(self, number: int) -> None:
-        """Both phases leave in one write: if the first is refused, the second finds nothing to commit."""
+    async def _prepare_and_commit(self) -> None:
+        """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self.recovery.new_gid()
-        try:
-            prepare = self.member.send([Command(f"PREPARE TRANSACTION '{gid}'".encode())])
-            commit = self.member.send([Command(f"COMMIT PREPARED '{gid}'".encode())])
-            self.member.flush()
-            prepared = await prepare
-        except ConnectionLost:
-            await self._settle(number, gid)
-            return
-        try:
-            committed = await commit
-        except ConnectionLost:
-            committed = None
-        failure = next((to_failure(result) for result in prepared if result.status == _ERROR), None)
-        if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
-            raise CannotPrepare(failure.message) from failure
-        if failure is not None:
-            raise failure
-        if prepared[-1].command_status != b"PREPARE TRANSACTION":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        if committed is None or any(result.status == _ERROR for result in committed):
-            # Decided, but not by us: recovery may have been quicker, or the connection was lost.
-            await self._settle(number, gid)
-
-    async def _settle(self, number: int, gid: str | None) -> None:
-        """Finds out, by another connection, what became of the transaction. Raises if it is not committed."""
-        outcome = await self.recovery.settle(self.target.database, self.member.backend, number, gid)
-        if outcome is port.Outcome.ABORTED:
-            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
-        if outcome is None:
-            unknown = port.OutcomeUnknown("the engine cannot be asked just now what became of the transaction")
-            unknown.number = number
-            raise unknown
+        with self.recovery.in_hand(gid):
+            try:
+                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode()))
+            except ConnectionLost as exc:
+                settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
+                if settled is None:
+                    raise _unknown() from exc
+                if not settled:
+                    raise
+                return
+            _check_prepared(prepared)
+            try:
+                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode()))
+            except ConnectionLost:
+                committed = []
+            if not committed or committed[-1].status == _ERROR:
+                # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
+                await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
@@ -292,6 +283,20 @@ class TransactionRun:
             self.pool.give_back_unclean(self.member)
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
+
+
+def _check_prepared(results: list[PGresult]) -> None:
+    failure = next((to_failure(result) for result in results if result.status == _ERROR), None)
+    if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
+        raise CannotPrepare(failure.message) from failure
+    if failure is not None:
+        raise failure
+    if results[-1].command_status != b"PREPARE TRANSACTION":
+        raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+
+def _unknown() -> port.OutcomeUnknown:
+    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied")
 
 
 def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
