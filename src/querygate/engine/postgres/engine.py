@@ -109,6 +109,7 @@ class PostgresEngine:
             loop.create_task(self._sweep()),
             loop.create_task(self._watch_deadlines()),
             loop.create_task(self._place()),
+            loop.create_task(self._expire()),
         ]
         return self
 
