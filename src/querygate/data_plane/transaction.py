@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -199,33 +199,33 @@ class TransactionRoutes:
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
-    async def state(self, exchange: Exchange, identity: Identity) -> None:
-        target = await self._identities.target(identity, exchange)
-        text = exchange.path_values["id"]
-        id = read(text, target.database, self._secret)
-        if id is None and _CHOSEN_ID.fullmatch(text) is None:
-            raise ServiceError("not_found", "this is not the id of a transaction")
-        try:
-            outcome = await (self._engine.find_id(target.database, text) if id is None else self._known(id, target))
-        except port.EngineFailure as failure:
-            raise to_service_error(failure) from failure
-        if outcome is None:
-            raise ServiceError("not_found", "this database has seen no transaction with that id")
-        _respond_state(exchange, text, outcome)
+    def state(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._respond_outcome(exchange, identity, self._engine.find_id)
 
-    async def abort(self, exchange: Exchange, identity: Identity) -> None:
+    def abort(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._respond_outcome(exchange, identity, self._engine.abort_id)
+
+    async def _respond_outcome(
+        self,
+        exchange: Exchange,
+        identity: Identity,
+        of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
+    ) -> None:
+        """`of_chosen` asks for, or makes, the outcome of an id that a client chose; others tell theirs themselves."""
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
         id = read(text, target.database, self._secret)
         if id is None and _CHOSEN_ID.fullmatch(text) is None:
             raise ServiceError("not_found", "this is not the id of a transaction")
         try:
-            outcome = await (self._engine.abort_id(target.database, text) if id is None else self._known(id, target))
+            outcome = await (of_chosen(target.database, text) if id is None else self._known(id, target))
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
         if outcome is None:
-            raise ServiceError("not_found", "the engine does not remember a transaction that old")
-        _respond_state(exchange, text, outcome)
+            raise ServiceError(
+                "not_found", "this database has seen no transaction with that id, or does not remember it"
+            )
+        exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
 
     async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
         """An id of the service's own making tells, or the engine does."""
@@ -236,10 +236,6 @@ class TransactionRoutes:
 
 def _used(id: str) -> ServiceError:
     return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
-
-
-def _respond_state(exchange: Exchange, id: str, outcome: port.Outcome) -> None:
-    exchange.respond(200, _encode({"success": True, "transaction_id": id, "state": outcome.value}))
 
 
 def _result(result: port.Result, rows: bytes) -> bytes:

@@ -156,10 +156,6 @@ class Connection:
         return cls(pgconn, loop)
 
     @property
-    def busy(self) -> bool:
-        return bool(self._segments)
-
-    @property
     def is_paused(self) -> bool:
         return not self._reading
 
