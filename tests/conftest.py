@@ -1,5 +1,6 @@
 """One service for all tests that only talk to it; tests that hurt it start their own."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,9 @@ import httpx
 import pytest
 
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+# Every service that a test starts takes free ports, also where the test names only one.
+os.environ.update(QUERYGATE_DATA_PORT="0", QUERYGATE_ALIAS_PORT="0", QUERYGATE_CONTROL_PORT="0")
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ class Service:
     process: subprocess.Popen[bytes]
     home: Path
     url: str
+    alias_url: str
+    control_url: str
     key: str
     output: list[str] = field(default_factory=list)
 
@@ -60,7 +62,8 @@ def new_data_dir() -> Path:
 def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> Service:
     """Starts it and waits until it serves. Its output goes to files in the parent of the data directory."""
     log, out = data_dir.parent / "service.log", data_dir.parent / "service.out"
-    command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), "--data-port", "0", *flags]
+    ports = ["--data-port", "0", "--alias-port", "0", "--control-port", "0"]
+    command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), *ports, *flags]
     with log.open("a") as stderr, out.open("w") as stdout:
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env={**os.environ, **(env or {})})
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -73,7 +76,15 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
         time.sleep(0.01)
     output = text.splitlines()
     values = dict(line.split(": ", 1) for line in output)
-    return Service(process, data_dir.parent, values["data"], values.get("key", ""), output)
+    return Service(
+        process,
+        data_dir.parent,
+        values["data"],
+        values.get("alias", ""),
+        values.get("control", ""),
+        values.get("key", ""),
+        output,
+    )
 
 
 def remove(data_dir: Path) -> None:

@@ -28,6 +28,8 @@ from querygate.settings import Settings
 
 _log = structlog.get_logger()
 
+PLANES = ("data", "alias", "control")
+
 _WATCH_S = 0.25
 _RESTART_PAUSE_S = 1.0
 _READY_TIMEOUT_S = 60.0
@@ -43,7 +45,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises ServeError."""
     logs.configure(settings)
     _check_address(settings)
-    data_socket = _bind(settings.host, settings.data_port, "--data-port")
+    sockets = _bind_planes(settings)
     with _signals() as stopped, bundled_engine(settings) as engine:
         if stopped():
             return
@@ -51,9 +53,9 @@ def serve(settings: Settings) -> None:
             key = asyncio.run(install(engine.conninfo))
         except (EngineFailure, RuntimeError) as exc:
             raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
-        supervisor = Supervisor(settings, engine, data_socket, stopped)
+        supervisor = Supervisor(settings, engine, sockets, stopped)
         supervisor.start_worker()
-        _announce(data_socket, key.text if key else None)
+        _announce(sockets, key.text if key else None)
         supervisor.watch()
 
 
@@ -88,7 +90,7 @@ def bundled_settings(settings: Settings) -> BundledSettings:
 class Supervisor:
     settings: Settings
     engine: BundledServer
-    data_socket: socket.socket
+    sockets: dict[str, socket.socket]
     stopped: Callable[[], bool]
     _pid: int = 0
     _life: tuple[int, int] = field(default_factory=os.pipe)
@@ -113,7 +115,7 @@ class Supervisor:
         status = 1
         try:
             os.setsid()
-            keep = {0, 1, 2, self.data_socket.fileno(), self._life[0], ready_write}
+            keep = {0, 1, 2, self._life[0], ready_write, *(sock.fileno() for sock in self.sockets.values())}
             _close_others(keep)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -121,7 +123,7 @@ class Supervisor:
                 worker.WorkerInput(
                     self.settings,
                     self.engine.conninfo,
-                    self.data_socket,
+                    self.sockets,
                     self._life[0],
                     lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                 )
@@ -237,6 +239,16 @@ def _check_address(settings: Settings) -> None:
         )
 
 
+def _bind_planes(settings: Settings) -> dict[str, socket.socket]:
+    """A listening socket for every plane that is to be served."""
+    planes = [plane.strip() for plane in settings.planes.split(",")]
+    unknown = [plane for plane in planes if plane not in PLANES]
+    if unknown or len(set(planes)) != len(planes):
+        raise ServeError(f"--planes {settings.planes!r} must name some of {', '.join(PLANES)}, each once")
+    ports = {"data": settings.data_port, "alias": settings.alias_port, "control": settings.control_port}
+    return {plane: _bind(settings.host, ports[plane], f"--{plane}-port") for plane in PLANES if plane in planes}
+
+
 def _bind(host: str, port: int, flag: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -251,17 +263,22 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return sock
 
 
-def _announce(data_socket: socket.socket, key: str | None) -> None:
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(sockets: dict[str, socket.socket], key: str | None) -> None:
     """One `name: value` a line, for people and for scripts."""
-    host, port = data_socket.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    lines = [f"data: {address}"]
+    addresses = {plane: _address(sock) for plane, sock in sockets.items()}
+    lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if key is not None:
         lines.append(f"key: {key}")
-        lines.append(
-            f"try: curl {address}/v1/query -H 'Authorization: Bearer {key}'"
-            """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
-        )
+        if "data" in addresses:
+            lines.append(
+                f"try: curl {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
+                """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
+            )
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()

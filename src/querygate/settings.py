@@ -38,6 +38,9 @@ class Settings:
     data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
     host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs --behind-proxy.")
     data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
+    alias_port: int = _setting(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
+    control_port: int = _setting(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
+    planes: str = _setting("data,alias,control", "What this process serves, separated by commas.")
     behind_proxy: bool = _setting(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import structlog
 
 from querygate.access.scopes import Scope
+from querygate.admission.about import AboutRoutes
+from querygate.admission.identity import IdentityCache
+from querygate.admission.plane import Plane, Route
 from querygate.catalog.store import Catalog, Installation
-from querygate.data_plane.identity import IdentityCache
-from querygate.data_plane.plane import Plane, Route
 from querygate.data_plane.query import QueryBounds, QueryRoutes
-from querygate.data_plane.service import ServiceRoutes
 from querygate.data_plane.stream import StreamWriter
 from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from querygate.engine.port import Engine
@@ -32,11 +32,14 @@ _RESERVED_CONNECTIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
-    """What a worker gets from its supervisor. When `life_fd` closes the supervisor is gone, and so is the engine."""
+    """What a worker gets from its supervisor: a socket for every plane that it is to serve.
+
+    When `life_fd` closes the supervisor is gone, and so is the engine.
+    """
 
     settings: Settings
     conninfo: str
-    data_socket: socket.socket
+    sockets: dict[str, socket.socket]
     life_fd: int
     ready: Callable[[], None]
 
@@ -60,23 +63,47 @@ async def _main(given: WorkerInput) -> None:
     engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation))
     async with session, engine:
         identities = IdentityCache(catalog)
-        plane = Plane(routes(engine, identities, settings, installation.secret), identities)
-        server = HttpServer(plane.handle, _http_bounds(settings))
-        await server.start(given.data_socket)
+        tables = {
+            "data": data_routes(engine, identities, settings, installation.secret),
+            "alias": alias_routes(engine),
+            "control": control_routes(engine),
+        }
+        servers = []
+        for name, sock in given.sockets.items():
+            server = HttpServer(Plane(tables[name], identities).handle, _http_bounds(settings))
+            await server.start(sock)
+            servers.append(server)
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
         given.ready()
         await stop.wait()
-        _log.info("stopping", running=len([c for c in server.connections if c.current is not None]))
-        await server.stop(settings.stop_timeout_s, engine.stop_running)
+        _log.info("stopping", running=sum(server.running for server in servers))
+        await asyncio.gather(*(server.stop(settings.stop_timeout_s, engine.stop_running) for server in servers))
 
 
-def routes(
-    engine: Engine, identities: IdentityCache, settings: Settings, secret: bytes
-) -> dict[tuple[str, str], Route]:
+RouteTable = dict[tuple[str, str], Route]
+
+
+def control_routes(engine: Engine) -> RouteTable:
+    """The control plane's routes, in the order of the banner."""
+    return _with_about({}, AboutRoutes(engine, "control"))
+
+
+def alias_routes(engine: Engine) -> RouteTable:
+    return _with_about({}, AboutRoutes(engine, "alias"))
+
+
+def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
+    """The table with the routes that every plane has."""
+    table[("GET", "/health")] = Route("Whether the service and its engine work.", None, open=about.health)
+    table[("GET", "/")] = Route("This overview.", None, open=about.banner)
+    about.endpoints = {f"{method} {path}": route.summary for (method, path), route in table.items()}
+    return table
+
+
+def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, secret: bytes) -> RouteTable:
     """The data plane's routes, in the order of the banner."""
-    service = ServiceRoutes(engine)
     query = QueryRoutes(
         engine,
         identities,
@@ -91,7 +118,7 @@ def routes(
         ),
         secret,
     )
-    table = {
+    table: RouteTable = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
         ("POST", "/v1/transaction"): Route("Run several statements atomically.", Scope.READ, guarded=transaction.run),
@@ -99,11 +126,8 @@ def routes(
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
         ),
-        ("GET", "/health"): Route("Whether the service and its engine work.", None, open=service.health),
-        ("GET", "/"): Route("This overview.", None, open=service.banner),
     }
-    service.endpoints = {f"{method} {path}": route.summary for (method, path), route in table.items()}
-    return table
+    return _with_about(table, AboutRoutes(engine, "data"))
 
 
 def _engine_settings(settings: Settings, conninfo: str, installation: Installation) -> EngineSettings:

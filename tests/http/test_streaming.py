@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, LiteralString
@@ -425,7 +426,7 @@ def test_an_error_leaves_the_next_stream_alone(service: Service) -> None:
 
 def test_a_read_key_cannot_write(service: Service, read_key: str) -> None:
     """The engine refuses a write of a read key in a stream as it does in a query."""
-    reader = Service(service.process, service.home, service.url, read_key)
+    reader = replace(service, key=read_key)
     told = tell(reader, "create table streamed_never (a int)")
     assert (told.end, told.last["error"]["sqlstate"]) in {("error", "25006"), ("error", "42501")}
     assert tell(reader, "select 1 as n").rows == [{"n": 1}]

@@ -6,15 +6,15 @@ from typing import get_args
 
 import msgspec
 
+from querygate.admission.identity import Identity, IdentityCache
 from querygate.data_plane.answers import timings
 from querygate.data_plane.failures import to_service_error
 from querygate.data_plane.idempotency import Answer, idempotency_key, once
-from querygate.data_plane.identity import Identity, IdentityCache
-from querygate.data_plane.requests import check_content_type, read_json
 from querygate.data_plane.stream import StreamWriter
 from querygate.engine import port
 from querygate.http.answers import respond_error
 from querygate.http.exchange import Exchange
+from querygate.http.requests import check_content_type, read_json
 from querygate.protocol.errors import ServiceError
 from querygate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
 from querygate.protocol.statements import is_streamed, keyword_of_one

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import msgspec
 
 from querygate.access.transaction_ids import NONCE_BYTES, Kind, TransactionId, make, read
+from querygate.admission.identity import Identity, IdentityCache
 from querygate.data_plane.answers import timings
 from querygate.data_plane.failures import to_service_error
 from querygate.data_plane.idempotency import Answer, idempotency_key, once
-from querygate.data_plane.identity import Identity, IdentityCache
-from querygate.data_plane.requests import check_content_type, read_json
 from querygate.engine import port
 from querygate.http.answers import respond_error
 from querygate.http.exchange import Exchange
+from querygate.http.requests import check_content_type, read_json
 from querygate.protocol.errors import ServiceError
 from querygate.protocol.messages import StatementItem, TransactionRequest
 from querygate.protocol.statements import keyword_of_one

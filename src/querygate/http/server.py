@@ -95,6 +95,11 @@ class HttpServer:
         if self._ticker is not None:
             self._ticker.cancel()
 
+    @property
+    def running(self) -> int:
+        """Requests in hand."""
+        return len(self._running())
+
     def _running(self) -> list[Exchange]:
         return [connection.current for connection in self.connections if connection.current is not None]
 

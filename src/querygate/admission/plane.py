@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from querygate.access.scopes import Scope
-from querygate.data_plane.identity import Identity, IdentityCache
+from querygate.admission.identity import Identity, IdentityCache
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.exchange import ClientGone, Exchange
 from querygate.protocol.errors import ServiceError

@@ -1,4 +1,4 @@
-"""`GET /` and `GET /health`: what this is, and whether it works."""
+"""`GET /` and `GET /health` of every plane: what this is, and whether it works."""
 
 import msgspec
 
@@ -9,14 +9,16 @@ from querygate.http.exchange import Exchange
 _encode = msgspec.json.Encoder().encode
 
 
-class ServiceRoutes:
-    def __init__(self, engine: Engine) -> None:
+class AboutRoutes:
+    def __init__(self, engine: Engine, plane: str) -> None:
+        self._plane = plane
         self._engine = engine
         self.endpoints: dict[str, str] = {}
 
     async def banner(self, exchange: Exchange) -> None:
         body = {
             "service": "querygate",
+            "plane": self._plane,
             "version": __version__,
             "description": "PostgreSQL over HTTPS",
             "endpoints": self.endpoints,

@@ -1,0 +1,1 @@
+"""The extra hop: forwards the data plane, redirects the control plane."""

@@ -1,0 +1,1 @@
+"""Sessions, organizations, databases, keys: what is managed rather than queried."""
