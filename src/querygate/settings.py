@@ -64,6 +64,13 @@ class Settings:
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
 
+    tiers: str = _setting(
+        "free=200, pro=6000, unlimited", "Tiers of organizations, with the requests a minute that each lets through."
+    )
+    default_tier: str = _setting("free", "Tier of new organizations.")
+    session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
+    session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
+
     http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
     body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)

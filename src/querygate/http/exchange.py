@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from querygate.http.eager import EagerRun
 from querygate.protocol.errors import ServiceError
@@ -23,12 +23,26 @@ class ClientGone(Exception):
     """The client went away while its answer was being written."""
 
 
+class Counts(Protocol):
+    """What whoever admits a request counts of it."""
+
+    requests: int
+    rows: int
+    bytes: int
+    errors: int
+
+
 class Exchange:
-    """A request with its body complete, and the means to answer it once. Owned by its connection."""
+    """A request with its body complete, and the means to answer it once. Owned by its connection.
+
+    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes` and `failed` say what was
+    answered, for the `usage` that it counts towards.
+    """
 
     __slots__ = (
-        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "drain_waiter", "headers",
-        "keep_alive", "method", "path", "path_values", "query", "run", "started_ns", "status",
+        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "drain_waiter", "extra_headers",
+        "failed", "headers", "keep_alive", "method", "path", "path_values", "query", "row_count", "run", "sent_bytes",
+        "started_ns", "status", "usage",
     )  # fmt: skip
 
     def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
@@ -46,6 +60,11 @@ class Exchange:
         self._request_id = request_id
         self.started_ns = 0
         self.status = 0
+        self.extra_headers = b""
+        self.failed = False
+        self.row_count = 0
+        self.sent_bytes = 0
+        self.usage: Counts | None = None
         self.run: EagerRun | None = None
         self.drain_waiter: asyncio.Future[None] | None = None
 
@@ -74,10 +93,11 @@ class Exchange:
         """The whole answer at once."""
         self._started = True
         self.status = status
+        self.sent_bytes += len(body)
         if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
             # The same as below, made of parts that are put together once a second.
             start = self._connection.server.json_head
-            head = b"%b%b\r\ncontent-length: %d\r\n\r\n" % (start, self._request_id, len(body))
+            head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
             self._connection.write(head if self.method == "HEAD" else head + body)
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
@@ -97,6 +117,7 @@ class Exchange:
         connection = self._connection
         if connection.lost:
             raise ClientGone
+        self.sent_bytes += len(data)
         connection.write(self._framed(data))
         if connection.write_paused:
             await connection.drained(self)
@@ -117,11 +138,12 @@ class Exchange:
 
     def _head(self, status: int, content_type: bytes, headers: Headers) -> bytes:
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""
-        return b"%b%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b" % (
+        return b"%b%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b%b" % (
             STATUS_LINES[status],
             self._connection.server.common_headers,
             content_type,
             self._request_id,
+            self.extra_headers,
             extra,
             b"" if self.keep_alive else b"connection: close\r\n",
         )
