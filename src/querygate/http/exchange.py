@@ -1,8 +1,9 @@
 """One request and its answer, as a handler sees them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from querygate.http.eager import EagerRun
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 Headers = Iterable[tuple[str, str]]
-
-
-_NO_VALUES: dict[str, str] = {}
 
 
 class ClientGone(Exception):
@@ -39,34 +37,30 @@ class Exchange:
     answered, for the `usage` that it counts towards.
     """
 
-    __slots__ = (
-        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "drain_waiter", "extra_headers",
-        "failed", "headers", "keep_alive", "method", "path", "path_values", "query", "row_count", "run", "sent_bytes",
-        "started_ns", "status", "usage",
-    )  # fmt: skip
+    # What most requests leave as it is, so that making one costs next to nothing.
+    method = ""
+    path = ""
+    query = ""
+    path_values: Mapping[str, str] = MappingProxyType({})
+    body = b""
+    body_error: ServiceError | None = None
+    keep_alive = True
+    chunked = True
+    started_ns = 0
+    status = 0
+    extra_headers = b""
+    failed = False
+    row_count = 0
+    sent_bytes = 0
+    usage: Counts | None = None
+    run: EagerRun | None = None
+    drain_waiter: asyncio.Future[None] | None = None
+    _started = False
 
     def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
         self._connection = connection
-        self._started = False
-        self.method = ""
-        self.path = ""
-        self.path_values = _NO_VALUES
-        self.query = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
-        self.body_error: ServiceError | None = None
-        self.keep_alive = True
-        self.chunked = True
         self._request_id = request_id
-        self.started_ns = 0
-        self.status = 0
-        self.extra_headers = b""
-        self.failed = False
-        self.row_count = 0
-        self.sent_bytes = 0
-        self.usage: Counts | None = None
-        self.run: EagerRun | None = None
-        self.drain_waiter: asyncio.Future[None] | None = None
+        self.headers: dict[bytes, bytes] = {}
 
     @property
     def request_id(self) -> str:

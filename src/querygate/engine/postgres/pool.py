@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGresult
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -247,7 +248,7 @@ class Pool:
             await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
 
-    def _after_reset(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
+    def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
