@@ -13,6 +13,7 @@ import structlog
 from querygate.access.quotas import Tier, read_tiers
 from querygate.access.scopes import Scope
 from querygate.admission.about import AboutRoutes
+from querygate.admission.fairness import Lanes
 from querygate.admission.identity import IdentityCache
 from querygate.admission.plane import Plane, Route
 from querygate.admission.pulse import Pulse
@@ -25,6 +26,7 @@ from querygate.control_plane.keys import KeyRoutes
 from querygate.control_plane.organizations import OrganizationRoutes
 from querygate.control_plane.sessions import SessionBounds, SessionRoutes
 from querygate.data_plane.query import QueryBounds, QueryRoutes
+from querygate.data_plane.reset import ResetRoute
 from querygate.data_plane.stream import StreamWriter
 from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from querygate.engine.port import Databases, Engine
@@ -77,23 +79,26 @@ async def _main(given: WorkerInput) -> None:
     async with session, engine:
         quotas = Quotas(catalog.permits, tiers)
         usage = UsageBook(catalog.journal, catalog.credentials)
-        identities = IdentityCache(catalog.credentials, quotas, usage)
+        lanes = Lanes(
+            settings.running_max, 4 * (os.cpu_count() or 1), settings.queue_max, settings.statement_timeout_ms / 1000
+        )
+        identities = IdentityCache(catalog.credentials, quotas, lanes, usage)
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
         tables = {
-            "data": data_routes(engine, identities, settings, installation.secret),
+            "data": data_routes(engine, identities, lifecycle, settings, installation.secret),
             "alias": alias_routes(engine),
             "control": control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers),
         }
-        watching = [pulse.watch(), quotas.watch(), usage.watch()]
+        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch()]
         if "control" in given.sockets:
             watching.append(lifecycle.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
-            server = HttpServer(Plane(tables[name], identities).handle, _http_bounds(settings))
+            server = HttpServer(Plane(tables[name], identities, in_lanes=name == "data").handle, _http_bounds(settings))
             await server.start(sock)
             servers.append(server)
         gc.collect()
@@ -178,7 +183,9 @@ def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
     return table
 
 
-def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, secret: bytes) -> RouteTable:
+def data_routes(
+    engine: Engine, identities: IdentityCache, lifecycle: Lifecycle, settings: Settings, secret: bytes
+) -> RouteTable:
     """The data plane's routes, in the order of the banner."""
     query = QueryRoutes(
         engine,
@@ -194,6 +201,7 @@ def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, s
         ),
         secret,
     )
+    reset = ResetRoute(identities, lifecycle)
     table: RouteTable = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
@@ -202,6 +210,7 @@ def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, s
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
         ),
+        ("POST", "/admin/reset"): Route("Wipe all data of the database.", Scope.ADMIN, guarded=reset.run),
     }
     return _with_about(table, AboutRoutes(engine, "data"))
 

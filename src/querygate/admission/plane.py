@@ -29,9 +29,15 @@ class Route:
 
 
 class Plane:
-    """Gives every request to its route, and every failure an answer."""
+    """Gives every request to its route, and every failure an answer.
 
-    def __init__(self, routes: dict[tuple[str, str], Route], identities: IdentityCache) -> None:
+    With `in_lanes` organizations share it fairly: see `fairness`.
+    """
+
+    def __init__(
+        self, routes: dict[tuple[str, str], Route], identities: IdentityCache, *, in_lanes: bool = False
+    ) -> None:
+        self._in_lanes = in_lanes
         self._routes = routes
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -53,7 +59,16 @@ class Plane:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
-            await route.guarded(exchange, identity)
+            if self._in_lanes:
+                lane = identity.lane
+                if not lane.enter():
+                    await lane.wait()
+                try:
+                    await route.guarded(exchange, identity)
+                finally:
+                    lane.leave()
+            else:
+                await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
         except ClientGone:
