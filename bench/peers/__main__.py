@@ -45,7 +45,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     chosen = arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _interrupt)
     began = time.monotonic()
     missing: dict[str, str] = {}
     with ExitStack() as ends:
