@@ -21,7 +21,7 @@ from tests.service import Service, new_data_dir, remove, start_service
 
 from bench.load import Load, generator_name, run_load
 from bench.peers.exchange import exchange
-from bench.peers.processes import tree
+from bench.peers.processes import cpu_seconds
 from bench.peers.report import table
 from bench.peers.servers import COUNTED
 from bench.svg import Chart, line_charts
@@ -177,9 +177,9 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
             "select count(distinct datname) from pg_stat_activity where usename like 'qg%'"
         ).fetchone()
         assert row is not None
-    busy = _cpu_seconds(service.process.pid)
+    busy = cpu_seconds([service.process.pid])
     time.sleep(IDLE_S)
-    idle = (_cpu_seconds(service.process.pid) - busy) / IDLE_S
+    idle = (cpu_seconds([service.process.pid]) - busy) / IDLE_S
     lines = [
         Line("databases", "first statement in one", False, first[1:]),
         Line("databases", "further statement in one", False, again),
@@ -192,18 +192,6 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
 
 def _in_database(service: Service, name: str) -> float:
     return post(service, "select 1", Querygate_Database=name)
-
-
-def _cpu_seconds(root: int) -> float:
-    ticks = 0
-    for pid in tree(root):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-        except OSError:
-            continue  # It has just ended; then its parent has its time.
-        # With the children that it has waited for: the engine's short-lived workers are among them.
-        ticks += sum(int(field) for field in fields[11:15])
-    return ticks / 100
 
 
 AXES: Mapping[str, tuple[Axis, int, int]] = {  # the axis, its most, and its most in a quick run

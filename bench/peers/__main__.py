@@ -13,7 +13,7 @@ from types import FrameType
 from bench.load import generator_name
 from bench.peers import bars, report
 from bench.peers.install import NotInstalled, install
-from bench.peers.processes import NotStarted
+from bench.peers.processes import NotStarted, machine_busy
 from bench.peers.rounds import MAIN, Case, Plan, Results, Wrong, run
 from bench.peers.servers import PEERS, Querygate, Server
 from bench.peers.workloads import LOADS, Workload
@@ -24,6 +24,7 @@ OUT = ROOT / "bench/out"
 ROUNDS, QUICK_ROUNDS = 5, 1
 SECONDS, QUICK_SECONDS = 2.0, 1.0
 MINUTES = 15.0
+BUSY_MAX = 0.1
 
 
 def arguments() -> argparse.Namespace:
@@ -48,6 +49,9 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _interrupt)
     began = time.monotonic()
+    busy = machine_busy()
+    if busy > BUSY_MAX:
+        tell(f"WARNING others use {busy:.0%} of this machine: what follows is mostly noise")
     missing: dict[str, str] = {}
     with ExitStack() as ends:
         home = Path(tempfile.mkdtemp(prefix="qg-peers-", dir="/tmp"))
@@ -61,10 +65,10 @@ def main() -> int:
         plan = Plan(chosen.workloads, chosen.rounds, chosen.seconds, began + chosen.minutes * 60)
         results = run(servers, plan, tell)
     found = bars.ratios(results, servers)
-    text = report.markdown(results, servers, versions, found, missing)
+    text = report.markdown(results, servers, versions, found, missing, busy)
     OUT.mkdir(exist_ok=True)
     (OUT / "peers.md").write_text(text)
-    (OUT / "peers.json").write_text(report.as_json(results, versions, found, missing))
+    (OUT / "peers.json").write_text(report.as_json(results, versions, found, missing, busy))
     (OUT / "peers.svg").write_text(plot(results, servers))
     print(f"\n{text}\nwritten to {OUT.relative_to(ROOT)}: peers.md, peers.json, peers.svg")
     return verdict(found, bars.errors(results), missing, chosen.allow_missing)

@@ -101,16 +101,19 @@ def _one(bar: Bar, results: Results, servers: Sequence[Server], index: int) -> t
         assert bar.limit is not None
         return ours.rate / results.limits[bar.limit][index], bar.limit.value
     if bar.against is Against.ITSELF:
-        return ours.rate / results.samples[Case(Querygate.name, bar.workload, MAIN)][index].rate, Querygate.title
+        main = results.samples[Case(Querygate.name, bar.workload, MAIN)][index]
+        return ours.rate / main.rate if main.rate else 0.0, Querygate.title
     equals = bar.against in (Against.DURABLE, Against.P50_DURABLE)
     peers = {
         server.title: case[index]
         for server in servers
         if not isinstance(server, Querygate) and (server.durable or not equals)
-        if (case := results.samples.get(Case(server.name, bar.workload, bar.connections)))
+        if (case := results.samples.get(Case(server.name, bar.workload, bar.connections))) and case[index].rate
     }
     if not peers:
         return None
+    if not ours.rate:
+        return 0.0, "nothing was answered"
     if bar.against in (Against.P50_PEERS, Against.P50_DURABLE):
         best = min(peers, key=lambda name: peers[name].p50_us)
         return peers[best].p50_us / ours.p50_us, best

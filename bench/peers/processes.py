@@ -19,6 +19,7 @@ from threading import Event, Thread
 START_S = 30.0
 STOP_S = 5.0
 SAMPLE_S = 0.1
+QUIET_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -145,6 +146,42 @@ def tree(pid: int) -> list[int]:
         except OSError:
             continue  # It has just ended.
     return found
+
+
+def cpu_seconds(roots: list[int]) -> float:
+    """What the processes have used so far, with those of their children that have ended."""
+    ticks = 0
+    for pid in {pid for root in roots for pid in tree(root)}:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue  # It has just ended; then its parent has its time.
+        ticks += sum(int(ticks) for ticks in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def machine_busy() -> float:
+    """The share of the machine's cores that others use, looked at for a second."""
+
+    def jiffies() -> tuple[int, int]:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        return sum(fields) - fields[3] - fields[4], sum(fields)
+
+    busy, total = jiffies()
+    time.sleep(1)
+    busy_after, total_after = jiffies()
+    return (busy_after - busy) / max(1, total_after - total)
+
+
+def wait_until_quiet(roots: list[int]) -> None:
+    """Until a server has nothing left to do of what it was asked before; a bounded time, as some never rest."""
+    deadline = time.monotonic() + QUIET_S
+    used = cpu_seconds(roots)
+    while time.monotonic() < deadline:
+        time.sleep(SAMPLE_S)
+        before, used = used, cpu_seconds(roots)
+        if used - before <= SAMPLE_S / 5:
+            return
 
 
 def _kilobytes(text: str) -> int:

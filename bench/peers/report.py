@@ -36,7 +36,8 @@ def markdown(
 ) -> str:
     parts = [
         "# Querygate and its peers",
-        f"{results.rounds} rounds, {os.cpu_count()} cores ({platform.machine()}), load by {generator_name()}.",
+        f"{results.rounds} rounds, {os.cpu_count()} cores ({platform.machine()}), of which others used {busy:.0%} just"
+        f" before the run. Load by {generator_name()}.",
         "Figures are medians over the rounds, with the least and the most.",
     ]
     if missing:
@@ -129,11 +130,14 @@ def _memory(results: Results, servers: Sequence[Server]) -> str:
     return table(("load", *(server.title for server in servers)), rows)
 
 
-def as_json(results: Results, versions: dict[str, str], found: Sequence[Ratio], missing: dict[str, str]) -> str:
+def as_json(
+    results: Results, versions: dict[str, str], found: Sequence[Ratio], missing: dict[str, str], busy: float
+) -> str:
     return json.dumps(
         {
             "rounds": results.rounds,
             "generator": generator_name(),
+            "busy_before": busy,
             "missing": missing,
             "versions": versions,
             "errors": errors(results),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bench.load import Load, run_load
 from bench.peers import engine
 from bench.peers.engine import Limit
-from bench.peers.processes import Memory, MemoryPeak, memory_of
+from bench.peers.processes import Memory, MemoryPeak, memory_of, wait_until_quiet
 from bench.peers.servers import Querygate, Server
 from bench.peers.workloads import MARK, STREAMED, USERS, Workload
 
@@ -83,12 +83,10 @@ def check(server: Server, workload: Workload) -> int:
 
 
 def _writes(server: Server, workload: Workload) -> int:
-    """How often the write has happened, by the tables; of a transaction, both its statements."""
-    events = server.value("select count(*) as n from bench_events")
+    """How often the write has happened, by what is in the tables."""
     if workload is Workload.TRANSACTION:
-        # Inserts alone count as events too, so the counters say how many transactions there were.
         return server.value("select sum(count) as n from bench_counters")
-    return events
+    return server.value("select count(*) as n from bench_events")
 
 
 def run(servers: Sequence[Server], plan: Plan, tell: Callable[[str], None]) -> Results:
@@ -158,6 +156,8 @@ def _load(server: Server, workload: Workload, connections: int, seconds: float, 
     before = _writes(server, workload) if workload.writes else 0
     with MemoryPeak(server.roots()) as memory:
         outcome = run_load(load)
+    # What is still on its way would disturb this count, and the next server's load.
+    wait_until_quiet(server.roots())
     errors = outcome.errors
     if workload.writes:
         # An answer of 200 can hold an error; what is not in the table did not happen.
