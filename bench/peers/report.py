@@ -33,6 +33,7 @@ def markdown(
     versions: dict[str, str],
     found: Sequence[Ratio],
     missing: dict[str, str],
+    busy: float,
 ) -> str:
     parts = [
         "# Querygate and its peers",
