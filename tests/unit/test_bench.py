@@ -51,6 +51,8 @@ def test_a_peer_that_did_nothing_is_not_compared_and_the_service_that_did_nothin
     """Neither divides by zero."""
     idle_peer = _results(Workload.POINT, {"querygate": [9.0], "sqld": [0.0], "d1": [1.0]})
     assert _ratio(idle_peer, Against.PEERS).values == [9]
+    no_peer = _results(Workload.POINT, {"querygate": [9.0], "sqld": [0.0]})
+    assert not [ratio for ratio in bars.ratios(no_peer, SERVERS) if ratio.bar.against is Against.PEERS]
     nothing = _ratio(_results(Workload.POINT, {"querygate": [0.0], "sqld": [1.0]}), Against.PEERS)
     assert nothing.passed is False
 
