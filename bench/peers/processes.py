@@ -19,7 +19,8 @@ from threading import Event, Thread
 START_S = 30.0
 STOP_S = 5.0
 SAMPLE_S = 0.1
-QUIET_S = 10.0
+QUIET_S = 30.0
+QUIET_SAMPLES = 2
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -173,15 +174,21 @@ def machine_busy() -> float:
     return (busy_after - busy) / max(1, total_after - total)
 
 
-def wait_until_quiet(roots: list[int]) -> None:
-    """Until a server has nothing left to do of what it was asked before; a bounded time, as some never rest."""
+def wait_until_quiet(roots: list[int]) -> bool:
+    """Until a server has nothing left to do of what it was asked before; False if that takes too long.
+
+    Several of them go on with requests whose clients have left.
+    """
     deadline = time.monotonic() + QUIET_S
     used = cpu_seconds(roots)
-    while time.monotonic() < deadline:
+    quiet = 0
+    while quiet < QUIET_SAMPLES:
+        if time.monotonic() > deadline:
+            return False
         time.sleep(SAMPLE_S)
         before, used = used, cpu_seconds(roots)
-        if used - before <= SAMPLE_S / 5:
-            return
+        quiet = quiet + 1 if used - before <= SAMPLE_S / 5 else 0
+    return True
 
 
 def _kilobytes(text: str) -> int:

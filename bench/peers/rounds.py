@@ -15,6 +15,7 @@ from bench.peers.workloads import MARK, STREAMED, USERS, Workload
 CONNECTIONS = (1, 32, 256)
 MAIN = 32  # the number of connections that most bars are about
 SIZE_TOLERANCE = 0.05
+Tell = Callable[[str], None]
 PROBE = 7777  # a number of as many digits as most
 
 
@@ -89,7 +90,7 @@ def _writes(server: Server, workload: Workload) -> int:
     return server.value("select count(*) as n from bench_events")
 
 
-def run(servers: Sequence[Server], plan: Plan, tell: Callable[[str], None]) -> Results:
+def run(servers: Sequence[Server], plan: Plan, tell: Tell) -> Results:
     results = Results()
     service = next(server for server in servers if isinstance(server, Querygate))
     for server in servers:
@@ -116,7 +117,7 @@ def run(servers: Sequence[Server], plan: Plan, tell: Callable[[str], None]) -> R
             for connections in CONNECTIONS:
                 for server in turn:
                     if (size := sizes.get((server.name, workload))) is not None:
-                        sample = _load(server, workload, connections, _seconds(plan, connections), size)
+                        sample = _load(server, workload, connections, _seconds(plan, connections), size, tell)
                         results.samples[Case(server.name, workload, connections)].append(sample)
             for limit in LIMITS.get(workload, ()):
                 results.limits[limit].append(engine.measure(limit, service, plan.seconds))
@@ -138,7 +139,7 @@ def _seconds(plan: Plan, connections: int) -> float:
     return plan.seconds if connections == MAIN else max(1.0, plan.seconds / 2)
 
 
-def _load(server: Server, workload: Workload, connections: int, seconds: float, size: int) -> Sample:
+def _load(server: Server, workload: Workload, connections: int, seconds: float, size: int, tell: Tell) -> Sample:
     request = server.request(workload)
     assert request is not None
     load = Load(
@@ -157,7 +158,8 @@ def _load(server: Server, workload: Workload, connections: int, seconds: float, 
     with MemoryPeak(server.roots()) as memory:
         outcome = run_load(load)
     # What is still on its way would disturb this count, and the next server's load.
-    wait_until_quiet(server.roots())
+    if not wait_until_quiet(server.roots()):
+        tell(f"WARNING {server.title} still works on {workload} of {connections} connections: the next loads suffer")
     errors = outcome.errors
     if workload.writes:
         # An answer of 200 can hold an error; what is not in the table did not happen.
