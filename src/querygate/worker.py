@@ -28,6 +28,7 @@ from querygate.control_plane.sessions import SessionBounds, SessionRoutes
 from querygate.data_plane.query import QueryBounds, QueryRoutes
 from querygate.data_plane.reset import ResetRoute
 from querygate.data_plane.stream import StreamWriter
+from querygate.data_plane.tables import TableRoutes
 from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from querygate.engine.port import Databases, Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
@@ -202,6 +203,7 @@ def data_routes(
         secret,
     )
     reset = ResetRoute(identities, lifecycle)
+    tables = TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max)
     table: RouteTable = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
@@ -211,6 +213,7 @@ def data_routes(
             "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
         ),
         ("POST", "/admin/reset"): Route("Wipe all data of the database.", Scope.ADMIN, guarded=reset.run),
+        ("GET", "/tables"): Route("Tables and views that the token may see.", Scope.READ, guarded=tables.list),
     }
     return _with_about(table, AboutRoutes(engine, "data"))
 
