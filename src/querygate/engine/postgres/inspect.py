@@ -14,6 +14,7 @@ _BEGIN = [
     Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
     Command(b"SET LOCAL search_path = pg_catalog"),
     Command(b"SET LOCAL lock_timeout = '1s'"),
+    Command(b"SET LOCAL jit = off"),
 ]
 _COMMIT = Command(b"COMMIT")
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -21,7 +22,7 @@ _ATTEMPTS_MAX = 3
 
 # Sizes and defaults are read under a lock on their relation. One that another transaction has for itself alone, or
 # waits for, is listed without them; what is locked after that look costs another attempt.
-_TABLES = r"""
+_TABLES = rb"""
 WITH locked AS MATERIALIZED (
   SELECT l.relation FROM pg_locks l
    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
@@ -73,10 +74,14 @@ SELECT json_build_object(
          'locked', s.busy)
   FROM seen s LEFT JOIN described c ON c.attrelid = s.oid
  ORDER BY s.nspname, s.relname
-""".encode()
+"""
 
 _DURABILITY = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::pg_catalog.text[]) ORDER BY name"
-_DURABLE = {"fsync": ("on",), "full_page_writes": ("on",), "synchronous_commit": ("on", "local", "remote_write", "remote_apply")}
+_DURABLE = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
+}
 
 
 async def find_tables(session: Session, bytes_max: int) -> Tables:
