@@ -43,15 +43,15 @@ WITH locked AS MATERIALIZED (
      AND (has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
           OR has_any_column_privilege(c.oid, 'SELECT, INSERT, UPDATE, REFERENCES'))
 ), described AS (
-  SELECT a.attrelid, json_agg(json_build_object(
-           'name', a.attname,
-           'type', CASE WHEN e.oid IS NULL THEN CASE WHEN tn.nspname = 'pg_catalog' THEN t.typname::text
-                                                     ELSE tn.nspname || '.' || t.typname END
-                        ELSE CASE WHEN en.nspname = 'pg_catalog' THEN e.typname::text
-                                  ELSE en.nspname || '.' || e.typname END || '[]' END,
-           'nullable', NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
-           'default', CASE WHEN a.attgenerated = '' AND NOT s.busy THEN pg_get_expr(d.adbin, d.adrelid) END,
-           'primary_key', coalesce(a.attnum = ANY (p.indkey::int2[]), false)) ORDER BY a.attnum) AS columns
+  SELECT a.attrelid, json_agg((SELECT row_to_json(shown) FROM (SELECT
+           a.attname AS name,
+           CASE WHEN e.oid IS NULL THEN CASE WHEN tn.nspname = 'pg_catalog' THEN t.typname::text
+                                             ELSE tn.nspname || '.' || t.typname END
+                ELSE CASE WHEN en.nspname = 'pg_catalog' THEN e.typname::text
+                          ELSE en.nspname || '.' || e.typname END || '[]' END AS type,
+           NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)) AS nullable,
+           CASE WHEN a.attgenerated = '' AND NOT s.busy THEN pg_get_expr(d.adbin, d.adrelid) END AS default,
+           coalesce(a.attnum = ANY (p.indkey::int2[]), false) AS primary_key) AS shown) ORDER BY a.attnum) AS columns
     FROM seen s
     JOIN pg_attribute a ON a.attrelid = s.oid AND a.attnum > 0 AND NOT a.attisdropped
     JOIN pg_type t ON t.oid = a.atttypid
@@ -63,15 +63,15 @@ WITH locked AS MATERIALIZED (
    WHERE s.every_column OR has_column_privilege(s.oid, a.attnum, 'SELECT, INSERT, UPDATE, REFERENCES')
    GROUP BY a.attrelid
 )
-SELECT json_build_object(
-         'schema', s.nspname,
-         'name', s.relname,
-         'kind', CASE s.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
-                                WHEN 'p' THEN 'partitioned table' ELSE 'foreign table' END,
-         'columns', coalesce(c.columns, '[]'::json),
-         'row_estimate', CASE WHEN s.relkind <> 'v' AND s.reltuples >= 0 THEN s.reltuples::int8 END,
-         'size_bytes', CASE WHEN NOT s.busy THEN pg_total_relation_size(s.oid) END,
-         'locked', s.busy)
+SELECT (SELECT row_to_json(shown) FROM (SELECT
+         s.nspname AS schema,
+         s.relname AS name,
+         CASE s.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
+                        WHEN 'p' THEN 'partitioned table' ELSE 'foreign table' END AS kind,
+         coalesce(c.columns, '[]'::json) AS columns,
+         CASE WHEN s.relkind <> 'v' AND s.reltuples >= 0 THEN s.reltuples::int8 END AS row_estimate,
+         CASE WHEN NOT s.busy THEN pg_total_relation_size(s.oid) END AS size_bytes,
+         s.busy AS locked) AS shown)
   FROM seen s LEFT JOIN described c ON c.attrelid = s.oid
  ORDER BY s.nspname, s.relname
 """
