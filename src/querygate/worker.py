@@ -25,9 +25,13 @@ from querygate.control_plane.databases import DatabaseRoutes
 from querygate.control_plane.keys import KeyRoutes
 from querygate.control_plane.organizations import OrganizationRoutes
 from querygate.control_plane.sessions import SessionBounds, SessionRoutes
+from querygate.data_plane.bench import BenchRoutes
+from querygate.data_plane.capabilities.routes import CapabilityRoutes
 from querygate.data_plane.query import QueryBounds, QueryRoutes
 from querygate.data_plane.reset import ResetRoute
+from querygate.data_plane.storage_test import StorageRoutes
 from querygate.data_plane.stream import StreamWriter
+from querygate.data_plane.tables import TableRoutes
 from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from querygate.engine.port import Databases, Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
@@ -202,6 +206,10 @@ def data_routes(
         secret,
     )
     reset = ResetRoute(identities, lifecycle)
+    tables = TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max)
+    capabilities = CapabilityRoutes(engine, identities, settings)
+    bench = BenchRoutes(engine, identities)
+    storage = StorageRoutes(engine, identities)
     table: RouteTable = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
@@ -211,6 +219,13 @@ def data_routes(
             "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
         ),
         ("POST", "/admin/reset"): Route("Wipe all data of the database.", Scope.ADMIN, guarded=reset.run),
+        ("GET", "/tables"): Route("Tables and views that the token may see.", Scope.READ, guarded=tables.list),
+        ("GET", "/capabilities"): Route("What the engine can do.", Scope.READ, guarded=capabilities.matrix),
+        ("GET", "/capabilities/{name}"): Route("Run one probe of them now.", Scope.READ, guarded=capabilities.one),
+        ("GET", "/bench"): Route("Measure the database, for seconds.", Scope.ADMIN, guarded=bench.run),
+        ("GET", "/storage/test"): Route(
+            "Write, read back, compare and delete random bytes.", Scope.ADMIN, guarded=storage.run
+        ),
     }
     return _with_about(table, AboutRoutes(engine, "data"))
 

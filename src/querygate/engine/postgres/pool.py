@@ -338,6 +338,24 @@ class Pool:
             raise EngineUnavailable("the engine closed the connection")
         return member
 
+    async def open_apart(self) -> Member:
+        """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
+        whoever has it closes it."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if not self._room.take():
+            raise EngineBusy("every connection to the engine is in use")
+        try:
+            member = await Member.open(self._conninfo, self._connect_timeout_s)
+        except BaseException as exc:
+            self._give_up_place()
+            if isinstance(exc, ConnectionLost):
+                raise EngineUnavailable("the engine accepts no connection just now") from exc
+            raise
+        member.meter = self._meter
+        member.on_lost = self._give_up_place
+        return member
+
     def _lost(self, member: Member) -> None:
         if member not in self._members:
             return
