@@ -28,7 +28,8 @@ from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
 from querygate.http.eager import EagerRun
 from querygate.http.exchange import STATUS_LINES, Exchange
-from querygate.http.tls import TlsContext, TlsDoor
+from querygate.http.tls import TlsContext
+from querygate.http.tls_transport import TlsTransport
 from querygate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -80,7 +81,7 @@ class HttpServer:
         self.tls = tls
         self.cors = cors
         self.whole_bodies = whole_bodies
-        self.doors: set[TlsDoor] = set()
+        self._negotiating: set[TlsTransport] = set()
         self.connections: set[HttpConnection] = set()
         self.common_headers = b""
         self.json_head = b""
@@ -101,12 +102,17 @@ class HttpServer:
         tls = self.tls
         if tls is None:
             return lambda: HttpConnection(self, loop)
-        timeout_s = self.bounds.header_timeout_s
-        return lambda: TlsDoor(tls, lambda raw: HttpConnection(self, loop, raw), self.doors, self.has_room, timeout_s)
+        return lambda: TlsTransport(
+            tls.context,
+            lambda: HttpConnection(self, loop),
+            self._negotiating,
+            self.has_room,
+            self.bounds.header_timeout_s,
+        )
 
     def has_room(self) -> bool:
         """For one more connection."""
-        return not self.stopping and len(self.connections) + len(self.doors) < self.bounds.connections_max
+        return not self.stopping and len(self.connections) + len(self._negotiating) < self.bounds.connections_max
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         """Takes no more requests and lets the running ones finish within the time.
@@ -116,8 +122,8 @@ class HttpServer:
         self.stopping = True
         if self._server is not None:
             self._server.close()
-        for door in list(self.doors):
-            door.close()
+        for newcomer in list(self._negotiating):
+            newcomer.abort()
         for connection in list(self.connections):
             connection.stop_when_idle()
         if self._running() and not await self._finished(timeout_s):
@@ -172,18 +178,16 @@ class HttpServer:
             now = loop.time()
             for connection in list(self.connections):
                 connection.check_time(now)
+            for newcomer in list(self._negotiating):
+                newcomer.check_time(now)
 
 
 class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered one after the other, in the order they came."""
 
-    def __init__(
-        self, server: HttpServer, loop: asyncio.AbstractEventLoop, raw: asyncio.Transport | None = None
-    ) -> None:
-        """`raw` is what lies below TLS, where there is TLS."""
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
         self.loop = loop
-        self._raw = raw
         self.lost = False
         self.write_paused = False
         self.current: Exchange | None = None
@@ -290,7 +294,7 @@ class HttpConnection(asyncio.Protocol):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def check_time(self, now: float) -> None:
-        unsent = self._unsent_bytes()
+        unsent = self.transport.get_write_buffer_size()
         if unsent:
             self._check_reader(now, unsent)
             return
@@ -298,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
         if self._deadline is None or now <= self._deadline:
             return
         if self._closing:
-            self._end()
+            self.transport.abort()
         elif self._incoming is not None and self._incoming is self.current and self._incoming.incoming is not None:
             self._deadline = None
             self._incoming.incoming.fail(ServiceError("request_timeout", "the request did not arrive in time"))
@@ -318,10 +322,6 @@ class HttpConnection(asyncio.Protocol):
         self._unsent = unsent
         if self._deadline is not None and self.current is None:
             self._deadline = max(self._deadline, now + _LINGER_S)
-
-    def _unsent_bytes(self) -> int:
-        below = 0 if self._raw is None else self._raw.get_write_buffer_size()
-        return self.transport.get_write_buffer_size() + below
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
@@ -472,8 +472,7 @@ class HttpConnection(asyncio.Protocol):
         if self.lost:
             return
         if not exchange.keep_alive or not exchange.answered or self.server.stopping:
-            unread = self._incoming is not None or (exchange.incoming is not None and not exchange.incoming.complete)
-            self._linger(unread=unread)
+            self._linger()
         elif self._refused is not None and not self._waiting:
             self._refuse(self._refused)
         elif self._waiting:
@@ -503,9 +502,9 @@ class HttpConnection(asyncio.Protocol):
         exchange = Exchange(self, self.server.next_request_id())
         exchange.keep_alive = False
         exchange.respond(error.status, error_body(error.body, exchange.request_id))
-        self._linger(unread=True)
+        self._linger()
 
-    def _linger(self, *, unread: bool) -> None:
+    def _linger(self) -> None:
         """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
         self._closing = True
         self._deadline = self.loop.time() + _LINGER_S
@@ -514,13 +513,6 @@ class HttpConnection(asyncio.Protocol):
         self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        elif not unread and self._unsent_bytes() <= _WRITE_HIGH:
-            self.transport.close()  # TLS cannot close one side alone
-
-    def _end(self) -> None:
-        """The time to read the answer is over."""
-        if self._raw is None:
-            self.transport.abort()
         else:
             self.transport.close()
 

@@ -1,19 +1,9 @@
-"""TLS for the server: a certificate with its key, tried out before it serves, and the door that clients come in by.
+"""Certificates: the one that the service shows, tried out before it serves, and how others' are judged."""
 
-`TlsDoor` negotiates before there is an HTTP connection. asyncio could do that alone, but would hide the transport below
-TLS, which is where the bytes wait that a slow reader does not take.
-"""
-
-import asyncio
 import hashlib
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
-
-_SHUTDOWN_S = 5.0
-_RAW_WRITE_HIGH = 16 * 1024
 
 
 class TlsError(Exception):
@@ -117,72 +107,3 @@ def _try_out(context: ssl.SSLContext, certificate: str, file: Path) -> None:
         raise TlsError(f"the certificate {file} would be refused by clients: {exc.verify_message}") from exc
     except ssl.SSLError as exc:
         raise TlsError(f"the certificate {file} cannot be served: {exc.reason}") from exc
-
-
-class TlsDoor(asyncio.Protocol):
-    """A new connection until TLS is agreed on; what the client sends right behind that is handed over."""
-
-    def __init__(
-        self,
-        tls: TlsContext,
-        make_connection: Callable[[asyncio.Transport], asyncio.Protocol],
-        doors: "set[TlsDoor]",
-        has_room: Callable[[], bool],
-        timeout_s: float,
-    ) -> None:
-        self._tls = tls
-        self._make_connection = make_connection
-        self._doors = doors
-        self._has_room = has_room
-        self._timeout_s = timeout_s
-        self._early: list[bytes] = []
-        self._lost = False
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._raw = cast(asyncio.Transport, transport)
-        if not self._has_room():
-            self._raw.abort()
-            return
-        self._raw.pause_reading()
-        self._raw.set_write_buffer_limits(high=_RAW_WRITE_HIGH)
-        self._doors.add(self)
-        self._task = asyncio.get_running_loop().create_task(self._open())
-
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-
-    def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _open(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            transport = await loop.start_tls(
-                self._raw,
-                self,
-                self._tls.context,
-                server_side=True,
-                ssl_handshake_timeout=self._timeout_s,
-                ssl_shutdown_timeout=_SHUTDOWN_S,
-            )
-        except OSError:  # of the client's making: no TLS, an old one, or gone; ssl.SSLError is one too
-            self._raw.abort()
-            return
-        finally:
-            self._doors.discard(self)
-        if transport is None or self._lost:
-            self._raw.abort()
-            return
-        connection = self._make_connection(self._raw)
-        connection.connection_made(transport)
-        transport.set_protocol(connection)
-        for data in self._early:
-            connection.data_received(data)
