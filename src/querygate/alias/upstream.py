@@ -243,7 +243,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
 
     def on_body(self, data: bytes) -> None:
-        if self._bodiless:
+        if self.complete:  # of an answer that nobody asked for, or that has no body
             self._keep_alive = False
             return
         self._pieces.append(data)
