@@ -14,6 +14,7 @@ import httptools
 
 from querygate.http.body import IncomingBody
 from querygate.http.origins import Origin
+from querygate.http.tls_transport import TlsTransport
 from querygate.protocol.errors import ServiceError
 
 _HELD_MAX = 64 * 1024
@@ -90,11 +91,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport.write(data)
 
     def body_piece(self, data: bytes) -> None:
-        if self._asking and not self.lost:
+        if self._asking and not self.transport.is_closing():
             self.transport.write(self._framed(data))
 
     def body_end(self) -> None:
-        if not self._asking or self.lost:
+        if not self._asking or self.transport.is_closing():
             return
         self._request_sent = True
         if self._chunked:
@@ -299,19 +300,43 @@ class UpstreamPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self._drop),
-                    self.origin.host,
-                    self.origin.port,
-                    ssl=None if self._tls is None else self._tls(),
-                    server_hostname=None if self._tls is None else self.origin.host,
-                )
+                if self._tls is None:
+                    _, connection = await loop.create_connection(
+                        lambda: UpstreamConnection(self._drop), self.origin.host, self.origin.port
+                    )
+                else:
+                    connection = await self._open_with_tls(self._tls())
         except ssl.SSLCertVerificationError as exc:
             raise UpstreamUnreachable(f"its certificate was refused: {exc.verify_message}") from exc
         except TimeoutError as exc:
             raise UpstreamUnreachable("it took too long to connect") from exc
         except OSError as exc:
             raise UpstreamUnreachable("it cannot be connected to") from exc
+        return connection
+
+    async def _open_with_tls(self, context: ssl.SSLContext) -> UpstreamConnection:
+        loop = asyncio.get_running_loop()
+        connection = UpstreamConnection(self._drop)
+        agreed: asyncio.Future[None] = loop.create_future()
+
+        def make_above() -> UpstreamConnection:
+            if not agreed.done():
+                agreed.set_result(None)
+            return connection
+
+        def refused(exc: Exception) -> None:
+            if not agreed.done():
+                agreed.set_exception(exc)
+
+        host = self.origin.host
+        transport, _ = await loop.create_connection(
+            lambda: TlsTransport(context, make_above, refused, host), host, self.origin.port
+        )
+        try:
+            await agreed
+        except BaseException:
+            transport.abort()
+            raise
         return connection
 
     def give_back(self, connection: UpstreamConnection) -> None:

@@ -1,9 +1,11 @@
 """Addresses as a scheme, a host and a port: of the planes, of pages that may call them, of where the alias leads."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def parse_origin(text: str) -> Origin:
         raise ValueError(text)
     parts = urlsplit(text)
     host = parts.hostname
-    if parts.scheme not in _DEFAULT_PORTS or not host or parts.path not in ("", "/"):
+    if parts.scheme not in _DEFAULT_PORTS or not host or not _HOST.fullmatch(host) or parts.path not in ("", "/"):
         raise ValueError(text)
     if parts.query or parts.fragment or "@" in parts.netloc or "?" in text or "#" in text:
         raise ValueError(text)

@@ -10,7 +10,10 @@ may not do.
 """
 
 import asyncio
+import fcntl
 import secrets
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -81,7 +84,7 @@ class HttpServer:
         self.tls = tls
         self.cors = cors
         self.whole_bodies = whole_bodies
-        self._negotiating: set[TlsTransport] = set()
+        self._negotiating: dict[TlsTransport, float] = {}
         self.connections: set[HttpConnection] = set()
         self.common_headers = b""
         self.json_head = b""
@@ -102,13 +105,20 @@ class HttpServer:
         tls = self.tls
         if tls is None:
             return lambda: HttpConnection(self, loop)
-        return lambda: TlsTransport(
-            tls.context,
-            lambda: HttpConnection(self, loop),
-            self._negotiating,
-            self.has_room,
-            self.bounds.header_timeout_s,
-        )
+
+        def negotiate() -> TlsTransport:
+            def agreed() -> HttpConnection:
+                del self._negotiating[newcomer]
+                return HttpConnection(self, loop)
+
+            def refused(_: Exception) -> None:
+                self._negotiating.pop(newcomer, None)
+
+            newcomer = TlsTransport(tls.context, agreed, refused)
+            self._negotiating[newcomer] = loop.time() + (self.bounds.header_timeout_s if self.has_room() else 0)
+            return newcomer
+
+        return negotiate
 
     def has_room(self) -> bool:
         """For one more connection."""
@@ -178,8 +188,9 @@ class HttpServer:
             now = loop.time()
             for connection in list(self.connections):
                 connection.check_time(now)
-            for newcomer in list(self._negotiating):
-                newcomer.check_time(now)
+            for newcomer, deadline in list(self._negotiating.items()):
+                if now > deadline:
+                    newcomer.abort()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -313,6 +324,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_reader(self, now: float, unsent: int) -> None:
         """A client that is behind may take its time, as long as it takes something."""
+        unsent += _held_by_kernel(self.transport)
         taken = self._written - unsent  # under TLS a little less, by what encryption adds to what is unsent
         if unsent < self._unsent or taken > self._taken:
             self._taken, self._taken_at = max(taken, self._taken), now
@@ -515,6 +527,16 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+
+def _held_by_kernel(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel has taken and the client has not: megabytes, so a slow reader shows here first."""
+    try:
+        return int.from_bytes(
+            fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder
+        )
+    except OSError:  # not every system counts them
+        return 0
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""TLS between a TCP connection and an HTTP connection, for the server's side.
+"""TLS between a TCP connection and an HTTP connection.
 
 asyncio can do this too, but its transport hides the one below it: bytes that a slow reader does not take would wait
 where nobody counts them, and one side cannot be closed alone. Here nothing is kept in between. What is written goes to
@@ -21,39 +21,40 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         make_above: Callable[[], asyncio.Protocol],
-        negotiating: "set[TlsTransport]",
-        has_room: Callable[[], bool],
-        timeout_s: float,
+        on_refused: Callable[[Exception], None],
+        server_name: str | None = None,
     ) -> None:
+        """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed."""
         super().__init__()
         self._make_above = make_above
+        self._on_refused = on_refused
         self._above: asyncio.Protocol | None = None
-        self._negotiating = negotiating
-        self._has_room = has_room
-        self._deadline = asyncio.get_running_loop().time() + timeout_s
+        self._is_client = server_name is not None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, not self._is_client, server_name)
         self._said_goodbye = False
 
     # -- towards the transport below ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
-        if self._has_room():
-            self._negotiating.add(self)
-        else:
-            self._below.abort()
+        if self._is_client:
+            self._negotiate()
 
     def data_received(self, data: bytes) -> None:
+        if self._said_goodbye:
+            return  # nobody listens any more; it is read so that the other side gets to read too
         self._incoming.write(data)
         try:
             if self._above is None and not self._negotiate():
                 return
             self._read()
-        except ssl.SSLError:  # of the client's making: no TLS, one that is too old, or bytes that are not its own
+        except ssl.SSLError as exc:  # the other side speaks no TLS, one that is too old, or is not who it should be
             self._flush()
             self._below.close()
+            if self._above is None:
+                self._on_refused(exc)
 
     def _negotiate(self) -> bool:
         """Whether both sides have agreed."""
@@ -63,7 +64,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._flush()
             return False
         self._flush()
-        self._negotiating.discard(self)
         self._above = self._make_above()
         self._above.connection_made(self)
         return True
@@ -73,12 +73,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         try:
             while data := self._tls.read(_PIECE):
                 self._above.data_received(data)
+                if self._said_goodbye:
+                    return
         except ssl.SSLWantReadError:
             self._flush()  # TLS itself may have had something to say
             return
         except ssl.SSLZeroReturnError:
             pass
-        # The client has said that it sends nothing more.
+        # The other side has said that it sends nothing more.
         if not self._above.eof_received():
             self.close()
 
@@ -86,9 +88,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._negotiating.discard(self)
         if self._above is not None:
             self._above.connection_lost(exc)
+        else:
+            self._on_refused(exc or ConnectionAbortedError("the connection was closed"))
 
     def pause_writing(self) -> None:
         if self._above is not None:
@@ -97,11 +100,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._above is not None:
             self._above.resume_writing()
-
-    def check_time(self, now: float) -> None:
-        """Called while the two sides negotiate."""
-        if now > self._deadline:
-            self._below.abort()
 
     # -- towards the connection above -----------------------------------------------------------------------------
 
@@ -119,14 +117,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._below.write(data)
 
     def _say_goodbye(self) -> None:
-        """So that the client can tell the end from a connection that was cut."""
+        """So that the other side can tell the end from a connection that was cut."""
         if self._said_goodbye or self._below.is_closing():
             return
         self._said_goodbye = True
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            pass  # it waits for the client's goodbye, which nobody needs
+            pass  # it waits for a goodbye in return, which nobody needs
         self._flush()
 
     def write_eof(self) -> None:
