@@ -10,10 +10,7 @@ may not do.
 """
 
 import asyncio
-import fcntl
 import secrets
-import sys
-import termios
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -31,6 +28,7 @@ from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
 from querygate.http.eager import EagerRun
 from querygate.http.exchange import STATUS_LINES, Exchange
+from querygate.http.reader import Reader
 from querygate.http.tls import TlsContext
 from querygate.http.tls_transport import TlsTransport
 from querygate.protocol.errors import ServiceError
@@ -215,10 +213,6 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._deadline: float | None = None
         self._deadline_closes_quietly = False
-        self._written = 0
-        self._unsent = 0
-        self._taken = 0
-        self._taken_at = 0.0
         self._closing = False
 
     # -- the transport ------------------------------------------------------------------------------------------
@@ -226,6 +220,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        self._reader = Reader(self.transport, self.loop.time())
         self._parser = httptools.HttpRequestParser(self)
         self._expect_request(self.server.bounds.header_timeout_s)
         if not self.server.has_room():
@@ -292,7 +287,7 @@ class HttpConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self.lost:
-            self._written += len(data)
+            self._reader.written += len(data)
             self.transport.write(data)
 
     def send_continue(self) -> None:
@@ -305,35 +300,24 @@ class HttpConnection(asyncio.Protocol):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def check_time(self, now: float) -> None:
-        unsent = self.transport.get_write_buffer_size()
-        if unsent:
-            self._check_reader(now, unsent)
+        if not self._reader.up_to_date(now):
+            if self._reader.stalled_for(now) > self.server.bounds.reader_timeout_s:
+                self.transport.abort()
+            elif self._deadline is not None and self.current is None:
+                self._deadline = max(self._deadline, now + _LINGER_S)
             return
-        self._unsent, self._taken, self._taken_at = 0, self._written, now
         if self._deadline is None or now <= self._deadline:
             return
-        if self._closing:
-            self.transport.abort()
-        elif self._incoming is not None and self._incoming is self.current and self._incoming.incoming is not None:
-            self._deadline = None
-            self._incoming.incoming.fail(ServiceError("request_timeout", "the request did not arrive in time"))
-        elif self._deadline_closes_quietly or self.current is not None:
+        in_hand = self.current is not None and not self._is_body_of_current()
+        if self._closing or self._deadline_closes_quietly or in_hand:
             self.transport.abort()
         else:
+            self._deadline = None
             self._refuse(ServiceError("request_timeout", "the request did not arrive in time"))
 
-    def _check_reader(self, now: float, unsent: int) -> None:
-        """A client that is behind may take its time, as long as it takes something."""
-        unsent += _held_by_kernel(self.transport)
-        taken = self._written - unsent  # under TLS a little less, by what encryption adds to what is unsent
-        if unsent < self._unsent or taken > self._taken:
-            self._taken, self._taken_at = max(taken, self._taken), now
-        elif now - self._taken_at > self.server.bounds.reader_timeout_s:
-            self.transport.abort()
-            return
-        self._unsent = unsent
-        if self._deadline is not None and self.current is None:
-            self._deadline = max(self._deadline, now + _LINGER_S)
+    def _is_body_of_current(self) -> bool:
+        """What is coming in is the body of the very request that is being answered."""
+        return self._incoming is not None and self._incoming is self.current
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
@@ -527,16 +511,6 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write_eof()
         else:
             self.transport.close()
-
-
-def _held_by_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel has taken and the client has not: megabytes, so a slow reader shows here first."""
-    try:
-        return int.from_bytes(
-            fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder
-        )
-    except OSError:  # not every system counts them
-        return 0
 
 
 @lru_cache(maxsize=1024)
