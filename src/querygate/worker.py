@@ -19,6 +19,8 @@ from querygate.admission.plane import Plane, Route
 from querygate.admission.pulse import Pulse
 from querygate.admission.quota import Quotas
 from querygate.admission.usage import UsageBook
+from querygate.alias.plane import Alias
+from querygate.alias.upstream import UpstreamPool
 from querygate.catalog.catalog import Catalog
 from querygate.catalog.schema import Installation, find_installation
 from querygate.control_plane.databases import DatabaseRoutes
@@ -37,26 +39,43 @@ from querygate.engine.port import Databases, Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
-from querygate.http.server import HttpBounds, HttpServer
+from querygate.http.cors import CorsPolicy
+from querygate.http.origins import Origin
+from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
+from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from querygate.settings import Settings
 from querygate.tenancy.lifecycle import Lifecycle
 
 _log = structlog.get_logger()
 
+_UPSTREAM_IDLE_S = 20.0
 _RESERVED_CONNECTIONS = 10
 """Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the alias leads. `own`: to the data plane that this process serves, so to the certificate that it has."""
+
+    origin: Origin
+    own: bool
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
     """What a worker gets from its supervisor: a socket for every plane that it is to serve.
 
-    When `life_fd` closes the supervisor is gone, and so is the engine.
+    `addresses` are those of the planes as others reach them; `upstream` is where the alias leads, which may be the data
+    plane of this very installation. When `life_fd` closes the supervisor is gone, and so is the engine.
     """
 
     settings: Settings
     conninfo: str
     sockets: dict[str, socket.socket]
+    addresses: dict[str, Origin]
+    upstream: Upstream | None
+    tls: TlsFiles | None
+    cors_origins: frozenset[str]
     life_fd: int
     ready: Callable[[], None]
 
@@ -90,11 +109,19 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
-        tables = {
-            "data": data_routes(engine, identities, lifecycle, settings, installation.secret),
-            "alias": alias_routes(engine),
-            "control": control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers),
+        data = data_routes(engine, identities, lifecycle, settings, installation.secret)
+        control = control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers)
+        tls = _tls(given.tls)
+        pool = _upstream_pool(given, tls)
+        handlers: dict[str, Handler] = {
+            "data": Plane(data, identities, in_lanes=True).handle,
+            "control": Plane(control, identities).handle,
         }
+        if pool is not None:
+            only_control = {path for _, path in control} - {path for _, path in data}
+            own_headers = b"" if tls is None else TLS_HEADERS.encode()
+            handlers["alias"] = Alias(pool, given.addresses.get("control"), only_control, own_headers).handle
+        cors = CorsPolicy(given.cors_origins)
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch()]
         if "control" in given.sockets:
             watching.append(lifecycle.watch())
@@ -102,7 +129,14 @@ async def _main(given: WorkerInput) -> None:
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
-            server = HttpServer(Plane(tables[name], identities, in_lanes=name == "data").handle, _http_bounds(settings))
+            is_alias = name == "alias"
+            server = HttpServer(
+                handlers[name],
+                _http_bounds(settings),
+                tls=tls,
+                cors=None if is_alias else cors,
+                whole_bodies=not is_alias,
+            )
             await server.start(sock)
             servers.append(server)
         gc.collect()
@@ -112,6 +146,8 @@ async def _main(given: WorkerInput) -> None:
         await stop.wait()
         _log.info("stopping", running=sum(server.running for server in servers))
         await asyncio.gather(*(server.stop(settings.stop_timeout_s, engine.stop_running) for server in servers))
+        if pool is not None:
+            pool.close()
         for task in tasks:
             task.cancel()
         await quotas.close()
@@ -173,10 +209,6 @@ def control_routes(
         },
         AboutRoutes(engine, "control"),
     )
-
-
-def alias_routes(engine: Engine) -> RouteTable:
-    return _with_about({}, AboutRoutes(engine, "alias"))
 
 
 def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
@@ -254,6 +286,38 @@ def _http_bounds(settings: Settings) -> HttpBounds:
         keep_alive_s=settings.keep_alive_s,
         reader_timeout_s=settings.reader_timeout_s,
     )
+
+
+def _tls(files: TlsFiles | None) -> TlsContext | None:
+    """The certificate to serve with; SIGHUP takes up a renewed one."""
+    if files is None:
+        return None
+    tls = TlsContext(files)
+
+    def reload() -> None:
+        try:
+            tls.reload()
+        except TlsError as exc:
+            _log.error("the certificate was not taken up", reason=str(exc))
+        else:
+            _log.info("the certificate was taken up")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    return tls
+
+
+def _upstream_pool(given: WorkerInput, tls: TlsContext | None) -> UpstreamPool | None:
+    upstream = given.upstream
+    if upstream is None:
+        return None
+    idle_s = min(_UPSTREAM_IDLE_S, given.settings.keep_alive_s / 2)
+    if upstream.origin.scheme == "http":
+        return UpstreamPool(upstream.origin, None, idle_s)
+    if upstream.own:
+        assert tls is not None, "an installation's own address has its own certificate"
+        return UpstreamPool(upstream.origin, lambda: client_context(tls.certificate), idle_s)
+    trusting = client_context()
+    return UpstreamPool(upstream.origin, lambda: trusting, idle_s)
 
 
 def _stop_event(life_fd: int) -> asyncio.Event:

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from querygate.access.scopes import Scope
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.http.answers import respond_error, unexpected
+from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
 from querygate.protocol.errors import ServiceError
 
@@ -94,12 +96,14 @@ class Plane:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
         for (offered, template), route in self._routes.items():
-            values = _match(template, exchange.path)
+            values = match_template(template, exchange.path)
             if values is not None and offered == method:
                 exchange.path_values = values
                 return route
             if values is not None:
                 allowed.append(offered)
+        if allowed and method == "OPTIONS":
+            return Route("What the path takes.", None, open=partial(_options, allowed))
         if allowed:
             raise ServiceError(
                 "method_not_allowed",
@@ -120,7 +124,11 @@ async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: b
         raise quota.refusal(now)
 
 
-def _match(template: str, path: str) -> dict[str, str] | None:
+async def _options(methods: list[str], exchange: Exchange) -> None:
+    respond_options(exchange, methods)
+
+
+def match_template(template: str, path: str) -> dict[str, str] | None:
     """What stands in the path for every {name} of the template; None where the path is another one."""
     parts, given = template.split("/"), path.split("/")
     if len(parts) != len(given):

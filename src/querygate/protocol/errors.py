@@ -55,9 +55,13 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("storage_mismatch", 500, False, "The engine gave back other bytes than were stored: an alarm."),
         ErrorCode("busy", 503, True, "Too many statements are running or waiting; nothing was run."),
         ErrorCode("engine_unavailable", 503, True, "The engine is not there or full; nothing was applied."),
+        ErrorCode("data_plane_unavailable", 503, True, "The alias cannot reach the data plane; nothing was applied."),
         ErrorCode("shutting_down", 503, True, "The service is stopping; nothing was applied."),
         ErrorCode(
-            "outcome_unknown", 503, False, "The connection to the engine was lost; the statement may have been applied."
+            "outcome_unknown",
+            503,
+            False,
+            "The connection to the engine, or from alias to data plane, was lost; the request may have been applied.",
         ),
     )
 }
