@@ -69,9 +69,17 @@ class Settings:
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
     )
     connections_per_database: int = _setting(16, "Engine connections for one database and scope.", at_least=1)
-    queue_max: int = _setting(1000, "Statements that may wait for a connection to one database.", at_least=0)
+    running_max: int = _setting(32, "Statements of one organization that may run at once.", at_least=1)
+    queue_max: int = _setting(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
+
+    tiers: str = _setting(
+        "free=200, pro=6000, unlimited", "Tiers of organizations, with the requests a minute that each lets through."
+    )
+    default_tier: str = _setting("free", "Tier of new organizations.")
+    session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
+    session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
     http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)

@@ -7,7 +7,7 @@ exceptions below and nothing else; none of them names a driver.
 The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -26,10 +26,11 @@ class Access(StrEnum):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """A database of a tenant, by the name the engine knows it under."""
+    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes."""
 
     database: str
     access: Access
+    id: str = ""
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +74,7 @@ class Result(msgspec.Struct):
     rows: bytes
     affected_rows: int
     exec_us: int
+    row_count: int = 0
     notices: list[Notice] = []
     truncated: bool = False
     attempts: int = 1
@@ -189,6 +191,10 @@ class Engine(Protocol):
 
     async def find_kept(self, database: str, route: str, key: str) -> Kept | None: ...
 
+    def pause(self, databases: frozenset[str]) -> None:
+        """Lets go of these databases, and of no others: what is asked of them waits, or is refused as busy."""
+        ...
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Whether the name was free; it is held, by this installation alone, until the block is left."""
         ...
@@ -202,6 +208,30 @@ class Engine(Protocol):
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
     async def health(self) -> EngineHealth: ...
+
+
+class Databases(Protocol):
+    """The databases that the engine holds, by the names it knows them under. Every step may be repeated."""
+
+    async def create(self, name: str) -> None: ...
+
+    async def copy(self, source: str, name: str) -> None:
+        """Raises EngineBusy where the source is not let go of in time."""
+        ...
+
+    async def silence(self, name: str) -> None:
+        """Ends every statement of the tenant's in it and lets none begin: from now on nothing is committed there."""
+        ...
+
+    async def keep_outcomes(self, source: str, name: str) -> None:
+        """What is known of the transactions of one database is known of the other's, too."""
+        ...
+
+    async def drop(self, name: str) -> None: ...
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Bytes on disk."""
+        ...
 
 
 class EngineFailure(Exception):

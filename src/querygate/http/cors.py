@@ -36,7 +36,10 @@ def respond_options(exchange: Exchange, methods: list[str]) -> None:
     """What a path takes; to a preflight of an allowed origin, that the request may be sent."""
     allowed = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
     headers = [("allow", allowed)]
-    if b"access-control-allow-origin" in exchange.cors_headers and b"access-control-request-method" in exchange.headers:
+    if (
+        b"access-control-allow-origin" in exchange.extra_headers
+        and b"access-control-request-method" in exchange.headers
+    ):
         headers += [
             ("access-control-allow-methods", allowed),
             ("access-control-allow-headers", _ALLOW_HEADERS),

@@ -1,9 +1,10 @@
 """One request and its answer, as a handler sees them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from querygate.http.body import IncomingBody
 from querygate.http.eager import EagerRun
@@ -17,45 +18,53 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 Headers = Iterable[tuple[str, str]]
 
 
-_NO_VALUES: dict[str, str] = {}
-
-
 class ClientGone(Exception):
     """The client went away while its answer was being written."""
+
+
+class Counts(Protocol):
+    """What whoever admits a request counts of it."""
+
+    requests: int
+    rows: int
+    bytes: int
+    errors: int
 
 
 class Exchange:
     """A request with its body complete, or coming in as `incoming`, and the means to answer it once.
 
     Owned by its connection.
+    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes` and `failed` say what was
+    answered, for the `usage` that it counts towards.
     """
 
-    __slots__ = (
-        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "cors_headers", "drain_waiter",
-        "headers", "incoming", "keep_alive", "method", "path", "path_values", "query", "run", "started_ns", "status",
-        "target",
-    )  # fmt: skip
+    # What most requests leave as it is, so that making one costs next to nothing.
+    method = ""
+    path = ""
+    query = ""
+    path_values: Mapping[str, str] = MappingProxyType({})
+    body = b""
+    body_error: ServiceError | None = None
+    incoming: IncomingBody | None = None
+    target = b""
+    keep_alive = True
+    chunked = True
+    started_ns = 0
+    status = 0
+    extra_headers = b""
+    failed = False
+    row_count = 0
+    sent_bytes = 0
+    usage: Counts | None = None
+    run: EagerRun | None = None
+    drain_waiter: asyncio.Future[None] | None = None
+    _started = False
 
     def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
         self._connection = connection
-        self._started = False
-        self.method = ""
-        self.path = ""
-        self.path_values = _NO_VALUES
-        self.query = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
-        self.body_error: ServiceError | None = None
-        self.incoming: IncomingBody | None = None
-        self.cors_headers = b""
-        self.target = b""
-        self.keep_alive = True
-        self.chunked = True
         self._request_id = request_id
-        self.started_ns = 0
-        self.status = 0
-        self.run: EagerRun | None = None
-        self.drain_waiter: asyncio.Future[None] | None = None
+        self.headers: dict[bytes, bytes] = {}
 
     @property
     def request_id(self) -> str:
@@ -84,16 +93,11 @@ class Exchange:
         self.status = status
         if self.incoming is not None and not self.incoming.complete:
             self.keep_alive = False
-        if (
-            status == 200
-            and not headers
-            and self.keep_alive
-            and not self.cors_headers
-            and content_type == b"application/json"
-        ):
+        self.sent_bytes += len(body)
+        if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
             # The same as below, made of parts that are put together once a second.
             start = self._connection.server.json_head
-            head = b"%b%b\r\ncontent-length: %d\r\n\r\n" % (start, self._request_id, len(body))
+            head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
             self._connection.write(head if self.method == "HEAD" else head + body)
             return
         if status == 204:
@@ -140,6 +144,7 @@ class Exchange:
         connection = self._connection
         if connection.lost:
             raise ClientGone
+        self.sent_bytes += len(data)
         connection.write(self._framed(data))
         if connection.write_paused:
             await connection.drained(self)
@@ -165,7 +170,7 @@ class Exchange:
             self._connection.server.common_headers,
             b"" if content_type is None else b"content-type: %b\r\n" % content_type,
             self._request_id,
-            self.cors_headers,
+            self.extra_headers,
             extra,
             b"" if self.keep_alive else b"connection: close\r\n",
         )

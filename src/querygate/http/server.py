@@ -380,7 +380,7 @@ class HttpConnection(asyncio.Protocol):
         exchange.target = self._url
         exchange.path, exchange.query = _split_target(self._url)
         if self.server.cors is not None and b"origin" in exchange.headers:
-            exchange.cors_headers = self.server.cors.answer_headers(exchange.headers[b"origin"])
+            exchange.extra_headers = self.server.cors.answer_headers(exchange.headers[b"origin"])
         self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
         if not self.server.whole_bodies:
             if not self._parser.should_upgrade():

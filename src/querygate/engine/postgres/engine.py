@@ -88,6 +88,7 @@ class PostgresEngine:
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
         self._states: dict[str, DatabaseState] = {}
+        self._paused: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[Execution | TransactionRun | EngineClock] = set()
         self._time = time.monotonic
@@ -233,6 +234,14 @@ class PostgresEngine:
     async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
         return await self._ledger.find_kept(database, route, key)
 
+    def pause(self, databases: frozenset[str]) -> None:
+        for target, pool in self._pools.items():
+            if target.database in databases - self._paused:
+                pool.suspend()
+            elif target.database in self._paused - databases:
+                pool.resume()
+        self._paused = databases
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
 
@@ -289,6 +298,8 @@ class PostgresEngine:
                 forget_settings=partial(self._forget_settings, target),
                 meter=self._guard,
             )
+            if target.database in self._paused:
+                pool.suspend()
         return pool
 
     async def _forget_settings(self, target: port.Target) -> None:
