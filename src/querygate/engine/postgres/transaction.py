@@ -3,11 +3,13 @@
 Phase one: the statements run in a block and the transaction is prepared; the engine's check for conflicts falls there.
 Phase two: what was prepared is committed. Prepared means decided: from then on nobody rolls it back, and whoever finds
 it, the recovery of another worker included, commits it. That is why a connection lost at any point has a definite end:
-before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or its number tells.
+before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or it never was.
 
-What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase; its number tells as well.
+What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase. It always has an id, its own
+or one that the service makes for it, and the record of that id tells whether it was committed.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -41,6 +43,8 @@ _RESTORE_STYLES = Command(
     b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
     b" pg_catalog.set_config('client_encoding', 'UTF8', true)"
 )
+# PREPARE waits for the disk whatever is set; a plain COMMIT does not where a statement has set this off.
+_DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)")
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
 
@@ -69,11 +73,14 @@ class TransactionRun:
     attempt: int
     guard: SerializableGuard
     begun: int
-    life: str
+    is_recorded: Callable[[str], Awaitable[bool]]
+    """Whether the record of an id says that it was committed."""
     timed_out: bool = False
     stopping: bool = False
     outlived: bool = False
     deciding: bool = False
+    recording: bool = False
+    """It has come to its records: a conflict may be with whoever settled them."""
     _rows: list[RowCollector] = field(default_factory=list)
     _closing: list[PGresult] = field(default_factory=list)
     _notices: list[port.Notice] = field(default_factory=list)
@@ -202,6 +209,7 @@ class TransactionRun:
         """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
         if self.promise is None or self.is_read_only:
             return
+        self.recording = True
         for command in promised(self.promise, self.records, done):
             results = await self.member.run(command)
             check(results)
@@ -219,7 +227,7 @@ class TransactionRun:
             elif self.two_phase:
                 await self._prepare_and_commit()
             else:
-                await self._commit_known(number)
+                await self._commit_recorded()
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except (port.StatementFailed, CannotPrepare):
@@ -227,22 +235,27 @@ class TransactionRun:
             raise
         self._give_back()
 
-    async def _commit_plainly(self) -> None:
-        results = await self.member.run(Command(b"COMMIT"))
+    async def _commit_plainly(self, *before: Command) -> None:
+        results = await self.member.run(*before, Command(b"COMMIT"))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
-    async def _commit_known(self, number: int) -> None:
-        """One phase. A connection lost on the way is made definite by the transaction's number."""
+    async def _commit_recorded(self) -> None:
+        """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
+        assert self.promise is not None
+        assert self.promise.id is not None
+        id = self.promise.id
         try:
-            await self._commit_plainly()
+            await self._commit_plainly(_DURABLY)
         except ConnectionLost as exc:
-            outcome = await self.recovery.settle_number(self.target.database, self.member.backend, number, self.life)
-            if outcome is port.Outcome.ABORTED:
+            settled = await self.recovery.settle_recorded(
+                self.target.database, self.member.backend, lambda: self.is_recorded(id)
+            )
+            if settled is None:
+                raise _unknown(id) from exc
+            if not settled:
                 raise
-            if outcome is None:
-                raise _unknown() from exc
 
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
@@ -295,8 +308,8 @@ def _check_prepared(results: list[PGresult]) -> None:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
-def _unknown() -> port.OutcomeUnknown:
-    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied")
+def _unknown(id: str | None = None) -> port.OutcomeUnknown:
+    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied", id)
 
 
 def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
