@@ -204,6 +204,7 @@ class PostgresEngine:
             self._running.add(run)
             try:
                 result = await run.run()
+                self._served += 1
                 if promise is not None and run.is_read_only:
                     await self._ledger.keep_promise(target.database, promise, result)
                 return result

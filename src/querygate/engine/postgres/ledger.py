@@ -100,7 +100,8 @@ class Ledger:
         except BaseException:
             pool.abandon(member)
             raise
-        pool.give_back_unclean(member)
+        # It ran nothing but a function of the service's own.
+        pool.give_back(member, untouched=True)
         return [results[1].get_value(0, column) for column in range(results[1].nfields)]
 
     # -- locks --------------------------------------------------------------------------------------------------

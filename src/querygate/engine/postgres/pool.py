@@ -31,7 +31,10 @@ from querygate.engine.postgres.values import EncoderCache
 _log = structlog.get_logger()
 
 DISCARD = Command(b"DISCARD ALL")
-_ROLLBACK = Command(b"ROLLBACK")
+ROLLBACK = Command(b"ROLLBACK")
+# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
+# start: else every connection would look changed after its first record.
+_LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
 _SUSPENDED_S = 10.0
@@ -268,7 +271,7 @@ class Pool:
     async def _inspect(self, member: Member) -> None:
         member.stale = False
         try:
-            await member.run(_ROLLBACK)
+            await member.run(ROLLBACK)
             await member.run(DISCARD)
             memory = await self._inspection(member)
         except (ConnectionLost, CopyStarted):
@@ -312,6 +315,7 @@ class Pool:
         try:
             member = await Member.open(self._conninfo, self._connect_timeout_s)
             member.meter = self._meter
+            await member.run(_LOAD_PLPGSQL)
             member.settings_memory = await self._inspection(member)
             if self._role_has_settings:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
@@ -319,6 +323,7 @@ class Pool:
                 await self._forget_settings()
                 member = await Member.open(self._conninfo, self._connect_timeout_s)
                 member.meter = self._meter
+                await member.run(_LOAD_PLPGSQL)
                 member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
             self._give_up_place()
