@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
+from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineBusy, EngineUnavailable
@@ -30,8 +31,10 @@ from querygate.engine.postgres.values import EncoderCache
 
 _log = structlog.get_logger()
 
+_IDLE = pq.TransactionStatus.IDLE
+
 DISCARD = Command(b"DISCARD ALL")
-ROLLBACK = Command(b"ROLLBACK")
+_ROLLBACK = Command(b"ROLLBACK")
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
 _LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
@@ -201,8 +204,21 @@ class Pool:
         return not plain or state.has_code or now - state.code_checked_at > _CODE_CHECK_S
 
     def give_back(self, member: Member, *, untouched: bool) -> None:
-        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed."""
+        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
+
+        One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
+        answered was answered.
+        """
+        try:
+            if member.pgconn.transaction_status != _IDLE:
+                member.send([_ROLLBACK])
+            self._give_back(member, untouched=untouched)
+        except ConnectionLost:
+            pass
+
+    def _give_back(self, member: Member, *, untouched: bool) -> None:
         if untouched:
+            member.flush()
             self._free_again(member)
             return
         if self._waiters:
@@ -271,7 +287,7 @@ class Pool:
     async def _inspect(self, member: Member) -> None:
         member.stale = False
         try:
-            await member.run(ROLLBACK)
+            await member.run(_ROLLBACK)
             await member.run(DISCARD)
             memory = await self._inspection(member)
         except (ConnectionLost, CopyStarted):

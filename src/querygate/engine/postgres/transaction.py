@@ -23,7 +23,7 @@ from querygate.engine.postgres.execute import begin, changes_types, named, outli
 from querygate.engine.postgres.failures import check, to_failure
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
-from querygate.engine.postgres.pool import ROLLBACK, Member, Pool
+from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
@@ -32,7 +32,6 @@ from querygate.protocol.statements import is_plain, leaves_nothing
 _NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
-_IDLE = pq.TransactionStatus.IDLE
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
@@ -263,12 +262,10 @@ class TransactionRun:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self.recovery.new_gid()
         with self.recovery.in_hand(gid):
-            # Both leave in one write: where PREPARE fails there is nothing for the other to find.
-            preparing = self.member.send([Command(f"PREPARE TRANSACTION '{gid}'".encode())])
-            committing = self.member.send([Command(f"COMMIT PREPARED '{gid}'".encode())])
-            self.member.flush()
+            # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
+            # listed could mean that it was committed as well as that it never was prepared.
             try:
-                prepared = await preparing
+                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode()))
             except ConnectionLost as exc:
                 settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
                 if settled is None:
@@ -278,7 +275,7 @@ class TransactionRun:
                 return
             _check_prepared(prepared)
             try:
-                committed = await committing
+                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode()))
             except ConnectionLost:
                 committed = []
             if not committed or committed[-1].status == _ERROR:
@@ -302,8 +299,6 @@ class TransactionRun:
         elif self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
         else:
-            if self.member.pgconn.transaction_status != _IDLE:
-                self.member.send([ROLLBACK])
             untouched = all(leaves_nothing(statement.sql, statement.keyword) for statement in self.statements)
             self.pool.give_back(self.member, untouched=untouched)
         if any(changes_types(statement.keyword) for statement in self.statements):
