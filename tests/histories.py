@@ -141,9 +141,7 @@ def _wrong_values(
     wrong = {key for _, key, order in seen for value in order if not _is_good(writers.get((key, value)))}
     # A read that begins the order of its list has nothing in it that the order does not have.
     seen += [
-        (t.id, op.key, op.values)
-        for t, op in reads
-        if op.key in wrong or op.values != orders[op.key][: len(op.values)]
+        (t.id, op.key, op.values) for t, op in reads if op.key in wrong or op.values != orders[op.key][: len(op.values)]
     ]
     for reader, key, values in seen:
         if len(set(values)) != len(values):

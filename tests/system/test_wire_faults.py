@@ -9,7 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults import as_superuser, definite, eventually, kill_engine, kill_worker, none_in_doubt, send_signal, serves
+from tests.faults import (
+    as_superuser,
+    definite,
+    eventually,
+    kill_engine,
+    kill_worker,
+    none_in_doubt,
+    send_signal,
+    serves,
+)
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.wire_proxy import At, Fault, WireProxy
 
@@ -136,9 +145,7 @@ def outcome(service: Service, id: str) -> str:
 )
 @pytest.mark.parametrize("at", At)
 @pytest.mark.parametrize("step", Step)
-def test_transaction(
-    service: Service, proxy: WireProxy, t: str, step: Step, at: At, harm: Harm, chosen: bool
-) -> None:
+def test_transaction(service: Service, proxy: WireProxy, t: str, step: Step, at: At, harm: Harm, chosen: bool) -> None:
     """Whatever happens at whatever step, the client has a definite answer or can ask for it, and it holds."""
     statements = [f"insert into {t} values ('a')", f"insert into {t} values ('b')"]
     if step is Step.COMMIT:
@@ -178,7 +185,7 @@ def test_settling_is_lost_too(service: Service, proxy: WireProxy, t: str) -> Non
 
 @pytest.mark.parametrize("step", [Step.PREPARE, Step.COMMIT_PREPARED, Step.COMMIT])
 def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, step: Step) -> None:
-    """The engine dies as it says that it has committed: what was acknowledged is there, whatever a statement has SET."""
+    """The engine dies as it says that it has committed: what was acknowledged is there, whatever was SET."""
     statements = ["set synchronous_commit = off", f"insert into {t} values ('a')"]
     if step is Step.COMMIT:
         statements.append("create temp table scratch (a int)")

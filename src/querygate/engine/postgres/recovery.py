@@ -105,7 +105,7 @@ class Recovery:
         while True:
             await asyncio.sleep(_EVERY_S)
             try:
-                        await self.resolve(_AGE_S)
+                await self.resolve(_AGE_S)
             except EngineFailure:
                 continue  # it is asked again in a second
 
