@@ -6,7 +6,7 @@ to the engine, and which one the engine has just answered.
 
 A fault waits for a statement. At `request` the statement has not reached the engine; at `answer` the engine has run it,
 with everything up to its next "ready", and nobody knows of it yet. Then the action is called, and the connection is cut
-at both ends, or goes on where the fault says so.
+at both ends, or goes on where the fault says so; or the answer is passed on and the connection cut right behind it.
 """
 
 import contextlib
@@ -39,6 +39,8 @@ class Fault:
     at: At
     action: Callable[[], None] = lambda: None
     cut: bool = True
+    behind: Callable[[], None] | None = None
+    """Called after the cut, which then comes behind the answer."""
     skip: int = 0
     happened: threading.Event = field(default_factory=threading.Event)
     """Set after the action."""
@@ -226,7 +228,7 @@ class _Link:
                 self._note_answer(kind)
                 if chr(kind) == "Z" and (fault := self._answered):
                     self._answered = None
-                    self._happen(fault)
+                    self._happen(fault, held)
             if self._answered is None:
                 self._client.sendall(held)
                 held.clear()
@@ -244,12 +246,16 @@ class _Link:
                 if self._under_way and self._under_way[0] is _SYNC:
                     self._under_way.popleft()
 
-    def _happen(self, fault: Fault) -> None:
+    def _happen(self, fault: Fault, answer: bytes | bytearray = b"") -> None:
         try:
             fault.action()
         finally:
+            if fault.behind is not None:
+                self._client.sendall(answer)
             if fault.cut:
                 self.cut()
+            if fault.behind is not None:
+                fault.behind()
             fault.happened.set()
         if fault.cut:
             raise ConnectionAbortedError

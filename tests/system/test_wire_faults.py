@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults import (
     as_superuser,
+    child,
     definite,
     eventually,
     kill_engine,
@@ -170,6 +171,24 @@ def test_transaction(service: Service, proxy: WireProxy, t: str, step: Step, at:
         id = body["transaction_id"]
     if id is not None:
         assert outcome(service, id) == ("committed" if there else "aborted")
+
+
+@pytest.mark.parametrize("step", Step)
+def test_cut_behind_the_answer(service: Service, proxy: WireProxy, t: str, step: Step) -> None:
+    """The answer to a step and the end of the connection arrive together: it is made good as any other cut."""
+    statements = [f"insert into {t} values ('a')", f"insert into {t} values ('b')"]
+    if step is Step.COMMIT:
+        statements.append("create temp table scratch (a int)")
+    worker = child(service, engine=False)
+    fault = Fault(text_of(step, t), At.ANSWER, lambda: send_signal(worker, signal.SIGSTOP))
+    fault.behind = lambda: send_signal(worker, signal.SIGCONT)
+    proxy.arm(fault)
+    answer = transaction(service, statements, {})
+    assert fault.happened.wait(30)
+    assert answer is not None
+    assert answer[1]["success"] is True, answer
+    assert count(service, t) == 2
+    assert outcome(service, answer[1]["transaction_id"]) == "committed"
 
 
 def test_settling_is_lost_too(service: Service, proxy: WireProxy, t: str) -> None:

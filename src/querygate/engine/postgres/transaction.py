@@ -33,6 +33,7 @@ _NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
+_LOST = pq.TransactionStatus.UNKNOWN
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
 _CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE")
@@ -146,7 +147,10 @@ class TransactionRun:
         waiting.append(_NEW_NUMBER if numbered and not self.is_read_only else _NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
+        status = self.member.pgconn.transaction_status
+        if status == _LOST:
+            raise ConnectionLost("the connection was lost right behind the answer")
+        if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
         if number is not None and self.guard.outlived(self.begun):
