@@ -208,10 +208,7 @@ def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, ste
     statements = ["set synchronous_commit = off", f"insert into {t} values ('a')"]
     if step is Step.COMMIT:
         statements.append("create temp table scratch (a int)")
-    # Nothing reaches the disk but what a commit itself writes there.
-    writers = as_superuser(service, "select pid from pg_stat_activity where backend_type = 'walwriter'")
-    for (pid,) in writers:
-        send_signal(pid, signal.SIGSTOP)
+    stop_writing(service)
     fault = proxy.arm(Fault(text_of(step, t), At.ANSWER, lambda: kill_engine(service), cut=False))
     answer = transaction(service, statements, {})
     assert fault.happened.wait(30)
@@ -219,6 +216,31 @@ def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, ste
     assert answer is not None
     assert answer[1]["success"] is True, answer
     assert count(service, t) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "do $$ begin set local synchronous_commit = off; insert into {t} values ('a'); end $$",
+        "with s as (select set_config('synchronous_commit', 'off', false)) insert into {t} select 'a' from s",
+        "insert into {t} values (set_config('synchronous_commit', 'off', false)) returning a",
+    ],
+)
+def test_acknowledged_single_write_is_on_disk(service: Service, proxy: WireProxy, t: str, statement: str) -> None:
+    """The same for one statement by itself, which can SET and write at once."""
+    stop_writing(service)
+    fault = proxy.arm(Fault(text_of(Step.COMMIT, t), At.ANSWER, lambda: kill_engine(service), cut=False))
+    with service.client() as client:
+        Sql(client)(statement.format(t=t))
+    assert fault.happened.wait(30)
+    eventually(lambda: serves(service))
+    assert count(service, t) == 1
+
+
+def stop_writing(service: Service) -> None:
+    """From now on nothing reaches the disk but what a commit itself writes there."""
+    for (pid,) in as_superuser(service, "select pid from pg_stat_activity where backend_type = 'walwriter'"):
+        send_signal(pid, signal.SIGSTOP)
 
 
 # -- records --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import begin, changes_types, named, outlived
+from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived
 from querygate.engine.postgres.failures import check, to_failure
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
@@ -45,8 +45,6 @@ _RESTORE_STYLES = Command(
     b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
     b" pg_catalog.set_config('client_encoding', 'UTF8', true)"
 )
-# PREPARE waits for the disk whatever is set; a plain COMMIT does not where a statement has set this off.
-_DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)")
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
 
@@ -252,7 +250,7 @@ class TransactionRun:
         assert self.promise.id is not None
         id = self.promise.id
         try:
-            await self._commit_plainly(_DURABLY)
+            await self._commit_plainly(DURABLY)
         except ConnectionLost as exc:
             settled = await self.recovery.settle_recorded(
                 self.target.database, self.member.backend, lambda: self.is_recorded(id)
