@@ -3,11 +3,14 @@
 Phase one: the statements run in a block and the transaction is prepared; the engine's check for conflicts falls there.
 Phase two: what was prepared is committed. Prepared means decided: from then on nobody rolls it back, and whoever finds
 it, the recovery of another worker included, commits it. That is why a connection lost at any point has a definite end:
-before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or its number tells.
+before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or it never was.
 
-What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase; its number tells as well.
+What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase. It always has an id, its own
+or one that the service makes for it, and the record of that id tells whether it was committed.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -16,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import begin, changes_types, named, outlived
+from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived
 from querygate.engine.postgres.failures import check, to_failure
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
@@ -24,12 +27,13 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
-from querygate.protocol.statements import is_plain
+from querygate.protocol.statements import is_plain, leaves_nothing
 
 _NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
+_LOST = pq.TransactionStatus.UNKNOWN
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
 _CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE")
@@ -69,11 +73,14 @@ class TransactionRun:
     attempt: int
     guard: SerializableGuard
     begun: int
-    life: str
+    is_recorded: Callable[[str], Awaitable[bool]]
+    """Whether the record of an id says that it was committed."""
     timed_out: bool = False
     stopping: bool = False
     outlived: bool = False
     deciding: bool = False
+    recording: bool = False
+    """It has come to its records: a conflict may be with whoever settled them."""
     _rows: list[RowCollector] = field(default_factory=list)
     _closing: list[PGresult] = field(default_factory=list)
     _notices: list[port.Notice] = field(default_factory=list)
@@ -138,7 +145,10 @@ class TransactionRun:
         waiting.append(_NEW_NUMBER if numbered and not self.is_read_only else _NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
+        status = self.member.pgconn.transaction_status
+        if status == _LOST:
+            raise ConnectionLost("the connection was lost right behind the answer")
+        if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
         if number is not None and self.guard.outlived(self.begun):
@@ -202,6 +212,7 @@ class TransactionRun:
         """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
         if self.promise is None or self.is_read_only:
             return
+        self.recording = True
         for command in promised(self.promise, self.records, done):
             results = await self.member.run(command)
             check(results)
@@ -219,7 +230,7 @@ class TransactionRun:
             elif self.two_phase:
                 await self._prepare_and_commit()
             else:
-                await self._commit_known(number)
+                await self._commit_recorded()
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except (port.StatementFailed, CannotPrepare):
@@ -227,27 +238,34 @@ class TransactionRun:
             raise
         self._give_back()
 
-    async def _commit_plainly(self) -> None:
-        results = await self.member.run(Command(b"COMMIT"))
+    async def _commit_plainly(self, *before: Command) -> None:
+        results = await self.member.run(*before, Command(b"COMMIT"))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
-    async def _commit_known(self, number: int) -> None:
-        """One phase. A connection lost on the way is made definite by the transaction's number."""
+    async def _commit_recorded(self) -> None:
+        """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
+        assert self.promise is not None
+        assert self.promise.id is not None
+        id = self.promise.id
         try:
-            await self._commit_plainly()
+            await self._commit_plainly(DURABLY)
         except ConnectionLost as exc:
-            outcome = await self.recovery.settle_number(self.target.database, self.member.backend, number, self.life)
-            if outcome is port.Outcome.ABORTED:
+            settled = await self.recovery.settle_recorded(
+                self.target.database, self.member.backend, lambda: self.is_recorded(id)
+            )
+            if settled is None:
+                raise _unknown(id) from exc
+            if not settled:
                 raise
-            if outcome is None:
-                raise _unknown() from exc
 
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self.recovery.new_gid()
         with self.recovery.in_hand(gid):
+            # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
+            # listed could mean that it was committed as well as that it never was prepared.
             try:
                 prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode()))
             except ConnectionLost as exc:
@@ -275,12 +293,16 @@ class TransactionRun:
             self.pool.expire(self.member)
 
     def _give_back(self) -> None:
-        if not all(is_plain(statement.sql, statement.keyword) for statement in self.statements):
+        plain = all(is_plain(statement.sql, statement.keyword) for statement in self.statements)
+        if not plain:
             self.pool.state.may_have_changed()
         if self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
-        else:
+        elif self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
+        else:
+            untouched = all(leaves_nothing(statement.sql, statement.keyword) for statement in self.statements)
+            self.pool.give_back(self.member, untouched=untouched)
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
 
@@ -295,8 +317,8 @@ def _check_prepared(results: list[PGresult]) -> None:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
-def _unknown() -> port.OutcomeUnknown:
-    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied")
+def _unknown(id: str | None = None) -> port.OutcomeUnknown:
+    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied", id)
 
 
 def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
