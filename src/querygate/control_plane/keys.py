@@ -10,7 +10,16 @@ from querygate.access.states import KEY, IllegalTransition
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import actor_of, answer, answer_page, fields_of, query_of, read_body, read_page
+from querygate.control_plane.common import (
+    actor_of,
+    answer,
+    answer_page,
+    fields_of,
+    query_of,
+    read_body,
+    read_page,
+    refusing,
+)
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import KeyChange, KeyRecord, KeyRequest, RotateRequest
 from querygate.protocol.errors import ServiceError
@@ -39,10 +48,11 @@ class KeyRoutes:
                 raise ServiceError("not_found", f"there is no database {request.database!r}")
             database = found.id
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        await self._catalog.keys.add(
-            actor_of(identity, exchange), token, principal.organization, request.name,
-            sorted(set(request.scopes)), database, request.expires_in,
-        )  # fmt: skip
+        with refusing(gone="the database was deleted at the same time"):
+            await self._catalog.keys.add(
+                actor_of(identity, exchange), token, principal.organization, request.name,
+                sorted(set(request.scopes)), database, request.expires_in,
+            )  # fmt: skip
         answer(exchange, {**await self._fields(identity, token.id), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
@@ -78,6 +88,7 @@ class KeyRoutes:
         await self._changed(exchange, identity, record, rotated, key=token.text)
 
     async def revoke(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         record = await self._find(identity, exchange.path_values["id"])
         _after(record, "be revoked")
         _check_scopes(identity, record.scopes)

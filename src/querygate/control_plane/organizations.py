@@ -15,19 +15,18 @@ from querygate.control_plane.common import (
     actor_of,
     answer,
     answer_page,
-    as_error,
     bad_cursor,
     fields_of,
     query_of,
     read_body,
     read_limit,
     read_page,
+    refusing,
 )
-from querygate.engine.port import EngineFailure
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
 from querygate.protocol.errors import ServiceError
-from querygate.tenancy.lifecycle import Lifecycle, new_database_id
+from querygate.tenancy.lifecycle import Lifecycle
 
 _FIRST_DATABASE = "main"
 
@@ -88,12 +87,10 @@ class OrganizationRoutes:
         tier = self._known_tier(request.tier or self._default_tier)
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        database = (new_database_id(), _FIRST_DATABASE)
-        try:
-            await self._catalog.organizations.add(actor_of(identity, exchange), id, request.name, tier, database, token)
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is an organization {request.name!r} already") from failure
-        await self._lifecycle.finish_all()
+        with refusing(taken=f"there is an organization {request.name!r} already"):
+            await self._lifecycle.create_organization(
+                actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
+            )
         answer(exchange, {**fields_of(await self._find(id)), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
@@ -105,10 +102,8 @@ class OrganizationRoutes:
         id = exchange.path_values["id"]
         name = None if isinstance(request.name, msgspec.UnsetType) else request.name
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
-        try:
+        with refusing(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is an organization {name!r} already") from failure
         if not changed:
             raise _unknown(id)
         self._identities.forget()
@@ -116,6 +111,7 @@ class OrganizationRoutes:
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """With everything in it."""
+        query_of(exchange)
         id = exchange.path_values["id"]
         if id == await self._catalog.organizations.first():
             raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")
@@ -145,7 +141,7 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
         return None
     try:
         time = datetime.fromisoformat(given[name])
-    except ValueError as exc:
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
         message = f"{name} must be a time such as 2026-11-14T23:00:00Z, not {given[name]!r}"
         raise ServiceError("malformed_request", message) from exc
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.plane import count
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import actor_of, answer, read_body
+from querygate.control_plane.common import actor_of, answer, query_of, read_body, refusing
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import SessionRecord, SessionRequest
 from querygate.protocol.errors import ServiceError
@@ -40,6 +40,7 @@ class SessionRoutes:
         else:
             identity = await self._identities.identify_token(request.api_key.encode(), now)
         await count(exchange, identity, now)
+        exchange.usage = identity.usage
         request = request or read_body(exchange, SessionRequest)
         if identity.principal.session is not None:
             raise ServiceError("forbidden", "a session is opened with an API key, not with another session's token")
@@ -61,15 +62,18 @@ class SessionRoutes:
             database = found[0]
         token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
-        await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
+        with refusing(gone="the key or its database was deleted at the same time"):
+            await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
         record = await self._record(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": self._bounds.lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         answer(exchange, {"session": await self._record(_session_of(identity))})
 
     async def refresh(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         id = _session_of(identity)
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
@@ -78,6 +82,7 @@ class SessionRoutes:
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
             raise _ended()
         self._identities.forget()
