@@ -84,7 +84,7 @@ class OrganizationRoutes:
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         """With its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
-        tier = self._known_tier(request.tier or self._default_tier)
+        tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
         with refusing(taken=f"there is an organization {request.name!r} already"):
