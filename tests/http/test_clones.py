@@ -173,7 +173,8 @@ def places(connection: psycopg.Connection[TupleRow], role: str) -> int:
     oid = number("select %s::regrole::oid", role)
     references = connection.execute(
         "select fktable::text, fkcols[1], is_array"
-        " from pg_get_catalog_foreign_keys() join pg_class c on c.oid = fktable where pktable = 'pg_authid'::regclass and not relisshared"
+        " from pg_get_catalog_foreign_keys() join pg_class c on c.oid = fktable"
+        " where pktable = 'pg_authid'::regclass and not relisshared"
     ).fetchall()
     rights = connection.execute(
         "select attrelid::regclass::text, attname from pg_attribute a join pg_class c on c.oid = attrelid"
