@@ -29,6 +29,11 @@ from tests.service import Service, new_data_dir, remove, start_service
 
 SEED = 4711
 SETTLED_S = 15.0
+DELAY_MAX_S = 0.2
+UNDER_WAY = (
+    "select from database where state in ('creating', 'deleting')"
+    " union all select from organization where deleted_at is not null"
+)
 _numbers = count(1)
 
 
@@ -88,27 +93,27 @@ def choose(draw: random.Random, control: Control) -> tuple[str, str, Any]:
 
 
 def interrupt(service: Service, request: tuple[str, str, Any], delay_s: float, victim: int) -> httpx.Response | None:
-    """Sends the request and kills a process a moment later; the answer, if there was one."""
-    answers: list[httpx.Response] = []
-    headers = {"Authorization": f"Bearer {service.key}"}
+    """Sends the request and kills a process a moment after its work has begun; the answer, if there was one."""
+    answers: list[httpx.Response | None] = []
+    control = Control(service, service.key)
+    control.get("/v1/organization")  # so that nothing but the request itself takes time
 
     def send() -> None:
         method, path, body = request
         try:
-            answers.append(
-                httpx.request(
-                    method, service.control_url + path, json=body, headers=headers, trust_env=False, timeout=60
-                )
-            )
+            answers.append(control.ask(method, path, body))
         except httpx.TransportError:
-            pass  # it was cut off
+            answers.append(None)  # it was cut off
 
     thread = threading.Thread(target=send)
-    thread.start()
+    with engine(service) as connection:
+        thread.start()
+        while not answers and connection.execute(UNDER_WAY).fetchone() is None:
+            time.sleep(0.002)
     time.sleep(delay_s)
     os.kill(victim, signal.SIGKILL)
     thread.join()
-    return answers[0] if answers else None
+    return answers[0]
 
 
 def check_kept(service: Service, request: tuple[str, str, Any], answer: httpx.Response | None) -> None:
@@ -144,7 +149,7 @@ def test_a_worker_that_is_killed_leaves_nothing_half_done(own_service: Service) 
     control = Control(own_service, own_service.key)
     for _ in range(14):
         request = choose(draw, control)
-        answer = interrupt(own_service, request, draw.uniform(0, 0.4), worker_pid(own_service))
+        answer = interrupt(own_service, request, draw.uniform(0, DELAY_MAX_S), worker_pid(own_service))
         wait_until(lambda: serving(own_service), 30)
         settled(own_service)
         check_kept(own_service, request, answer)
@@ -158,7 +163,7 @@ def test_an_engine_that_is_killed_leaves_nothing_half_done(own_service: Service)
     control = Control(own_service, own_service.key)
     for _ in range(3):
         request = choose(draw, control)
-        answer = interrupt(own_service, request, draw.uniform(0, 0.4), engine_pid(own_service))
+        answer = interrupt(own_service, request, draw.uniform(0, DELAY_MAX_S), engine_pid(own_service))
         assert answer is not None, "the worker lives, so there is an answer"
         assert answer.status_code in (200, 201) or answer.json()["error"]["code"] in (
             "engine_unavailable",
@@ -271,7 +276,7 @@ def test_a_service_that_is_killed_leaves_nothing_half_done(own_service: Service)
     service, key = own_service, own_service.key
     for _ in range(4):
         request = choose(draw, Control(service, key))
-        answer = interrupt(service, request, draw.uniform(0, 0.4), service.process.pid)
+        answer = interrupt(service, request, draw.uniform(0, DELAY_MAX_S), service.process.pid)
         service.process.wait()
         service = start_service(own_service.data_dir)
         service.key = key
