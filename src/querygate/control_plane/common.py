@@ -10,7 +10,7 @@ import msgspec
 from querygate.admission.identity import Identity
 from querygate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
 from querygate.catalog.session import Actor
-from querygate.engine.port import StatementFailed
+from querygate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
 from querygate.http.exchange import Exchange
 from querygate.http.requests import check_content_type, read_json
 from querygate.protocol.errors import ServiceError
@@ -91,6 +91,15 @@ def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> Non
     shown = records[: page.limit]
     more = make_cursor(shown[-1]) if len(records) > page.limit else None
     answer(exchange, {"items": shown, "next_cursor": more})
+
+
+@contextmanager
+def after_change() -> Iterator[None]:
+    """Where the engine is lost in here, the change itself is done, and nobody may hear that it is not."""
+    try:
+        yield
+    except EngineUnavailable as gone:
+        raise OutcomeUnknown("the engine was lost after the change") from gone
 
 
 @contextmanager

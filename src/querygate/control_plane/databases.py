@@ -7,6 +7,7 @@ from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
     actor_of,
+    after_change,
     answer,
     answer_page,
     fields_of,
@@ -105,11 +106,12 @@ class DatabaseRoutes:
         return record
 
     async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
-        """By its id: its name may be another by now."""
-        record = await self._catalog.databases.find(identity.principal.organization, id)
-        if record is None:
-            raise ServiceError("not_found", "the database was deleted at the same time")
-        [record] = await self._measured([record])
+        """After a change. By its id: its name may be another by now."""
+        with after_change():
+            record = await self._catalog.databases.find(identity.principal.organization, id)
+            if record is None:
+                raise ServiceError("not_found", "the database was deleted at the same time")
+            [record] = await self._measured([record])
         answer(exchange, fields_of(record), status)
 
     async def _measured(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:

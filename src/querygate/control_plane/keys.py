@@ -12,6 +12,7 @@ from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
     actor_of,
+    after_change,
     answer,
     answer_page,
     fields_of,
@@ -53,7 +54,9 @@ class KeyRoutes:
                 actor_of(identity, exchange), token, principal.organization, request.name,
                 sorted(set(request.scopes)), database, request.expires_in,
             )  # fmt: skip
-        answer(exchange, {**await self._fields(identity, token.id), "key": token.text}, 201)
+        with after_change():
+            fields = await self._fields(identity, token.id)
+        answer(exchange, {**fields, "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
@@ -101,7 +104,9 @@ class KeyRoutes:
         if not done:
             raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
         self._identities.forget()
-        answer(exchange, {**await self._fields(identity, record.id), **more})
+        with after_change():
+            fields = await self._fields(identity, record.id)
+        answer(exchange, {**fields, **more})
 
     async def _find(self, identity: Identity, id: str) -> KeyRecord:
         principal = identity.principal

@@ -13,6 +13,7 @@ from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
     actor_of,
+    after_change,
     answer,
     answer_page,
     bad_cursor,
@@ -91,7 +92,9 @@ class OrganizationRoutes:
             await self._lifecycle.create_organization(
                 actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
             )
-        answer(exchange, {**fields_of(await self._find(id)), "key": token.text}, 201)
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, {**fields_of(record), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
@@ -107,7 +110,9 @@ class OrganizationRoutes:
         if not changed:
             raise _unknown(id)
         self._identities.forget()
-        answer(exchange, fields_of(await self._find(id)))
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, fields_of(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """With everything in it."""

@@ -10,7 +10,7 @@ from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.plane import count
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import actor_of, answer, query_of, read_body, refusing
+from querygate.control_plane.common import actor_of, after_change, answer, query_of, read_body, refusing
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import SessionRecord, SessionRequest
 from querygate.protocol.errors import ServiceError
@@ -64,7 +64,8 @@ class SessionRoutes:
         actor = actor_of(identity, exchange)
         with refusing(gone="the key or its database was deleted at the same time"):
             await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
-        record = await self._record(token.id)
+        with after_change():
+            record = await self._record(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": self._bounds.lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
 
@@ -78,7 +79,8 @@ class SessionRoutes:
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
             raise _ended()
-        record = await self._record(id)
+        with after_change():
+            record = await self._record(id)
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
