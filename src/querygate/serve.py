@@ -15,7 +15,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -23,6 +24,9 @@ import structlog
 from querygate import logs, worker
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from querygate.engine.port import EngineFailure
+from querygate.http import self_signed
+from querygate.http.origins import Origin, parse_origin
+from querygate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from querygate.installation import install
 from querygate.settings import Settings
 
@@ -35,6 +39,7 @@ _RESTART_PAUSE_S = 1.0
 _READY_TIMEOUT_S = 60.0
 _STOP_MARGIN_S = 10.0
 _LOG_BOUND_EVERY_S = 10.0
+_CERTIFICATE_EVERY_S = 3600.0
 
 
 class ServeError(Exception):
@@ -45,7 +50,9 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises ServeError."""
     logs.configure(settings)
     _check_address(settings)
+    given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
+    edge = _edge(settings, sockets)
     with _signals() as stopped, bundled_engine(settings) as engine:
         if stopped():
             return
@@ -53,9 +60,12 @@ def serve(settings: Settings) -> None:
             key = asyncio.run(install(engine.conninfo))
         except (EngineFailure, RuntimeError) as exc:
             raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
-        supervisor = Supervisor(settings, engine, sockets, stopped)
+        tls = given_tls or _self_signed(settings, edge)
+        supervisor = Supervisor(settings, engine, sockets, edge, tls, stopped)
         supervisor.start_worker()
-        _announce(sockets, key.text if key else None)
+        if tls is not None:
+            signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
+        _announce(sockets, key.text if key else None, tls, is_self_signed=bool(settings.tls))
         supervisor.watch()
 
 
@@ -86,15 +96,27 @@ def bundled_settings(settings: Settings) -> BundledSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the planes need to know of the outside: their addresses there, the alias's way, who may call from pages."""
+
+    addresses: dict[str, Origin]
+    upstream: worker.Upstream | None
+    cors_origins: frozenset[str]
+
+
 @dataclass
 class Supervisor:
     settings: Settings
     engine: BundledServer
     sockets: dict[str, socket.socket]
+    edge: Edge
+    tls: TlsFiles | None
     stopped: Callable[[], bool]
     _pid: int = 0
     _life: tuple[int, int] = field(default_factory=os.pipe)
     _started_at: float = 0.0
+    _reload_asked: bool = False
 
     def start_worker(self) -> None:
         """Forks the worker and waits until it serves."""
@@ -124,6 +146,10 @@ class Supervisor:
                     self.settings,
                     self.engine.conninfo,
                     self.sockets,
+                    self.edge.addresses,
+                    self.edge.upstream,
+                    self.tls,
+                    self.edge.cors_origins,
                     self._life[0],
                     lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                 )
@@ -142,14 +168,33 @@ class Supervisor:
 
     def watch(self) -> None:
         """Until a signal says stop: restarts what died."""
-        bounded_at = time.monotonic()
+        bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
             self._watch_worker()
+            if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
+                reloaded_at = time.monotonic()
+                self._reload_certificate()
             if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.engine.bound_log()
         self._stop_worker()
+
+    def ask_reload(self) -> None:
+        """Of the certificate, when `watch` comes around to it."""
+        self._reload_asked = True
+
+    def _reload_certificate(self) -> None:
+        """Lets the worker take up a certificate that has changed; one of our own is renewed here when it is time."""
+        self._reload_asked = False
+        if self.tls is None:
+            return
+        try:
+            _self_signed(self.settings, self.edge)
+        except ServeError as exc:
+            _log.error("the certificate could not be renewed", reason=str(exc))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGHUP)
 
     def _watch_engine(self) -> None:
         status = self.engine.poll()
@@ -232,11 +277,82 @@ def _check_address(settings: Settings) -> None:
         loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         raise ServeError(f"--host {settings.host!r} is not an IP address") from None
-    if not loopback and not settings.behind_proxy:
+    if not loopback and not settings.behind_proxy and not _with_tls(settings):
         raise ServeError(
-            f"--host {settings.host} would serve plain HTTP to other machines. Put a proxy that terminates TLS in front"
-            " and say --behind-proxy, or bind 127.0.0.1."
+            f"--host {settings.host} would serve plain HTTP to other machines. Serve HTTPS with --tls-cert and"
+            " --tls-key, or with --tls self-signed; or put a proxy that terminates TLS in front and say"
+            " --behind-proxy; or bind 127.0.0.1."
         )
+
+
+def _with_tls(settings: Settings) -> bool:
+    return bool(settings.tls_cert or settings.tls_key or settings.tls)
+
+
+def _given_tls(settings: Settings) -> TlsFiles | None:
+    """The certificate that the settings name, tried out."""
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ServeError("--tls-cert and --tls-key go together")
+    if settings.tls_cert and settings.tls:
+        raise ServeError("--tls self-signed and --tls-cert exclude each other")
+    if not settings.tls_cert:
+        return None
+    files = TlsFiles(Path(settings.tls_cert).expanduser().absolute(), Path(settings.tls_key).expanduser().absolute())
+    try:
+        TlsContext(files)
+    except TlsError as exc:
+        raise ServeError(str(exc)) from exc
+    return files
+
+
+def _self_signed(settings: Settings, edge: Edge) -> TlsFiles | None:
+    """The certificate of the service's own making, where it is asked for; made or renewed if need be."""
+    if not settings.tls:
+        return None
+    names = [settings.host, *(address.host for address in edge.addresses.values())]
+    try:
+        files = self_signed.provide(settings.data_dir.absolute() / "tls", names, datetime.now(UTC))
+        TlsContext(files)
+    except TlsError as exc:
+        raise ServeError(str(exc)) from exc
+    return files
+
+
+def _edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
+    given = {"data": settings.data_url, "alias": settings.alias_url, "control": settings.control_url}
+    addresses = {plane: _parsed(url, f"--{plane}-url") for plane, url in given.items() if url}
+    bound = {plane: parse_origin(_address(sock, with_tls=_with_tls(settings))) for plane, sock in sockets.items()}
+    upstream = None
+    if "alias" in sockets:
+        if "data" not in addresses | bound or "control" not in addresses | bound:
+            raise ServeError("an alias without the other planes needs --data-url and --control-url")
+        own = "data" not in addresses
+        upstream = worker.Upstream(_reachable(bound["data"]) if own else addresses["data"], own)
+        if upstream.origin in (bound["alias"], addresses.get("alias")):
+            raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
+    addresses = bound | addresses
+    origins = {str(_parsed(part, "--cors-origins")) if part != "*" else part for part in _parts(settings.cors_origins)}
+    if "control" in addresses:
+        origins.add(str(addresses["control"]))
+    return Edge(addresses, upstream, frozenset(origins))
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parsed(url: str, flag: str) -> Origin:
+    try:
+        return parse_origin(url)
+    except ValueError:
+        raise ServeError(f"{flag} {url!r} is not an address of the form https://host or https://host:port") from None
+
+
+def _reachable(bound: Origin) -> Origin:
+    """An address to connect to, of one that may stand for all of the machine."""
+    if ipaddress.ip_address(bound.host).is_unspecified:
+        return replace(bound, host="::1" if ":" in bound.host else "127.0.0.1")
+    return bound
 
 
 def _bind_planes(settings: Settings) -> dict[str, socket.socket]:
@@ -263,20 +379,26 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return sock
 
 
-def _address(sock: socket.socket) -> str:
+def _address(sock: socket.socket, *, with_tls: bool) -> str:
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if with_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _announce(sockets: dict[str, socket.socket], key: str | None) -> None:
+def _announce(
+    sockets: dict[str, socket.socket], key: str | None, tls: TlsFiles | None, *, is_self_signed: bool
+) -> None:
     """One `name: value` a line, for people and for scripts."""
-    addresses = {plane: _address(sock) for plane, sock in sockets.items()}
+    addresses = {plane: _address(sock, with_tls=tls is not None) for plane, sock in sockets.items()}
+    trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
+    if tls is not None and is_self_signed:
+        lines.append(f"fingerprint: {fingerprint(tls.certificate.read_text())}")
     if key is not None:
         lines.append(f"key: {key}")
         if "data" in addresses:
             lines.append(
-                f"try: curl {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
+                f"try: curl{trust} {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
                 """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
             )
     with contextlib.suppress(BrokenPipeError):

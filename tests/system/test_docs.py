@@ -23,9 +23,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DATA, CONTROL = "http://127.0.0.1:8080", "http://127.0.0.1:8082"
 """The addresses that the pages name."""
 
-VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "id", "key", "hint", "token"}) | {
-    "organization", "size_bytes", "next_cursor", "at", "created_at", "expires_at"
-}  # fmt: skip
+_OWN = {"id", "key", "hint", "token", "organization", "next_cursor", "at", "created_at", "expires_at"}
+_MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"}
+VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256"} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from querygate.access.scopes import Principal, Scope, effective
 from querygate.access.tokens import Kind, digest, read_token
+from querygate.admission.fairness import Lane, Lanes
 from querygate.admission.quota import Quota, Quotas
 from querygate.admission.usage import Usage, UsageBook
 from querygate.catalog.credentials import Credential, Credentials
@@ -33,6 +34,7 @@ class Identity:
     scopes: frozenset[Scope]
     target: Target | None
     quota: Quota | None
+    lane: Lane
     usage: Usage
     tier: str
 
@@ -44,8 +46,9 @@ class _Entry:
 
 
 class IdentityCache:
-    def __init__(self, credentials: Credentials, quotas: Quotas, usage: UsageBook) -> None:
+    def __init__(self, credentials: Credentials, quotas: Quotas, lanes: Lanes, usage: UsageBook) -> None:
         self._credentials = credentials
+        self._lanes = lanes
         self._quotas = quotas
         self._usage = usage
         self._entries: dict[bytes, _Entry] = {}
@@ -111,6 +114,7 @@ class IdentityCache:
             scopes,
             None if place is None else Target(place[1], access_of(scopes), place[0]),
             self._quotas.of(principal.organization, found.tier),
+            self._lanes.of(principal.organization),
             self._usage.of(principal.organization, "" if place is None else place[1]),
             found.tier,
         )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -11,6 +12,7 @@ from querygate.admission.failures import to_service_error
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
+from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
 from querygate.protocol.errors import ServiceError
 
@@ -31,9 +33,15 @@ class Route:
 
 
 class Plane:
-    """Gives every request to its route, and every failure an answer."""
+    """Gives every request to its route, and every failure an answer.
 
-    def __init__(self, routes: dict[tuple[str, str], Route], identities: IdentityCache) -> None:
+    With `in_lanes` organizations share it fairly: see `fairness`.
+    """
+
+    def __init__(
+        self, routes: dict[tuple[str, str], Route], identities: IdentityCache, *, in_lanes: bool = False
+    ) -> None:
+        self._in_lanes = in_lanes
         self._routes = routes
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -55,7 +63,16 @@ class Plane:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
-            await route.guarded(exchange, identity)
+            if self._in_lanes:
+                lane = identity.lane
+                if not lane.enter():
+                    await lane.wait()
+                try:
+                    await route.guarded(exchange, identity)
+                finally:
+                    lane.leave()
+            else:
+                await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
         except ClientGone:
@@ -82,12 +99,14 @@ class Plane:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
         for (offered, template), route in self._routes.items():
-            values = _match(template, exchange.path)
+            values = match_template(template, exchange.path)
             if values is not None and offered == method:
                 exchange.path_values = values
                 return route
             if values is not None:
                 allowed.append(offered)
+        if allowed and method == "OPTIONS":
+            return Route("What the path takes.", None, open=partial(_options, allowed))
         if allowed:
             raise ServiceError(
                 "method_not_allowed",
@@ -108,7 +127,11 @@ async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: b
         raise quota.refusal(now)
 
 
-def _match(template: str, path: str) -> dict[str, str] | None:
+async def _options(methods: list[str], exchange: Exchange) -> None:
+    respond_options(exchange, methods)
+
+
+def match_template(template: str, path: str) -> dict[str, str] | None:
     """What stands in the path for every {name} of the template; None where the path is another one.
 
     No thing has a NUL in its name, and the engine would take it for the end of it.

@@ -114,6 +114,9 @@ class Databases:
         rows = await self._session.fetch("SELECT id, engine_name, state, clone_of FROM database WHERE id = $1", id)
         return Place(str(rows[0][0]), str(rows[0][1]), str(rows[0][2]), rows[0][3]) if rows else None
 
+    async def is_protected(self, id: str) -> bool:
+        return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
+
     async def was_made(self, id: str) -> None:
         await self._advance("UPDATE database SET state = 'active', clone_of = NULL WHERE id = $1", id)
 

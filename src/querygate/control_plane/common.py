@@ -7,9 +7,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from querygate.admission.identity import Identity
 from querygate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
-from querygate.catalog.session import Actor
 from querygate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
 from querygate.http.exchange import Exchange
 from querygate.http.requests import check_content_type, read_json
@@ -29,11 +27,6 @@ def read_body(exchange: Exchange, kind: type[_T]) -> _T:
     if body:
         check_content_type(exchange, "application/json")
     return read_json(msgspec.json.Decoder(kind).decode, body or b"{}")
-
-
-def actor_of(identity: Identity, exchange: Exchange) -> Actor:
-    principal = identity.principal
-    return Actor(principal.organization, principal.key, principal.session, exchange.request_id)
 
 
 def answer(exchange: Exchange, fields: Mapping[str, object], status: int = 200) -> None:

@@ -3,10 +3,10 @@
 import msgspec
 
 from querygate.access.states import DATABASE, IllegalTransition
+from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
-    actor_of,
     after_change,
     answer,
     answer_page,

@@ -8,10 +8,10 @@ import msgspec
 from querygate.access.scopes import Scope, covers
 from querygate.access.states import KEY, IllegalTransition
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
+from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
-    actor_of,
     after_change,
     answer,
     answer_page,

@@ -9,10 +9,10 @@ import msgspec
 from querygate.access.quotas import WINDOW_S, Tier
 from querygate.access.states import GONE
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_id, make_token
+from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
-    actor_of,
     after_change,
     answer,
     answer_page,

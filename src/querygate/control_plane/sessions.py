@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from querygate.access.scopes import Scope, covers, effective
 from querygate.access.states import SESSION
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
+from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.plane import count
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import actor_of, after_change, answer, query_of, read_body, refusing
+from querygate.control_plane.common import after_change, answer, query_of, read_body, refusing
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import SessionRecord, SessionRequest
 from querygate.protocol.errors import ServiceError

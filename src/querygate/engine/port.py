@@ -159,6 +159,45 @@ class EngineHealth:
         return all(state == "ok" for state in self.checks.values())
 
 
+class Reply(msgspec.Struct, frozen=True):
+    """What a statement of a session gave: values as the engine writes them."""
+
+    rows: list[tuple[str | None, ...]]
+
+
+class EngineSession(Protocol):
+    """One connection, for the service's own use. Transactions are begun and ended by whoever has it."""
+
+    async def run(self, sql: str, *params: str | None) -> Reply:
+        """One statement, as it stands. After the session's time is over every one raises TimedOut."""
+        ...
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The relations of a database as a JSON array in bytes; `truncated` where it was cut at its bound."""
+
+    items: bytes
+    truncated: bool
+
+
+class Durability(msgspec.Struct, frozen=True):
+    """Whether what is committed outlives a crash of the machine, and the settings that say so."""
+
+    durable: bool
+    settings: dict[str, str]
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """How long a transaction may safely live at SERIALIZABLE, at the present rate; None: as long as it likes.
+
+    `slots` is how many transactions the engine can check one against; `guarded` says that what outlives that is ended.
+    """
+
+    slots: int
+    safe_seconds: float | None
+    guarded: bool
+
+
 class Engine(Protocol):
     """The port."""
 
@@ -208,6 +247,25 @@ class Engine(Protocol):
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
     async def health(self) -> EngineHealth: ...
+
+    async def tables(self, target: Target, bounds: Bounds) -> Tables:
+        """The relations that the target's role may see."""
+        ...
+
+    def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
+        """A new connection of the target's role, closed when the block is left; what it had not committed is gone."""
+        ...
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        """The name of a new, empty schema that the database's writing role owns.
+
+        It is dropped with all that is in it when the block is left; where the worker dies first, by the next one.
+        """
+        ...
+
+    async def durability(self, target: Target) -> Durability: ...
+
+    def serializable_headroom(self) -> Headroom: ...
 
 
 class Databases(Protocol):

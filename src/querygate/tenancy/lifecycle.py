@@ -61,7 +61,12 @@ class Lifecycle:
         return await self._see_through(self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
-        """An empty database takes the place of this one, for all readers at once; the old one is dropped after."""
+        """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
+
+        False where it is protected.
+        """
+        if await self._catalog.databases.is_protected(id):
+            return False
         return await self._see_through(self._reset(actor, id))
 
     async def finish_all(self) -> None:

@@ -29,8 +29,8 @@ class SerializableGuard(Meter):
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.begun = 0
-        self._safe = int(slots * _SAFE_SHARE)
+        self.safe = int(slots * _SAFE_SHARE)
 
     def outlived(self, begun: int) -> bool:
         """Whether so many have begun since that the engine may have forgotten one that matters."""
-        return self.begun - begun > self._safe
+        return self.begun - begun > self.safe

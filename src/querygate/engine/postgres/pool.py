@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGresult
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -247,7 +248,7 @@ class Pool:
             await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
 
-    def _after_reset(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
+    def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
@@ -335,6 +336,24 @@ class Pool:
         if member.closed:
             self._lost(member)
             raise EngineUnavailable("the engine closed the connection")
+        return member
+
+    async def open_apart(self) -> Member:
+        """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
+        whoever has it closes it."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if not self._room.take():
+            raise EngineBusy("every connection to the engine is in use")
+        try:
+            member = await Member.open(self._conninfo, self._connect_timeout_s)
+        except BaseException as exc:
+            self._give_up_place()
+            if isinstance(exc, ConnectionLost):
+                raise EngineUnavailable("the engine accepts no connection just now") from exc
+            raise
+        member.meter = self._meter
+        member.on_lost = self._give_up_place
         return member
 
     def _lost(self, member: Member) -> None:
