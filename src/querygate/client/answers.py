@@ -25,11 +25,11 @@ class Answer:
         return "idempotency-replayed" in self.headers
 
 
-def rows_of(answer: Answer, max_rows: int | None) -> Rows:
-    return warned(Rows.of_answer(answer.body, replayed=answer.replayed), max_rows)
+def rows_of(answer: Answer, max_rows: int | None, convert: bool) -> Rows:
+    return _warned(Rows.of_answer(answer.body, answer.replayed, max_rows, convert), max_rows)
 
 
-def warned(rows: Rows, max_rows: int | None) -> Rows:
+def _warned(rows: Rows, max_rows: int | None) -> Rows:
     """Rows that were cut without having asked for it must not pass for all of them."""
     if rows.truncated and (max_rows is None or len(rows) < max_rows):
         warnings.warn("the answer was too large and its rows were cut; stream() gets all of them", RowsCut, 4)
@@ -40,7 +40,7 @@ def transaction_of(answer: Answer) -> Transaction:
     body = answer.body
     return Transaction(
         body["transaction_id"],
-        [warned(Rows.of_answer(result), None) for result in body["results"]],
+        [_warned(Rows.of_answer(result), None) for result in body["results"]],
         body["affected_rows"],
         body["attempts"],
         body["commit"],

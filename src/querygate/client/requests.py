@@ -10,21 +10,25 @@ Statement = str | tuple[str, Sequence[Any]]
 """A statement of a transaction: its SQL, or its SQL and its parameters."""
 
 _TIMEOUT_MS_MAX = 86_400_000
-_SHAPE = '"row_mode":"arrays","big_numbers":"string"'
+# Numbers that a float could not hold come as strings, unless the caller wants them as JSON has them.
+_SHAPES = {
+    True: '"row_mode":"arrays","big_numbers":"string"',
+    False: '"row_mode":"arrays","big_numbers":"number"',
+}
 _HINT = "/*+ STREAM */"
 
 
-def query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None) -> str:
+def query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:
     bounds = f'"timeout_ms":{_timeout_ms(timeout_s)},' + ("" if max_rows is None else f'"max_rows":{max_rows},')
-    return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)},{bounds}{_SHAPE}}}'
+    return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)},{bounds}{_SHAPES[convert]}}}'
 
 
-def transaction_body(statements: Sequence[Statement], timeout_s: float, *, read_only: bool) -> str:
+def transaction_body(statements: Sequence[Statement], timeout_s: float, convert: bool, *, read_only: bool) -> str:
     if isinstance(statements, str):
         raise TypeError("statements is a list: of SQL, or of pairs of SQL and parameters")
     written = ",".join(_statement(statement) for statement in statements)
     only = "true" if read_only else "false"
-    return f'{{"statements":[{written}],"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPE}}}'
+    return f'{{"statements":[{written}],"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[convert]}}}'
 
 
 def _statement(statement: Statement) -> str:

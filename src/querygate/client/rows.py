@@ -41,9 +41,11 @@ class Rows(Sequence[Row]):
         self._tuples = list(tuples)
 
     @classmethod
-    def of_answer(cls, answer: Mapping[str, Any], *, replayed: bool = False, rows_max: int | None = None) -> "Rows":
+    def of_answer(
+        cls, answer: Mapping[str, Any], replayed: bool = False, rows_max: int | None = None, convert: bool = True
+    ) -> "Rows":
         """Of the JSON object of a result whose rows are arrays."""
-        read = RowReader(answer["types"]).read
+        read = RowReader(answer["types"] if convert else ()).read
         rows = answer["rows"] if rows_max is None else answer["rows"][:rows_max]
         return cls(
             answer["columns"],

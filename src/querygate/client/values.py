@@ -18,6 +18,12 @@ Convert = Callable[[Any], Any]
 _T = TypeVar("_T")
 
 
+class Number(str):
+    """A JSON number with a fraction or an exponent, with all the digits that it came with."""
+
+    __slots__ = ()
+
+
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +141,8 @@ def _write_param(number: int, value: Any) -> str:
 def write(value: Any) -> str:
     """The value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings."""
     match value:
+        case Number():
+            return str(value)
         case None | bool() | int() | str():
             return json.dumps(value)
         case float():

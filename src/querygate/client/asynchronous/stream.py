@@ -10,7 +10,7 @@ import httpx
 from querygate.client.asynchronous.transport import AsyncTransport, Call
 from querygate.client.errors import QuerygateError, StreamCut, error_of
 from querygate.client.rows import Row
-from querygate.client.values import RowReader
+from querygate.client.values import Number, RowReader
 
 
 class AsyncRowStream:
@@ -34,6 +34,7 @@ class AsyncRowStream:
         self._response: httpx.Response | None = None
         self._chunks: Any = None
         self._parts: list[bytes] = []
+        self._number = Number if call.exact else None
         self._read = RowReader(()).read
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._described = False
@@ -104,7 +105,7 @@ class AsyncRowStream:
             return []
         lines = b"".join([*self._parts, lines])
         self._parts = [rest]
-        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]"))
+        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
         if self._ended:
             await self._finish()
         return rows
@@ -118,7 +119,7 @@ class AsyncRowStream:
                     rows.append(self._read(data))
                 case "columns":
                     self.columns, self.types = data["columns"], data["types"]
-                    self._read = RowReader(self.types).read
+                    self._read = RowReader(() if self._call.exact else self.types).read
                     self._described = True
                 case "done":
                     self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]

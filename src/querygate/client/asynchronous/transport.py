@@ -18,6 +18,7 @@ import httpx
 from querygate.client.answers import Answer
 from querygate.client.errors import OutcomeUnknown, QuerygateError, SqlError, error_of
 from querygate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
+from querygate.client.values import Number
 
 _CONNECT_TIMEOUT_S = 10.0
 _ANSWER_GRACE_S = 5.0
@@ -37,6 +38,8 @@ class Call:
     body: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     repeat: Repeat = Repeat.NEVER
+    exact: bool = False
+    """Numbers of the answer keep their digits, as `Number`."""
 
 
 class AsyncTransport:
@@ -80,7 +83,7 @@ class AsyncTransport:
     async def _answer(self, call: Call, course: Course) -> Answer:
         response = await self._send(call, max(course.deadline - monotonic(), 0) + _ANSWER_GRACE_S)
         try:
-            return _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S))
+            return _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
         finally:
             await response.aclose()
 
@@ -135,11 +138,11 @@ async def _content(response: httpx.Response, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _read(response: httpx.Response, content: bytes) -> Answer:
+def _read(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
     """The answer, if it is a success or at least no error."""
     status = response.status_code
     try:
-        body = json.loads(content)
+        body = json.loads(content, parse_float=Number if exact else None)
     except ValueError:
         body = None
     if not isinstance(body, dict):
@@ -147,12 +150,14 @@ def _read(response: httpx.Response, content: bytes) -> Answer:
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
         raise error_of(status, body["error"], request_id, _retry_after_s(response))
+    if status >= 300 and "checks" not in body:  # of ill health is told with 503
+        raise _foreign(response)
     return Answer(status, body, response.headers)
 
 
 def _foreign(response: httpx.Response) -> QuerygateError:
     """What came back is no answer of the service: a proxy's, or that of something else."""
-    said = f"{response.url.host} answered with status {response.status_code} and no JSON"
+    said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
     if response.status_code in (502, 503, 504):
         # A proxy lost the service. Whether that was before or after the request got there, it does not say.
         return AnswerLost(said)

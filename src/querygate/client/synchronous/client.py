@@ -4,12 +4,13 @@
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 from querygate.client.addresses import DEFAULT_URL, checked_url
-from querygate.client.answers import Answer, rows_of, transaction_of, warned
+from querygate.client.answers import Answer, rows_of, transaction_of
 from querygate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
 from querygate.client.records import Organization, Session, Table, Transaction, record, records
 from querygate.client.requests import Statement, query_body, transaction_body, without_stream_hint
@@ -84,61 +85,62 @@ class Client:
         max_rows: int | None = None,
         idempotent: bool = True,
         idempotency_key: str | None = None,
+        convert: bool = True,
     ) -> Rows:
         """Runs one statement. `params` fill `$1`, `$2`, …
 
         A lost answer is asked for again, and never writes twice. `idempotent=False` sends a writing statement without
-        an Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown.
+        an Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown. `convert=False` leaves the values as
+        JSON has them, numbers with a fraction as `Number`, a text of their digits.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.course(timeout_s)
         sql = without_stream_hint(sql)
-        body = query_body(sql, params, timeout_s, max_rows)
+        body = query_body(sql, params, timeout_s, max_rows, convert)
+        call = Call("POST", f"{self.url}/v1/query", body, self._headers, exact=not convert)
         if idempotency_key is not None:
-            answer = self._keyed(body, idempotency_key, course)
+            answer = self._keyed(call, idempotency_key, course)
         elif seems_to_read(sql):
-            return self._read(body, (sql, params), timeout_s, max_rows, course)
+            answer = self._read(call, transaction_body([(sql, params)], timeout_s, convert, read_only=True), course)
         elif idempotent:
-            answer = self._keyed_if_possible(body, course)
+            answer = self._keyed_if_possible(call, course)
         else:
-            answer = self._unkeyed(body, course)
-        return rows_of(answer, max_rows)
+            answer = self._unkeyed(call, course)
+        return rows_of(answer, max_rows, convert)
 
-    def _keyed(self, body: str, key: str, course: Course) -> Answer:
-        headers = {**self._headers, "Idempotency-Key": key}
-        return self._transport.call(Call("POST", f"{self.url}/v1/query", body, headers, Repeat.KEYED), course)
+    def _keyed(self, call: Call, key: str, course: Course) -> Answer:
+        headers = {**call.headers, "Idempotency-Key": key}
+        return self._transport.call(replace(call, headers=headers, repeat=Repeat.KEYED), course)
 
-    def _keyed_if_possible(self, body: str, course: Course) -> Answer:
+    def _keyed_if_possible(self, call: Call, course: Course) -> Answer:
         """With a key of its own; a statement that cannot run in a transaction block cannot have one."""
         try:
-            return self._keyed(body, secrets.token_hex(16), course)
+            return self._keyed(call, secrets.token_hex(16), course)
         except SqlError as error:
             if error.status != 400 or error.sqlstate != _NO_BLOCK:
                 raise
         # The service has refused it, so nothing was run.
-        return self._unkeyed(body, course)
+        return self._unkeyed(call, course)
 
-    def _unkeyed(self, body: str, course: Course) -> Answer:
+    def _unkeyed(self, call: Call, course: Course) -> Answer:
         try:
-            return self._transport.call(Call("POST", f"{self.url}/v1/query", body, self._headers), course)
+            return self._transport.call(call, course)
         except AnswerLost as error:
             raise OutcomeUnknown(f"{error.message}; the statement may have been applied") from error
 
-    def _read(self, body: str, statement: Statement, timeout_s: float, max_rows: int | None, course: Course) -> Rows:
+    def _read(self, call: Call, read_only_body: str, course: Course) -> Answer:
         """What seems to read, plainly; after a lost answer once more, where the engine refuses to write."""
         try:
-            answer = self._transport.call(Call("POST", f"{self.url}/v1/query", body, self._headers), course)
-            return rows_of(answer, max_rows)
+            return self._transport.call(call, course)
         except (AnswerLost, OutcomeUnknown) as error:
             lost = error
-        body = transaction_body([statement], timeout_s, read_only=True)
-        call = Call("POST", f"{self.url}/v1/transaction", body, self._headers, Repeat.HARMLESS)
+        call = replace(call, url=f"{self.url}/v1/transaction", body=read_only_body, repeat=Repeat.HARMLESS)
         try:
             answer = self._transport.call(call, course)
         except ReadOnlyTransaction:
             raise OutcomeUnknown(f"{lost.message}; the statement may have been applied") from lost
         [result] = answer.body["results"]
-        return warned(Rows.of_answer(result, rows_max=max_rows), max_rows)
+        return replace(answer, body=result)
 
     def stream(
         self,
@@ -147,11 +149,13 @@ class Client:
         *,
         timeout_s: float | None = None,
         max_rows: int | None = None,
+        convert: bool = True,
     ) -> RowStream:
         """The rows of one statement as they come, in constant memory. Nothing is repeated once it has been sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers = {**self._headers, "Accept": "application/x-ndjson"}
-        call = Call("POST", f"{self.url}/v1/query", query_body(sql, params, timeout_s, max_rows), headers)
+        body = query_body(sql, params, timeout_s, max_rows, convert)
+        call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
 
     def transaction(
@@ -177,7 +181,7 @@ class Client:
             repeat = Repeat.NEVER
         elif not read_only or idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
-        body = transaction_body(statements, timeout_s, read_only=read_only)
+        body = transaction_body(statements, timeout_s, True, read_only=read_only)
         call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
         try:
             answer = self._transport.call(call, self._transport.course(timeout_s))

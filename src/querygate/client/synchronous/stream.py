@@ -11,7 +11,7 @@ import httpx
 from querygate.client.errors import QuerygateError, StreamCut, error_of
 from querygate.client.rows import Row
 from querygate.client.synchronous.transport import Call, Transport
-from querygate.client.values import RowReader
+from querygate.client.values import Number, RowReader
 
 
 class RowStream:
@@ -35,6 +35,7 @@ class RowStream:
         self._response: httpx.Response | None = None
         self._chunks: Any = None
         self._parts: list[bytes] = []
+        self._number = Number if call.exact else None
         self._read = RowReader(()).read
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._described = False
@@ -105,7 +106,7 @@ class RowStream:
             return []
         lines = b"".join([*self._parts, lines])
         self._parts = [rest]
-        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]"))
+        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
         if self._ended:
             self._finish()
         return rows
@@ -119,7 +120,7 @@ class RowStream:
                     rows.append(self._read(data))
                 case "columns":
                     self.columns, self.types = data["columns"], data["types"]
-                    self._read = RowReader(self.types).read
+                    self._read = RowReader(() if self._call.exact else self.types).read
                     self._described = True
                 case "done":
                     self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
