@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_CONTROL_URL = "http://127.0.0.1:8082"
 
 
 def checked_url(url: str) -> str:
@@ -12,3 +13,8 @@ def checked_url(url: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise ValueError("the address of a service holds no user or password; the key is given as api_key")
     return url.rstrip("/")
+
+
+def control_url_beside(url: str) -> str:
+    """Where the control plane is, if nobody says: of the default service its own port, else one address for all."""
+    return DEFAULT_CONTROL_URL if url == DEFAULT_URL else url

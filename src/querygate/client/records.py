@@ -69,7 +69,6 @@ class Organization:
     id: str
     name: str
     tier: str | None = None
-    state: str | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     created_at: datetime | None = None
     key: str | None = field(default=None, repr=False)

@@ -69,18 +69,24 @@ class AsyncDatabases:
         return records(Database, await self._plane.list("/v1/databases"))
 
     async def get(self, name: str) -> Database:
-        return record(Database, _item(await self._plane.get(_path("databases", name)), "database"))
+        return record(Database, await self._plane.get(_path("databases", name)))
 
     async def create(self, name: str, *, clone_of: str | None = None) -> Database:
         """A new database: empty, or with all that `clone_of` holds."""
         answer = await self._plane.send("POST", "/v1/databases", _given(name=name, clone_of=clone_of))
-        return record(Database, _item(answer, "database"))
+        return record(Database, answer)
 
     async def update(
-        self, name: str, *, default: bool | None = None, delete_protection: bool | None = None
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        default: bool | None = None,
+        delete_protection: bool | None = None,
     ) -> Database:
-        changes = _given(default=default, delete_protection=delete_protection)
-        return record(Database, _item(await self._plane.send("PATCH", _path("databases", name), changes), "database"))
+        """Changes what is given. `default=True` takes the place of the default database before it."""
+        changes = _given(name=new_name, default=default, delete_protection=delete_protection)
+        return record(Database, await self._plane.send("PATCH", _path("databases", name), changes))
 
     async def delete(self, name: str) -> None:
         """Deletes the database and all that it holds."""
@@ -97,22 +103,32 @@ class AsyncKeys:
         return records(Key, await self._plane.list("/v1/keys"))
 
     async def get(self, id: str) -> Key:
-        return record(Key, _item(await self._plane.get(_path("keys", id)), "key"))
+        return record(Key, await self._plane.get(_path("keys", id)))
 
     async def create(
         self, name: str, scopes: Sequence[str], *, database: str | None = None, expires_in: int | None = None
     ) -> Key:
         """A new key, for one database or all of them. The record's `key` is shown this once."""
         fields = _given(name=name, scopes=list(scopes), database=database, expires_in=expires_in)
-        return record(Key, _item(await self._plane.send("POST", "/v1/keys", fields), "key"))
+        return record(Key, await self._plane.send("POST", "/v1/keys", fields))
 
-    async def rename(self, id: str, name: str) -> Key:
-        return record(Key, _item(await self._plane.send("PATCH", _path("keys", id), {"name": name}), "key"))
+    async def update(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_in: int | None = None,
+    ) -> Key:
+        """Changes what is given. `expires_in` is in seconds from now."""
+        scopes = None if scopes is None else list(scopes)
+        changes = _given(name=name, scopes=scopes, expires_in=expires_in)
+        return record(Key, await self._plane.send("PATCH", _path("keys", id), changes))
 
     async def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
-        """A new key in place of this one, which stays valid for `grace_seconds`."""
+        """A new secret for the key; the old one stays valid for `grace_seconds`."""
         answer = await self._plane.send("POST", _path("keys", id) + "/rotate", _given(grace_seconds=grace_seconds))
-        return record(Key, _item(answer, "key"))
+        return record(Key, answer)
 
     async def revoke(self, id: str) -> None:
         """Ends the key and its sessions, everywhere within 5 seconds."""
@@ -129,24 +145,16 @@ class AsyncOrganizations:
         return records(Organization, await self._plane.list("/v1/organizations"))
 
     async def get(self, id: str) -> Organization:
-        return record(Organization, _item(await self._plane.get(_path("organizations", id)), "organization"))
+        return record(Organization, await self._plane.get(_path("organizations", id)))
 
     async def create(self, name: str, *, tier: str | None = None) -> Organization:
         """With its first database and admin key; the record's `key` is shown this once."""
         answer = await self._plane.send("POST", "/v1/organizations", _given(name=name, tier=tier))
-        return record(Organization, _item(answer, "organization"))
+        return record(Organization, answer)
 
     async def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
         answer = await self._plane.send("PATCH", _path("organizations", id), _given(name=name, tier=tier))
-        return record(Organization, _item(answer, "organization"))
+        return record(Organization, answer)
 
     async def delete(self, id: str) -> None:
         await self._plane.send("DELETE", _path("organizations", id))
-
-
-def _item(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The record of an answer, which holds it under its name or is it."""
-    inner = answer.get(name)
-    if not isinstance(inner, Mapping):
-        return answer
-    return {**inner, "key": answer["key"]} if isinstance(answer.get("key"), str) else inner

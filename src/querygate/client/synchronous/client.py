@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from querygate.client.addresses import DEFAULT_URL, checked_url
+from querygate.client.addresses import DEFAULT_URL, checked_url, control_url_beside
 from querygate.client.answers import Answer, rows_of, transaction_of
 from querygate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
 from querygate.client.records import Organization, Session, Table, Transaction, record, records
@@ -44,7 +44,8 @@ class Client:
         ca_file: str | None = None,
     ) -> None:
         self.url = checked_url(url or os.environ.get("QUERYGATE_URL") or DEFAULT_URL)
-        self.control_url = checked_url(control_url or os.environ.get("QUERYGATE_CONTROL_URL") or self.url)
+        control_url = control_url or os.environ.get("QUERYGATE_CONTROL_URL") or control_url_beside(self.url)
+        self.control_url = checked_url(control_url)
         self._api_key = api_key or os.environ.get("QUERYGATE_API_KEY") or ""
         if not self._api_key:
             raise ValueError("there is no API key: give api_key, or set QUERYGATE_API_KEY")
@@ -248,16 +249,16 @@ class Client:
         self._transport.token = self._api_key
 
     def who_am_i(self) -> Session:
+        """The session that `login` began, or whose token the client was given."""
         return record(Session, (self._control.get("/v1/session"))["session"])
 
     def organization(self) -> Organization:
         """The organization that the key belongs to, with its tier and limits."""
-        answer = self._control.get("/v1/organization")
-        return record(Organization, answer.get("organization", answer))
+        return record(Organization, self._control.get("/v1/organization"))
 
-    def usage(self) -> dict[str, Any]:
-        """Requests, rows, bytes and errors, by the hour."""
-        return dict(self._control.get("/v1/usage"))
+    def usage(self) -> list[dict[str, Any]]:
+        """Requests, rows, bytes and errors, by the hour and database."""
+        return [dict(item) for item in (self._control.get("/v1/usage"))["items"]]
 
     def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
         """Who did what on the control plane, newest first."""
