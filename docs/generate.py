@@ -1,9 +1,10 @@
-"""Writes docs/errors.md and docs/settings.md from their tables; `--check` only says whether they are up to date."""
+"""Writes the pages of docs/ that are made of tables; `--check` only says whether they are up to date."""
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from querygate.cli.exits import MEANINGS
 from querygate.protocol.errors import ERRORS
 from querygate.settings import Entry, entries
 
@@ -55,6 +56,17 @@ and the environment, not the file.
 |---|---|---|---|---|---|
 """
 
+_EXIT_CODES_HEAD = """\
+# Exit codes
+
+<!-- Written by docs/generate.py from querygate.cli.exits. Do not edit. -->
+
+How a command of [`querygate`](cli.md) ends:
+
+| code | name | meaning |
+|---|---|---|
+"""
+
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
     "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
@@ -71,6 +83,11 @@ def errors_page() -> str:
 def settings_page() -> str:
     rows = (_row(f"`{e.name}`", f"`{e.flag}`", f"`{e.variable}`", _default(e), _takes(e), e.help) for e in entries())
     return _SETTINGS_HEAD + "".join(rows)
+
+
+def exit_codes_page() -> str:
+    rows = (_row(str(int(code)), f"`{code.name.lower()}`", meaning) for code, meaning in MEANINGS.items())
+    return _EXIT_CODES_HEAD + "".join(rows)
 
 
 def _row(*cells: str) -> str:
@@ -108,7 +125,11 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         sys.stderr.write("usage: python docs/generate.py [--check]\n")
         return 2
-    pages = [(DOCS / "errors.md", errors_page()), (DOCS / "settings.md", settings_page())]
+    pages = [
+        (DOCS / "errors.md", errors_page()),
+        (DOCS / "settings.md", settings_page()),
+        (DOCS / "exit_codes.md", exit_codes_page()),
+    ]
     stale = stale_pages(pages)
     if arguments:
         for path in stale:

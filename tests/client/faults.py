@@ -1,5 +1,6 @@
 """A relay in front of the real service that loses answers, as networks do. It speaks bytes, and changes none."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -57,6 +58,8 @@ class Relay:
                 service.sendall(request)
                 if fate == ABANDON:
                     _shut(client)
+                elif fate == PASS and not _stays(client, service):
+                    return
                 answer = _message(service)
                 self.statuses.append(int(answer.split(b" ", 2)[1]) if answer else 0)
                 if fate == HANG:
@@ -64,6 +67,15 @@ class Relay:
                 if fate != PASS or not answer:
                     return
                 client.sendall(answer)
+
+
+def _stays(client: socket.socket, service: socket.socket) -> bool:
+    """Waits for the answer to begin; False where the client has left before."""
+    try:
+        ready, _, _ = select.select([client, service], [], [])
+        return service in ready or client.recv(1, socket.MSG_PEEK) != b""
+    except (OSError, ValueError):  # the relay was closed
+        return False
 
 
 def _shut(opened: socket.socket) -> None:

@@ -138,31 +138,37 @@ def _write_param(number: int, value: Any) -> str:
         raise TypeError(f"parameter ${number}: {exc}") from None
 
 
-def write(value: Any) -> str:
-    """The value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings."""
+def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
+    """The value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings.
+
+    `quote` makes a JSON string of a text.
+    """
     match value:
         case Number():
             return str(value)
-        case None | bool() | int() | str():
+        case str():
+            return quote(value)
+        case None | bool() | int():
             return json.dumps(value)
         case float():
             return json.dumps(value) if value - value == 0 else f'"{_float_name(value)}"'
         case Decimal():
             return str(value) if value.is_finite() else f'"{_decimal_name(value)}"'
         case list() | tuple():
-            return "[" + ",".join(map(write, value)) + "]"
+            return "[" + ",".join(write(part, quote) for part in value) + "]"
         case dict():
-            return "{" + ",".join(f"{_write_name(name)}:{write(part)}" for name, part in value.items()) + "}"
+            parts = (f"{quote(_name(name))}:{write(part, quote)}" for name, part in value.items())
+            return "{" + ",".join(parts) + "}"
         case Enum():
-            return write(value.value)
+            return write(value.value, quote)
         case _:
-            return json.dumps(_text_of(value))
+            return quote(_text_of(value))
 
 
-def _write_name(name: Any) -> str:
+def _name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the names of a JSON object are strings, not {type(name).__name__}")
-    return json.dumps(name)
+    return name
 
 
 def _float_name(value: float) -> str:
