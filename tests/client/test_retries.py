@@ -254,7 +254,7 @@ def test_calls_outlive_a_restart_of_the_service() -> None:
     data_dir = new_data_dir()
     running = start_service(data_dir)
     port = running.url.rsplit(":", 1)[1]
-    with Client(running.url, running.key, retries=40) as client:
+    with Client(running.url, running.key, timeout_s=300, retries=300) as client:
         client.query("create table t (n int)")
         written = threading.Event()
 

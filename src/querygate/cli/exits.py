@@ -15,6 +15,7 @@ class Exit(IntEnum):
     UNKNOWN = 8
     OUTPUT = 9
     UNHEALTHY = 10
+    FILE = 11
     INTERRUPTED = 130
     PIPE = 141
 
@@ -31,6 +32,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.UNKNOWN: "The answer was lost: it may have been applied. Rows of a stream written so far count for nothing.",
     Exit.OUTPUT: "The output could not be written, as when the disk is full.",
     Exit.UNHEALTHY: "`doctor` found something wrong.",
+    Exit.FILE: "A file cannot be read or written, or a row of it does not fit the table. Nothing was imported.",
     Exit.INTERRUPTED: "Interrupted by Ctrl-C. A statement that was running was cancelled.",
     Exit.PIPE: "Whoever read the output stopped reading, as `head` does.",
 }
