@@ -215,3 +215,16 @@ def test_a_long_result_takes_no_more_memory_than_a_short_one(command: Command, f
             length += len(part)
         assert started.wait(60) == 0, started.stderr.read()
     assert length > 110_000_000
+
+
+def test_tables_and_capabilities_are_listed(command: Command) -> None:
+    """In full as JSON, in short as a table."""
+    assert command("query", "create table cli_listed (id int primary key)").code == 0
+    [table] = [table for table in command("tables").lines if table["name"] == "cli_listed"]
+    assert [column["name"] for column in table["columns"]] == ["id"]
+    assert "cli_listed" in command("tables", "-o", "table").out
+    assert command("query", "drop table cli_listed").code == 0
+    probes = command("capabilities").lines
+    assert {"name", "supported"} <= set(probes[0])
+    assert command("capabilities", probes[0]["name"]).code == 0
+    assert command("capabilities", "no-such-probe").code == 6
