@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psycopg
 from psycopg import pq
+from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench.load import Load, generator_name, run_load
 from querygate.data_plane import workloads
 from querygate.data_plane.workloads import ROWS
 from querygate.engine.binaries import wheel_site
-from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 ROUNDS = 5
 SECONDS = 3.0
