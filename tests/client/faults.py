@@ -67,6 +67,27 @@ class Relay:
                 if fate != PASS or not answer:
                     return
                 client.sendall(answer)
+                if b"transfer-encoding: chunked" in answer.lower() and not _pumped(service, client, answer[-5:]):
+                    return
+
+
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+def _pumped(service: socket.socket, client: socket.socket, tail: bytes) -> bool:
+    """Hands on the rest of a stream as it comes; False where one of the two has left."""
+    try:
+        while tail != _LAST_CHUNK:
+            if not _stays(client, service):
+                return False
+            part = service.recv(65536)
+            if not part:
+                return False
+            client.sendall(part)
+            tail = (tail + part)[-5:]
+    except OSError:
+        return False
+    return True
 
 
 def _stays(client: socket.socket, service: socket.socket) -> bool:

@@ -14,6 +14,7 @@ from querygate.cli.exits import Exit
 from querygate.cli.profile import profile
 from querygate.cli.queries import capabilities, query, tables
 from querygate.cli.serving import make_key_here, serve
+from querygate.cli.shell import shell
 from querygate.cli.transfer import export, import_
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -90,7 +91,7 @@ def key_create(
 
 for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
-for command in (serve, query, import_, export, tables, capabilities, profile, doctor):
+for command in (serve, query, shell, import_, export, tables, capabilities, profile, doctor):
     cli.add_command(command)
 for command in (control.session, control.database, control.organization):
     cli.add_command(command)

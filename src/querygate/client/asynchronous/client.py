@@ -53,7 +53,8 @@ class AsyncClient:
         self.timeout_s = timeout_s
         secure = self.url.startswith("https:") or self.control_url.startswith("https:")
         self._transport = AsyncTransport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
-        self._headers = {} if database is None else {"Querygate-Database": database}
+        self._headers: dict[str, str] = {}
+        self.use_database(database)
         self._control = AsyncPlane(self._transport, self.control_url, timeout_s)
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
@@ -73,6 +74,10 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Closes all connections. Statements that are still running are cancelled."""
         await self._transport.aclose()
+
+    def use_database(self, name: str | None) -> None:
+        """From now on another database, where the key is for all of them; None for the default one."""
+        self._headers = {} if name is None else {"Querygate-Database": name}
 
     # -- statements ---------------------------------------------------------------------------------------------
 

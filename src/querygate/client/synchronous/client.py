@@ -54,7 +54,8 @@ class Client:
         self.timeout_s = timeout_s
         secure = self.url.startswith("https:") or self.control_url.startswith("https:")
         self._transport = Transport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
-        self._headers = {} if database is None else {"Querygate-Database": database}
+        self._headers: dict[str, str] = {}
+        self.use_database(database)
         self._control = Plane(self._transport, self.control_url, timeout_s)
         self.databases = Databases(self._control)
         self.keys = Keys(self._control)
@@ -74,6 +75,10 @@ class Client:
     def close(self) -> None:
         """Closes all connections. Statements that are still running are cancelled."""
         self._transport.close()
+
+    def use_database(self, name: str | None) -> None:
+        """From now on another database, where the key is for all of them; None for the default one."""
+        self._headers = {} if name is None else {"Querygate-Database": name}
 
     # -- statements ---------------------------------------------------------------------------------------------
 
