@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from querygate.client import Client, InvalidTextRepresentation
@@ -164,6 +164,7 @@ def test_any_values_make_the_round_trip(service: Service) -> None:
     """Whatever a generator comes up with."""
     with Client(service.url, service.key) as database:
 
+        @settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
         @given(
             _DOCUMENTS.filter(lambda document: document is not None),
             st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**20), max_value=10**20),
