@@ -25,6 +25,22 @@ def test_the_client_imports_nothing_of_the_service() -> None:
     assert done.stdout.strip() == "[]"
 
 
+# Starts the command where what only the client and the shell need cannot be found.
+SERVING = """
+import sys
+for name in ("httpx", "rich", "prompt_toolkit", "pygments"):
+    sys.modules[name] = None
+from querygate.cli.main import run
+sys.exit(run(["serve", "--help"]))
+"""
+
+
+def test_serving_needs_nothing_of_the_client() -> None:
+    """Neither its dependencies nor those of the shell."""
+    done = subprocess.run([sys.executable, "-c", SERVING], capture_output=True, text=True, check=True)
+    assert "--data-port" in done.stdout
+
+
 def test_the_synchronous_client_is_what_the_asynchronous_one_makes() -> None:
     """As `make check` asks."""
     done = subprocess.run(
