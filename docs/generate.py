@@ -1,10 +1,11 @@
-"""Writes errors.md, settings.md and states.md from their tables; `--check` only says whether they are up to date."""
+"""Writes the pages of docs/ that are made of tables; `--check` only says whether they are up to date."""
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from querygate.access.states import LIVES, Life
+from querygate.cli.exits import MEANINGS
 from querygate.protocol.errors import ERRORS
 from querygate.settings import Entry, entries
 
@@ -65,6 +66,17 @@ What can happen to a session, a key and a database, and the state that follows. 
 not in a table cannot happen: a request for it gets `409` `wrong_state`, or `401` where the token itself has ended.
 """
 
+_EXIT_CODES_HEAD = """\
+# Exit codes
+
+<!-- Written by docs/generate.py from querygate.cli.exits. Do not edit. -->
+
+How a command of [`querygate`](cli.md) ends:
+
+| code | name | meaning |
+|---|---|---|
+"""
+
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
     "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
@@ -91,6 +103,11 @@ def _life(life: Life) -> str:
     rows = (_row(f"`{state}`", event, f"`{after}`") for (state, event), after in life.transitions.items())
     head = f"\n## The life of a {life.name}\n\nIt begins as `{life.first}`.\n\n"
     return head + "| state | what happens to it | then |\n|---|---|---|\n" + "".join(rows)
+
+
+def exit_codes_page() -> str:
+    rows = (_row(str(int(code)), f"`{code.name.lower()}`", meaning) for code, meaning in MEANINGS.items())
+    return _EXIT_CODES_HEAD + "".join(rows)
 
 
 def _row(*cells: str) -> str:
@@ -132,6 +149,7 @@ def main(arguments: list[str]) -> int:
         (DOCS / "errors.md", errors_page()),
         (DOCS / "settings.md", settings_page()),
         (DOCS / "states.md", states_page()),
+        (DOCS / "exit_codes.md", exit_codes_page()),
     ]
     stale = stale_pages(pages)
     if arguments:
