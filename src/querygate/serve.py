@@ -1,8 +1,9 @@
-"""`querygate serve`: the supervisor. It owns the data directory, the engine and the sockets, and watches its worker.
+"""`querygate serve`: the supervisor. It owns the data directory, the engine and the sockets, and watches its workers.
 
 It does no work of a request itself, so that nothing a request does can take the engine down with it. A dead engine or
-worker is started again and the fact is logged. What it starts does not outlive it, not even after kill -9: the engine
-is told by the kernel, the worker by a pipe that closes.
+worker is started again and the fact is logged; the other workers go on meanwhile, and take the connections that arrive,
+since all of them listen on the same sockets. What it starts does not outlive it, not even after kill -9: the engine is
+told by the kernel, the workers by a pipe that closes.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ import structlog
 from querygate import logs, worker
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from querygate.engine.port import EngineFailure
+from querygate.engine.postgres.tally import Tally
+from querygate.http.acceptor import Balance
 from querygate.installation import install
 from querygate.settings import Settings
 
@@ -34,6 +37,7 @@ _WATCH_S = 0.25
 _RESTART_PAUSE_S = 1.0
 _READY_TIMEOUT_S = 60.0
 _STOP_MARGIN_S = 10.0
+_STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
 
 
@@ -54,7 +58,7 @@ def serve(settings: Settings) -> None:
         except (EngineFailure, RuntimeError) as exc:
             raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
         supervisor = Supervisor(settings, engine, sockets, stopped)
-        supervisor.start_worker()
+        supervisor.start_workers()
         _announce(sockets, key.text if key else None)
         supervisor.watch()
 
@@ -87,30 +91,46 @@ def bundled_settings(settings: Settings) -> BundledSettings:
 
 
 @dataclass
+class WorkerProcess:
+    """A worker as its supervisor sees it. `ready` is the end of a pipe that it writes to once it serves."""
+
+    number: int
+    pid: int
+    ready: int
+    started_at: float
+    dead: bool = False
+
+
+@dataclass
 class Supervisor:
     settings: Settings
     engine: BundledServer
     sockets: dict[str, socket.socket]
     stopped: Callable[[], bool]
-    _pid: int = 0
+    _workers: list[WorkerProcess] = field(default_factory=list)
     _life: tuple[int, int] = field(default_factory=os.pipe)
-    _started_at: float = 0.0
 
-    def start_worker(self) -> None:
-        """Forks the worker and waits until it serves."""
+    def __post_init__(self) -> None:
+        workers = self.settings.workers
+        self._tally = Tally(workers)
+        self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
+
+    def start_workers(self) -> None:
+        """Forks the workers and waits until all of them serve."""
+        self._workers = [self._fork(number, first=True) for number in range(self.settings.workers)]
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        for started in self._workers:
+            self._wait_ready(started, deadline)
+
+    def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
         ready_read, ready_write = os.pipe()
-        self._started_at = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            self._be_worker(ready_write)
-        self._pid = pid
+            self._be_worker(number, ready_write, first)
         os.close(ready_write)
-        try:
-            self._wait_ready(ready_read)
-        finally:
-            os.close(ready_read)
+        return WorkerProcess(number, pid, ready_read, time.monotonic())
 
-    def _be_worker(self, ready_write: int) -> None:
+    def _be_worker(self, number: int, ready_write: int, first: bool) -> None:
         """Never returns: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
@@ -126,6 +146,10 @@ class Supervisor:
                     self.sockets,
                     self._life[0],
                     lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
+                    self._tally,
+                    number,
+                    self._balances,
+                    alone=first,
                 )
             )
             status = 0
@@ -134,10 +158,10 @@ class Supervisor:
         finally:
             os._exit(status)
 
-    def _wait_ready(self, ready_read: int) -> None:
+    def _wait_ready(self, started: WorkerProcess, deadline: float) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(ready_read, selectors.EVENT_READ)
-            if not selector.select(_READY_TIMEOUT_S) or os.read(ready_read, 1) != b"r":
+            selector.register(started.ready, selectors.EVENT_READ)
+            if not selector.select(max(deadline - time.monotonic(), 0)) or os.read(started.ready, 1) != b"r":
                 raise ServeError("the worker did not start; the log above says why")
 
     def watch(self) -> None:
@@ -145,11 +169,12 @@ class Supervisor:
         bounded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
-            self._watch_worker()
+            for number in range(len(self._workers)):
+                self._watch_worker(number)
             if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.engine.bound_log()
-        self._stop_worker()
+        self._stop_workers()
 
     def _watch_engine(self) -> None:
         status = self.engine.poll()
@@ -164,29 +189,34 @@ class Supervisor:
         else:
             _log.warning("the engine is back", pid=self.engine.pid)
 
-    def _watch_worker(self) -> None:
-        pid, status = os.waitpid(self._pid, os.WNOHANG)
-        if pid == 0:
-            return
-        _log.error("the worker died, starting it again", status=os.waitstatus_to_exitcode(status))
-        if time.monotonic() - self._started_at < _RESTART_PAUSE_S:
-            time.sleep(_RESTART_PAUSE_S)
-        try:
-            self.start_worker()
-        except ServeError as exc:
-            _log.error("the worker did not start", reason=str(exc))
-
-    def _stop_worker(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGTERM)
-        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
-        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-            if time.monotonic() > deadline:
-                _log.error("the worker did not stop in time and is killed")
-                os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
+    def _watch_worker(self, number: int) -> None:
+        """Starts a dead one again, at once if it had served for a while; nobody waits for that."""
+        watched = self._workers[number]
+        if not watched.dead:
+            pid, status = os.waitpid(watched.pid, os.WNOHANG)
+            if pid == 0:
                 return
-            self.stopped()
+            watched.dead = True
+            os.close(watched.ready)
+            exit_code = os.waitstatus_to_exitcode(status)
+            _log.error("the worker died, starting it again", worker=number, status=exit_code)
+        if time.monotonic() - watched.started_at >= _RESTART_PAUSE_S:
+            self._workers[number] = self._fork(number)
+
+    def _stop_workers(self) -> None:
+        running = [watched for watched in self._workers if not watched.dead]
+        for watched in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(watched.pid, signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
+        while running := [watched for watched in running if os.waitpid(watched.pid, os.WNOHANG)[0] == 0]:
+            if time.monotonic() > deadline:
+                _log.error("workers did not stop in time and are killed", workers=[w.number for w in running])
+                for watched in running:
+                    os.kill(watched.pid, signal.SIGKILL)
+                    os.waitpid(watched.pid, 0)
+                return
+            time.sleep(_STOP_POLL_S)
 
 
 @contextlib.contextmanager

@@ -45,6 +45,10 @@ class Settings:
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )
 
+    workers: int = _setting(
+        1, "Processes that answer requests, about one for every core or two.", at_least=1, at_most=64
+    )
+
     engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
     engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
     engine_connections_max: int = _setting(100, "Connections the bundled engine accepts.", at_least=10)
@@ -59,7 +63,9 @@ class Settings:
     answer_bytes_max: int = _setting(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
     )
-    connections_per_database: int = _setting(16, "Engine connections for one database and scope.", at_least=1)
+    connections_per_database: int = _setting(
+        16, "Engine connections for one database and scope, over all workers.", at_least=1
+    )
     queue_max: int = _setting(1000, "Statements that may wait for a connection to one database.", at_least=0)
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)

@@ -21,12 +21,15 @@ from querygate.data_plane.transaction import TransactionBounds, TransactionRoute
 from querygate.engine.port import Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.tally import Tally
+from querygate.http.acceptor import Balance
 from querygate.http.server import HttpBounds, HttpServer
 from querygate.settings import Settings
 
 _log = structlog.get_logger()
 
-_RESERVED_CONNECTIONS = 10
+_RESERVED_CONNECTIONS = 6
+_RESERVED_PER_WORKER = 4
 """Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
 
 
@@ -42,6 +45,13 @@ class WorkerInput:
     sockets: dict[str, socket.socket]
     life_fd: int
     ready: Callable[[], None]
+    tally: Tally
+    number: int
+    """Of this worker among its fellows, from 0."""
+    balances: dict[str, Balance]
+    """Of the planes' sockets, where there are several workers."""
+    alone: bool
+    """Nobody served on this engine before this worker and its fellows were started."""
 
 
 def run(given: WorkerInput) -> None:
@@ -60,7 +70,7 @@ async def _main(given: WorkerInput) -> None:
     catalog = Catalog(session)
     installation = await catalog.installation()
     assert installation is not None, "the supervisor has made it"
-    engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation))
+    engine = PostgresEngine(_engine_settings(given, installation))
     async with session, engine:
         identities = IdentityCache(catalog)
         tables = {
@@ -71,7 +81,7 @@ async def _main(given: WorkerInput) -> None:
         servers = []
         for name, sock in given.sockets.items():
             server = HttpServer(Plane(tables[name], identities).handle, _http_bounds(settings))
-            await server.start(sock)
+            await server.start(sock, None, given.balances.get(name), given.number)
             servers.append(server)
         gc.collect()
         gc.freeze()
@@ -130,18 +140,24 @@ def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, s
     return _with_about(table, AboutRoutes(engine, "data"))
 
 
-def _engine_settings(settings: Settings, conninfo: str, installation: Installation) -> EngineSettings:
+def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:
+    """Every worker has its share of the connections."""
+    settings, workers = given.settings, given.tally.workers
+    most = settings.engine_connections_max
+    reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
-        conninfo=conninfo,
+        conninfo=given.conninfo,
         installation=installation.id,
         secret=installation.secret,
-        connections_max=settings.engine_connections_max
-        - min(_RESERVED_CONNECTIONS, settings.engine_connections_max // 2),
-        connections_per_target_max=settings.connections_per_database,
+        connections_max=max(1, (most - reserved) // workers),
+        connections_per_target_max=-(-settings.connections_per_database // workers),
         queue_max=settings.queue_max,
         idle_close_s=settings.connection_idle_s,
         attempts_max=settings.attempts_max,
-        placement=settings.engine_placement,
+        placement=settings.engine_placement and workers == 1,
+        tally=given.tally,
+        worker=given.number,
+        alone=given.alone,
     )
 
 

@@ -24,6 +24,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from querygate.http.acceptor import Acceptor, Balance
 from querygate.http.answers import error_body, respond_error
 from querygate.http.eager import EagerRun
 from querygate.http.exchange import STATUS_LINES, Exchange
@@ -63,14 +64,25 @@ class HttpServer:
         self.stopping = False
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_numbers = count(1)
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Acceptor | None = None
+        self._open: memoryview | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
-    async def start(self, sock: Any, tls: ssl.SSLContext | None = None) -> None:
+    async def start(
+        self, sock: Any, tls: ssl.SSLContext | None = None, balance: Balance | None = None, worker: int = 0
+    ) -> None:
+        """`balance` is given where other workers listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
-        self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=sock, ssl=tls, backlog=1024)
+        if balance is None:
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self, loop), sock=sock, ssl=tls, backlog=1024
+            )
+        else:
+            self._open = balance.open[worker : worker + 1]
+            self.connections_changed()
+            self._server = Acceptor(sock, tls, lambda: HttpConnection(self, loop), balance, worker)
         self._ticker = loop.create_task(self._tick())
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
@@ -94,6 +106,10 @@ class HttpServer:
             connection.close()
         if self._ticker is not None:
             self._ticker.cancel()
+
+    def connections_changed(self) -> None:
+        if self._open is not None:
+            self._open[0] = len(self.connections)
 
     @property
     def running(self) -> int:
@@ -173,10 +189,12 @@ class HttpConnection(asyncio.Protocol):
         if self.server.stopping or len(self.server.connections) >= self.server.bounds.connections_max:
             self._refuse(ServiceError("busy", "too many connections are open"))
         self.server.connections.add(self)
+        self.server.connections_changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self.server.connections.discard(self)
+        self.server.connections_changed()
         self.resume_writing()
         self._waiting.clear()
         if self.current is not None and self.current.run is not None:

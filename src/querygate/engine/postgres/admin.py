@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineUnavailable, StatementFailed
-from querygate.engine.postgres import records, roles
+from querygate.engine.postgres import metadata, records, roles
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
 
@@ -92,6 +92,9 @@ async def make_metadata_database(connector: AdminConnector) -> None:
             await session.fetch(f"CREATE DATABASE {METADATA_DATABASE} TEMPLATE template0 ENCODING 'UTF8'")
             await session.fetch(f"REVOKE ALL ON DATABASE {METADATA_DATABASE} FROM PUBLIC")
         for statement in roles.LOCKDOWN:
+            await session.fetch(statement)
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        for statement in metadata.SCHEMA:
             await session.fetch(statement)
 
 

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 
@@ -19,11 +19,12 @@ from querygate.engine.postgres.guard import SLOTS_SQL, SerializableGuard
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
-from querygate.engine.postgres.pool import DatabaseState, Pool, Room
+from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
 from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
+from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
 
@@ -73,6 +74,9 @@ class EngineSettings:
     idle_close_s: float = 60.0
     placement: bool = True
     attempts_max: int = 50
+    tally: Tally = field(default_factory=Tally)
+    worker: int = 0
+    alone: bool = True
 
 
 class PostgresEngine:
@@ -82,7 +86,7 @@ class PostgresEngine:
         self._settings = settings
         connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._recovery = Recovery(connector, settings.installation)
+        self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
@@ -95,12 +99,13 @@ class PostgresEngine:
         self._placement = Placement(settings.placement)
         self.version = ""
         self._work_mem = ""
-        self._guard = SerializableGuard(0)
+        self._guard = SerializableGuard(0, settings.tally, settings.worker)
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
-        self._guard = SerializableGuard(int(str((await self._session.fetch(SLOTS_SQL))[0][0])))
+        slots = int(str((await self._session.fetch(SLOTS_SQL))[0][0]))
+        self._guard = SerializableGuard(slots, self._settings.tally, self._settings.worker)
         self._work_mem = str((await self._session.fetch("SHOW work_mem"))[0][0])
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
@@ -135,6 +140,8 @@ class PostgresEngine:
         attempt = 1
         while True:
             member = pool.take() or await pool.wait(deadline)
+            if self._guard.must_wait:
+                await self._admitted(pool, member, deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
             execution.begun = self._guard.begun
             self._running.add(execution)
@@ -172,6 +179,8 @@ class PostgresEngine:
         attempt = 1
         while True:
             member = pool.take() or await pool.wait(deadline)
+            if self._guard.must_wait:
+                await self._admitted(pool, member, deadline)
             run = TransactionRun(
                 pool=pool,
                 member=member,
@@ -214,6 +223,14 @@ class PostgresEngine:
             finally:
                 self._running.discard(run)
 
+    async def _admitted(self, pool: Pool, member: Member, deadline: float) -> None:
+        """Returns when this service may begin one more transaction; the connection is kept."""
+        try:
+            await self._guard.wait(deadline)
+        except BaseException:
+            pool.give_back_unclean(member)
+            raise
+
     async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
         """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
         pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
@@ -249,7 +266,10 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
-        member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
+        deadline = self._time() + bounds.timeout_ms / 1000
+        member = pool.take() or await pool.wait(deadline)
+        if self._guard.must_wait:
+            await self._admitted(pool, member, deadline)
         clock = EngineClock(pool, member, target, statement, bounds)
         clock.begun = self._guard.begun
         self._running.add(clock)
@@ -319,6 +339,7 @@ class PostgresEngine:
             await asyncio.sleep(_DEADLINE_TICK_S if self._running else _IDLE_TICK_S)
             now = self._time()
             look_at_broken()
+            self._guard.tick(now)
             for execution in [e for e in self._running if not e.timed_out]:
                 if execution.deadline < now:
                     execution.expire()

@@ -31,8 +31,8 @@ _BEGIN = {
     port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
     port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 }
-_SNAPSHOT = Command(b"SELECT 1")
-_COMMIT = Command(b"COMMIT")
+_SNAPSHOT = Command(b"SELECT 1", begins=False)
+_COMMIT = Command(b"COMMIT", begins=False)
 CURSORS = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
@@ -51,7 +51,9 @@ ENCODING_SETTINGS = {
 }
 """The settings under which the server writes the text that this service promises."""
 
-RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
+RESTORE_ENCODING = [
+    Command(f"SET {name} = '{value}'".encode(), begins=False) for name, value in ENCODING_SETTINGS.items()
+]
 
 
 def begin(access: port.Access) -> list[Command]:
@@ -201,7 +203,7 @@ class Execution:
                 if failure.position is not None:
                     failure.position -= prefix
                 raise
-            check(await self.member.run(Command(b"ROLLBACK")))
+            check(await self.member.run(Command(b"ROLLBACK", begins=False)))
             return True
         return False
 

@@ -2,14 +2,20 @@
 
 PostgreSQL keeps what it must know of committed serializable transactions in a pool of fixed size. When more of them
 begin than the pool holds, it forgets the oldest, and a transaction that overlapped with those can commit a write skew.
-So what writes may not live longer than a safe share of the pool: the service counts every command that it sends over a
-tenant's connection, each of which can begin one transaction at most, and what has seen too many of them is ended with a
-conflict and run again.
+So what writes may not live longer than a safe share of the pool: the service counts every transaction that it can
+begin, and what has seen too many of them is ended with a conflict and run again.
 
-The count is this worker's own. Other clients of the same engine are not seen.
+The count is that of all workers (`tally.py`) and of all service processes on the same engine (`lease.py`). Of the
+others it is a bound from above; while that is out of date nothing that has written is committed. Clients of the engine
+that are no Querygate are not seen.
 """
 
+import asyncio
+import time
+
+from querygate.engine.port import EngineBusy
 from querygate.engine.postgres.connection import Meter
+from querygate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, OTHERS_FLOOR, OWN_CEILING, VIEW_UNTIL, Tally
 
 SLOTS_SQL = """
 SELECT 10 * (sum(setting::int) + 2) FROM pg_catalog.pg_settings
@@ -20,17 +26,91 @@ SELECT 10 * (sum(setting::int) + 2) FROM pg_catalog.pg_settings
 """The size of the engine's pool, by its own formula; before version 18 a little less, which is on the safe side."""
 
 _SAFE_SHARE = 0.75
-"""Between the look at the count and the commit itself more transactions begin; the rest of the pool is for them."""
+"""Between the look at the count and the commit itself more transactions begin, and those that are open take room as
+well, a tenth of the pool at most; the rest of the pool is for them."""
+
+_PAUSE_S = 0.005
+_BLIND_NS = 1_000_000_000
+"""A single statement commits by itself, so it is ended when the others were not heard of for this long."""
+
+_RATE_EVERY_S = 0.25
+_RATE_WEIGHT = 0.3
 
 
 class SerializableGuard(Meter):
-    """`begun` is counted up by the connections themselves."""
+    """`slots` is the size of the pool, `worker` this worker's place in the tally.
 
-    def __init__(self, slots: int) -> None:
+    `exclusive` says that nobody but this installation begins transactions on the engine: only then is the hole closed.
+    """
+
+    def __init__(self, slots: int, tally: Tally, worker: int, *, exclusive: bool = True) -> None:
         self.slots = slots
-        self.begun = 0
+        self.exclusive = exclusive
+        self.rate = 0.0
+        """Transactions begun in a second, by everybody, smoothed."""
+        self._tally = tally
+        self._numbers = tally.numbers
+        self._counts = tally.counts
+        self._worker = worker
         self._safe = int(slots * _SAFE_SHARE)
+        self._rated_at = 0.0
+        self._rated_begun = 0
+
+    def count(self, begun: int) -> None:
+        self._counts[self._worker] += begun
+
+    @property
+    def begun(self) -> int:
+        """So many have begun, at least: what a transaction notes when it begins itself."""
+        return sum(self._counts) + self._numbers[OTHERS_FLOOR]
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the others may have begun more than is known here."""
+        return self._numbers[VIEW_UNTIL] <= time.monotonic_ns()
 
     def outlived(self, begun: int) -> bool:
         """Whether so many have begun since that the engine may have forgotten one that matters."""
-        return self.begun - begun > self._safe
+        blind_for = time.monotonic_ns() - self._numbers[VIEW_UNTIL]
+        most = sum(self._counts) + self._numbers[OTHERS_CEILING]
+        return most - begun > self._safe or blind_for > _BLIND_NS
+
+    async def survived(self, begun: int) -> bool:
+        """The last look before a commit. It waits until the others are known."""
+        while self.is_blind and not self.outlived(begun):  # noqa: ASYNC110 - another process ends the wait
+            await asyncio.sleep(_PAUSE_S)
+        return not self.outlived(begun)
+
+    # -- this group's own share ---------------------------------------------------------------------------------
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether this group may begin nothing just now."""
+        numbers = self._numbers
+        return sum(self._counts) >= numbers[OWN_CEILING] or numbers[LEASE_UNTIL] <= time.monotonic_ns()
+
+    async def wait(self, deadline: float) -> None:
+        """Until something may begin. `deadline` is on the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while self.must_wait:
+            if loop.time() > deadline:
+                raise EngineBusy("this service's share of the engine was used up until the statement's time was over")
+            await asyncio.sleep(_PAUSE_S)
+
+    # -- how fast it goes ---------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Keeps the rate; to be called several times a second."""
+        passed = now - self._rated_at
+        if passed < _RATE_EVERY_S:
+            return
+        begun = self.begun
+        if self._rated_at:
+            self.rate += _RATE_WEIGHT * ((begun - self._rated_begun) / passed - self.rate)
+        self._rated_at, self._rated_begun = now, begun
+
+    @property
+    def safe_s(self) -> float:
+        """How long a transaction that writes may be open at the present rate."""
+        slack = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
+        return max(self._safe - slack, 0) / self.rate if self.rate > 0 else float("inf")

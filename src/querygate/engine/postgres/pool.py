@@ -29,8 +29,8 @@ from querygate.engine.postgres.values import EncoderCache
 
 _log = structlog.get_logger()
 
-DISCARD = Command(b"DISCARD ALL")
-_ROLLBACK = Command(b"ROLLBACK")
+DISCARD = Command(b"DISCARD ALL", begins=False)
+_ROLLBACK = Command(b"ROLLBACK", begins=False)
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
 _TYPES_FRESH_S = 1.0

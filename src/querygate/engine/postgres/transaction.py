@@ -31,15 +31,16 @@ _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 
-_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
-_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE")
-_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()")
+_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
+_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
 # has a meaning for the statements that follow, and a value that shows an offset is rewritten.
 _RESTORE_STYLES = Command(
     b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
     b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
-    b" pg_catalog.set_config('client_encoding', 'UTF8', true)"
+    b" pg_catalog.set_config('client_encoding', 'UTF8', true)",
+    begins=False,
 )
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
@@ -125,7 +126,7 @@ class TransactionRun:
                 await self._send(waiting, owners)
                 waiting, owners = [], []
             params = await self._params(index, statement)
-            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS))
+            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS, begins=False))
             owners.append(index)
             if self.pool.state.has_code or not is_plain(statement.sql, statement.keyword):
                 waiting.append(_RESTORE_STYLES)
@@ -141,7 +142,7 @@ class TransactionRun:
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
-        if number is not None and self.guard.outlived(self.begun):
+        if number is not None and not await self.guard.survived(self.begun):
             raise outlived()
         return int(number) if number is not None else None
 
@@ -228,7 +229,7 @@ class TransactionRun:
         self._give_back()
 
     async def _commit_plainly(self) -> None:
-        results = await self.member.run(Command(b"COMMIT"))
+        results = await self.member.run(Command(b"COMMIT", begins=False))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -249,7 +250,7 @@ class TransactionRun:
         gid = self.recovery.new_gid()
         with self.recovery.in_hand(gid):
             try:
-                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode()))
+                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
             except ConnectionLost as exc:
                 settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
                 if settled is None:
@@ -259,7 +260,7 @@ class TransactionRun:
                 return
             _check_prepared(prepared)
             try:
-                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode()))
+                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
             except ConnectionLost:
                 committed = []
             if not committed or committed[-1].status == _ERROR:

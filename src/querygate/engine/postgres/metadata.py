@@ -1,0 +1,15 @@
+"""What the engine's side itself keeps in the metadata database: a schema of its own, beside the catalog's tables.
+
+All service processes on one engine meet here. Every statement may be repeated.
+"""
+
+SCHEMA = (
+    "CREATE SCHEMA IF NOT EXISTS engine",
+    # Prepared transactions that were committed by somebody else than their owner.
+    "CREATE TABLE IF NOT EXISTS engine.recovered (gid text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+)
+
+NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"
+FIND_RECOVERED = "SELECT 1 FROM engine.recovered WHERE gid = $1"
+# An owner looks for its own within seconds.
+EXPIRE_RECOVERED = "DELETE FROM engine.recovered WHERE at < now() - interval '1 hour'"
