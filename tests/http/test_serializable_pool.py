@@ -24,7 +24,7 @@ def slots(service: Service) -> int:
         return int(row[0])
 
 
-def fill(service: Service, count: int) -> None:
+def fill(service: Service, count: int, sock: socket.socket | None = None) -> None:
     """That many statements, each a serializable transaction, sent without waiting for their answers one by one."""
     address = urlsplit(service.url)
     body = json.dumps({"sql": "select 1"})
@@ -32,7 +32,7 @@ def fill(service: Service, count: int) -> None:
         f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {service.key}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
-    with socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
+    with sock or socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
         writer = threading.Thread(target=sock.sendall, args=(request * count,))
         writer.start()
         answered, tail = 0, b""
