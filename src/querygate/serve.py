@@ -16,17 +16,21 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
 from querygate import logs, worker
+from querygate.access.tokens import Key
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
+from querygate.engine.external import ExternalServer
 from querygate.engine.port import EngineFailure
+from querygate.engine.postgres.logins import BadUrl, read_url, where
+from querygate.engine.postgres.probes import warnings
 from querygate.engine.postgres.tally import Tally
 from querygate.http.acceptor import Balance
-from querygate.installation import install
+from querygate.installation import EngineRefused, examine, install
 from querygate.settings import Settings
 
 _log = structlog.get_logger()
@@ -50,17 +54,53 @@ def serve(settings: Settings) -> None:
     logs.configure(settings)
     _check_address(settings)
     sockets = _bind_planes(settings)
-    with _signals() as stopped, bundled_engine(settings) as engine:
+    with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
-        try:
-            key = asyncio.run(install(engine.conninfo))
-        except (EngineFailure, RuntimeError) as exc:
-            raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
+        key, connections = _install(settings, engine)
+        settings = replace(settings, engine_connections_max=connections)
         supervisor = Supervisor(settings, engine, sockets, stopped)
         supervisor.start_workers()
         _announce(sockets, key.text if key else None)
         supervisor.watch()
+
+
+@contextlib.contextmanager
+def opened_engine(settings: Settings) -> Iterator[BundledServer | ExternalServer]:
+    """The engine of the user's own, if there is one, or the bundled one."""
+    if settings.engine:
+        yield ExternalServer(engine_conninfo(settings))
+        return
+    with bundled_engine(settings) as engine:
+        yield engine
+
+
+def engine_conninfo(settings: Settings) -> str:
+    try:
+        return read_url(settings.engine)
+    except BadUrl as exc:
+        raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
+
+
+def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Key | None, int]:
+    """Brings the installation up to date; the first key, if this made it, and how many connections the engine has."""
+    if isinstance(engine, BundledServer):
+        try:
+            return asyncio.run(install(engine.conninfo)), settings.engine_connections_max
+        except (EngineFailure, RuntimeError) as exc:
+            raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
+    place = where(engine.conninfo)
+    try:
+        found = asyncio.run(examine(engine.conninfo))
+        for warning in warnings(found, settings.engine_connections_max):
+            _log.warning(warning)
+        return asyncio.run(install(engine.conninfo, bundled=False)), min(
+            found.connections_free, settings.engine_connections_max
+        )
+    except EngineRefused as exc:
+        raise ServeError(f"the engine at {place} cannot be used:{exc}") from exc
+    except (EngineFailure, RuntimeError) as exc:
+        raise ServeError(f"the engine at {place} cannot be prepared: {exc}") from exc
 
 
 @contextlib.contextmanager
@@ -104,7 +144,7 @@ class WorkerProcess:
 @dataclass
 class Supervisor:
     settings: Settings
-    engine: BundledServer
+    engine: BundledServer | ExternalServer
     sockets: dict[str, socket.socket]
     stopped: Callable[[], bool]
     _workers: list[WorkerProcess] = field(default_factory=list)
@@ -149,7 +189,7 @@ class Supervisor:
                     self._tally,
                     number,
                     self._balances,
-                    alone=first,
+                    alone=first and not self.settings.engine,
                 )
             )
             status = 0

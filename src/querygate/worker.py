@@ -154,7 +154,8 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         queue_max=settings.queue_max,
         idle_close_s=settings.connection_idle_s,
         attempts_max=settings.attempts_max,
-        placement=settings.engine_placement and workers == 1,
+        # Of an engine elsewhere the process ids would be those of strangers.
+        placement=settings.engine_placement and workers == 1 and not settings.engine,
         tally=given.tally,
         worker=given.number,
         alone=given.alone,

@@ -317,7 +317,7 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
     """Revoked or expired in the catalog while it is in use."""
     key = new_key(service, "read")
     assert ask(service, f"Bearer {key}").status_code == 200
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as catalog:
+    with psycopg.connect(service.conninfo("querygate")) as catalog:
         done = catalog.execute(f"update api_key set {change} where id = %s", [key_id(key.encode())])
         assert done.rowcount == 1
     ended = time.monotonic()
@@ -329,7 +329,7 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
 
 def test_only_a_digest_of_a_key_is_stored(service: Service) -> None:
     """Nothing in the catalog's records holds the secret."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as catalog:
+    with psycopg.connect(service.conninfo("querygate")) as catalog:
         rows = str(catalog.execute("select api_key::text from api_key").fetchall())
     assert service.key[:10] in rows  # the hint
     assert service.key[12:-6] not in rows

@@ -57,7 +57,7 @@ def reader(single: Service) -> Iterator[Sql]:
 @pytest.fixture(scope="module")
 def engine(single: Service) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
     """A look at the engine from outside."""
-    with psycopg.connect(f"host={single.data_dir}/run user=querygate dbname=querygate", autocommit=True) as opened:
+    with psycopg.connect(single.conninfo("querygate"), autocommit=True) as opened:
         yield opened
 
 

@@ -18,7 +18,7 @@ select 10 * (sum(setting::int) + 2) from pg_settings where name in ('max_connect
 
 @pytest.fixture
 def slots(service: Service) -> int:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(SLOTS).fetchone()
         assert row is not None
         return int(row[0])
@@ -47,7 +47,7 @@ def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(
     service: Service, sql: Sql, slots: int
 ) -> None:
     """What the guard is for: without it the same three steps end in a state that no order of them could give."""
-    conninfo = f"host={service.data_dir}/run user=querygate dbname=postgres"
+    conninfo = service.conninfo("postgres")
     with (
         psycopg.connect(conninfo, autocommit=True) as one,
         psycopg.connect(conninfo, autocommit=True) as two,
@@ -82,7 +82,7 @@ def test_the_service_does_not(service: Service, sql: Sql, slots: int) -> None:
     thread = threading.Thread(target=slow)
     thread.start()
     started.wait()
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True) as watch:
+    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as watch:
         sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
         while watch.execute(sleeping).fetchone() != (1,):
             pass

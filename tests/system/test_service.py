@@ -99,7 +99,7 @@ def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 
 def sleeping(service: Service) -> int:
     """How many statements sleep in the engine, as its superuser sees it."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute("select count(*) from pg_stat_activity where wait_event = 'PgSleep'").fetchone()
     assert row is not None
     number: int = row[0]

@@ -60,9 +60,7 @@ def t(service: Service) -> str:
 
 
 def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(
-        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
-    ) as connection:
+    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
 
@@ -295,9 +293,7 @@ def tenant_database(service: Service) -> str:
 
 def prepare(service: Service, database: str, table: str, number: int, gid: str) -> None:
     """At READ COMMITTED: one that is serializable makes every reader fail after a crash, as long as it is there."""
-    with psycopg.connect(
-        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
-    ) as connection:
+    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
         connection.execute("begin isolation level read committed")
         connection.execute(f"insert into {table} values ({number}, 1, 'left')".encode())
         connection.execute(f"prepare transaction '{gid}'".encode())

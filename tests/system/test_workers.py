@@ -51,7 +51,7 @@ def t(service: Service) -> str:
 
 
 def as_superuser(service: Service, sql: str) -> list[Any]:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True) as connection:
+    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as connection:
         return connection.execute(sql.encode()).fetchall()
 
 

@@ -42,8 +42,18 @@ def _settings(flags: dict[str, Any]) -> Settings:
 
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
+    from querygate.engine.postgres.logins import BadUrl, has_password, read_url
     from querygate.serve import ServeError, serve
 
+    try:
+        if flags.get("engine") and has_password(read_url(flags["engine"])):
+            click.echo(
+                "Warning: the password in --engine is visible in the list of processes;"
+                " give the URL as QUERYGATE_ENGINE or in the settings file.",
+                err=True,
+            )
+    except BadUrl:
+        pass  # it is said when it is used
     try:
         serve(_settings(flags))
     except ServeError as exc:
@@ -67,19 +77,22 @@ def key() -> None:
 
 
 @key.command("create")
+@click.option("--config", metavar="FILE", help="Settings file of the service.", envvar="QUERYGATE_CONFIG")
 @click.option("--data-dir", metavar="DIR", help="Data directory of the service.")
 @click.option("--name", required=True, help="What the key is for.")
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(["read", "write", "admin", "operator"]),
     help="What it may do; may be given more than once.",
 )  # fmt: skip
-def key_create(data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
+def key_create(config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
     """Make a key and print it, once. Works whether or not the service runs."""
     from querygate.access.scopes import Scope
     from querygate.local import LocalError, make_local_key
 
     try:
-        made = make_local_key(_settings({"data_dir": data_dir}), name, [Scope(scope) for scope in scopes])
+        made = make_local_key(
+            _settings({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
+        )
     except LocalError as exc:
         raise click.ClickException(str(exc)) from exc
     click.echo(f"key: {made}")

@@ -15,11 +15,13 @@ from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
-from querygate.engine.postgres.guard import SLOTS_SQL, SerializableGuard
+from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.ledger import Ledger
+from querygate.engine.postgres.logins import as_tenant, with_settings
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
+from querygate.engine.postgres.probes import Capabilities, probe
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
@@ -97,16 +99,17 @@ class PostgresEngine:
         self._time = time.monotonic
         self._served = 0
         self._placement = Placement(settings.placement)
-        self.version = ""
-        self._work_mem = ""
+        self.can: Capabilities
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
+
+    @property
+    def version(self) -> str:
+        return self.can.version
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
-        self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
-        slots = int(str((await self._session.fetch(SLOTS_SQL))[0][0]))
-        self._guard = SerializableGuard(slots, self._settings.tally, self._settings.worker)
-        self._work_mem = str((await self._session.fetch("SHOW work_mem"))[0][0])
+        self.can = await probe(self._session)
+        self._guard = SerializableGuard(self.can.slots, self._settings.tally, self._settings.worker)
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -175,7 +178,7 @@ class PostgresEngine:
     ) -> port.TransactionResult:
         pool = self._pools.get(target) or self._pool(target)
         deadline = self._time() + bounds.timeout_ms / 1000
-        describe, two_phase = False, True
+        describe, two_phase = False, self.can.two_phase
         attempt = 1
         while True:
             member = pool.take() or await pool.wait(deadline)
@@ -317,14 +320,12 @@ class PostgresEngine:
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"
-        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self._work_mem}
-        if int(self.version.split(".")[0]) >= 17:
+        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        if self.can.major >= 17:
             options |= _SINCE_17
-        flags = " ".join(f"-c {name}={_escape(value)}" for name, value in options.items())
-        return (
-            f"{self._settings.conninfo} user={role_of(target.database, target.access)} dbname={target.database} "
-            f"client_encoding=UTF8 application_name=querygate options='{_quote(flags)}'"
-        )
+        settings = self._settings
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        return with_settings(tenant, target.database, options)
 
     def _make_room(self) -> None:
         """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
@@ -391,13 +392,3 @@ class PostgresEngine:
 def _repeatable(statement: port.Statement) -> bool:
     """A statement that commits in steps of its own cannot be started over."""
     return "concurrently" not in statement.sql.lower()
-
-
-def _escape(value: str) -> str:
-    """For the options of a start-up packet, where a blank separates."""
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
-
-
-def _quote(value: str) -> str:
-    """For a quoted value in libpq's connection string."""
-    return value.replace("\\", "\\\\").replace("'", "\\'")

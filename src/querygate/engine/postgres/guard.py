@@ -17,14 +17,6 @@ from querygate.engine.port import EngineBusy
 from querygate.engine.postgres.connection import Meter
 from querygate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, OTHERS_FLOOR, OWN_CEILING, VIEW_UNTIL, Tally
 
-SLOTS_SQL = """
-SELECT 10 * (sum(setting::int) + 2) FROM pg_catalog.pg_settings
- WHERE name IN ('max_connections', 'max_prepared_transactions', 'max_worker_processes', 'max_wal_senders',
-                CASE WHEN current_setting('server_version_num')::int >= 180000
-                     THEN 'autovacuum_worker_slots' ELSE 'autovacuum_max_workers' END)
-"""
-"""The size of the engine's pool, by its own formula; before version 18 a little less, which is on the safe side."""
-
 _SAFE_SHARE = 0.75
 """Between the look at the count and the commit itself more transactions begin, and those that are open take room as
 well, a tenth of the pool at most; the rest of the pool is for them."""

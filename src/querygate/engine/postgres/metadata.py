@@ -3,6 +3,9 @@
 All service processes on one engine meet here. Every statement may be repeated.
 """
 
+LOCK = "SELECT pg_advisory_lock(hashtextextended('querygate/installation', 0))"
+"""Held by a session while it makes or changes what belongs to the whole installation: one service process at a time."""
+
 SCHEMA = (
     "CREATE SCHEMA IF NOT EXISTS engine",
     # Prepared transactions that were committed by somebody else than their owner.
