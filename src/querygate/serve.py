@@ -152,7 +152,7 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         workers = self.settings.workers
-        self._tally = Tally(workers)
+        self._tally = Tally(workers, shared=bool(self.settings.engine))
         self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
 
     def start_workers(self) -> None:
@@ -175,7 +175,15 @@ class Supervisor:
         status = 1
         try:
             os.setsid()
-            keep = {0, 1, 2, self._life[0], ready_write, *(sock.fileno() for sock in self.sockets.values())}
+            keep = {
+                0,
+                1,
+                2,
+                self._life[0],
+                ready_write,
+                self._tally.lock.fileno(),
+                *(sock.fileno() for sock in self.sockets.values()),
+            }
             _close_others(keep)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -159,6 +159,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         tally=given.tally,
         worker=given.number,
         alone=given.alone,
+        exclusive=not settings.engine or settings.engine_exclusive,
     )
 
 

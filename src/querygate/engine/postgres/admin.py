@@ -45,8 +45,6 @@ class AdminConnector:
         """`conninfo` is that of another role, where it is not the owner that is wanted."""
         name = self.metadata_database if database == METADATA_DATABASE else database
         settings = {**_SETTINGS, "search_path": search_path}
-        if conninfo is None:
-            settings["lc_messages"] = "C"  # for superusers only
         try:
             return await Connection.open(
                 logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s

@@ -16,6 +16,7 @@ from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, A
 from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
 from querygate.engine.postgres.guard import SerializableGuard
+from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.logins import as_tenant, with_settings
 from querygate.engine.postgres.parameters import wants_types
@@ -60,6 +61,8 @@ _PLACEMENT_TICK_S = 0.25
 _EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
+_BEGUN_PER_REQUEST = 3
+"""What a request can begin beside its own transaction: its inspections, and the question for types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class EngineSettings:
     tally: Tally = field(default_factory=Tally)
     worker: int = 0
     alone: bool = True
+    exclusive: bool = True
 
 
 class PostgresEngine:
@@ -100,6 +104,7 @@ class PostgresEngine:
         self._served = 0
         self._placement = Placement(settings.placement)
         self.can: Capabilities
+        self._lease: Lease | None = None
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
 
     @property
@@ -109,7 +114,11 @@ class PostgresEngine:
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.can = await probe(self._session)
-        self._guard = SerializableGuard(self.can.slots, self._settings.tally, self._settings.worker)
+        settings, tally = self._settings, self._settings.tally
+        self._guard = SerializableGuard(self.can.slots, tally, settings.worker, exclusive=settings.exclusive)
+        if tally.shared:
+            allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
+            self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -129,6 +138,8 @@ class PostgresEngine:
         await self._recovery.__aexit__(None, None, None)
         for pool in self._pools.values():
             await pool.close()
+        if self._lease is not None:
+            await self._lease.__aexit__(None, None, None)
         await self._session.close()
 
     # -- the port -----------------------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ class SerializableGuard(Meter):
     @property
     def must_wait(self) -> bool:
         """Whether this group may begin nothing just now."""
+        if not self._tally.shared:
+            return False
         numbers = self._numbers
         return sum(self._counts) >= numbers[OWN_CEILING] or numbers[LEASE_UNTIL] <= time.monotonic_ns()
 

@@ -10,6 +10,9 @@ SCHEMA = (
     "CREATE SCHEMA IF NOT EXISTS engine",
     # Prepared transactions that were committed by somebody else than their owner.
     "CREATE TABLE IF NOT EXISTS engine.recovered (gid text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+    # What service processes tell each other of the transactions they begin: see lease.py.
+    "CREATE TABLE IF NOT EXISTS engine.guard (id text PRIMARY KEY, begun bigint NOT NULL, ceiling bigint NOT NULL,"
+    " at timestamptz NOT NULL, ended boolean NOT NULL DEFAULT false) WITH (fillfactor = 50)",
 )
 
 NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"

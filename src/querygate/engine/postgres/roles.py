@@ -57,6 +57,8 @@ def grants(database: str) -> list[str]:
     return [
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {database} TO {both}",
+        # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
+        f"ALTER DATABASE {database} SET lc_messages TO 'C'",
         f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",

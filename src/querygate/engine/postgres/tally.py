@@ -6,6 +6,8 @@ number. Where two numbers belong together, their writer's order makes an old one
 """
 
 import mmap
+import secrets
+import tempfile
 
 NEVER = 2**63 - 1
 """A time, or a number, that is not reached."""
@@ -24,14 +26,21 @@ _COUNTS = 5
 
 
 class Tally:
-    """`workers` is how many share it. Until a lease says otherwise, there are no other groups."""
+    """`workers` is how many share it; `shared` says that other groups use the same engine, or may.
 
-    def __init__(self, workers: int = 1) -> None:
+    Then nothing may begin until a lease says so. `lock` is for the worker that sees to the lease.
+    """
+
+    def __init__(self, workers: int = 1, *, shared: bool = False) -> None:
         self.workers = workers
+        self.shared = shared
+        self.group = secrets.token_hex(8)
+        self.lock = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self.numbers = memoryview(mmap.mmap(-1, 8 * (_COUNTS + workers))).cast("Q")
         self.counts = self.numbers[_COUNTS:]
-        for place in (VIEW_UNTIL, OWN_CEILING, LEASE_UNTIL):
-            self.numbers[place] = NEVER
+        if not shared:
+            for place in (VIEW_UNTIL, OWN_CEILING, LEASE_UNTIL):
+                self.numbers[place] = NEVER
 
     @property
     def begun(self) -> int:
