@@ -1,5 +1,6 @@
 """A PostgreSQL server that is not the service's own: over TCP, with passwords, as a user's would be."""
 
+import os
 import shutil
 import signal
 import socket
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import psycopg
 
-from querygate.engine.binaries import Binaries, before_exec, child_options, choose_wheel, run_program
+from querygate.engine.binaries import Binaries, before_exec, child_options, choose_custom, choose_wheel, run_program
 from querygate.engine.data_directory import DataDirectory
+
+PROGRAMS = os.environ.get("QUERYGATE_TEST_PROGRAMS", "")
+"""Directory of the programs of another PostgreSQL, to see the same tests on it."""
 
 OWNER = "owner"
 PASSWORD = "it's a secret/with \\ signs"
@@ -19,14 +23,16 @@ START_S = 60.0
 
 
 class ExternalServer:
-    """`settings` are the server's own. Its programs are those of the wheel."""
+    """`settings` are the server's own. Its programs are those of the wheel, unless others were given."""
 
     def __init__(self, **settings: str) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="qge-", dir="/tmp"))
         self._home.chmod(0o755)
         self._directory = DataDirectory(self._home / "data")
         self._directory.take(None)
-        self._binaries: Binaries = choose_wheel(self._directory)
+        self._binaries: Binaries = (
+            choose_custom(Path(PROGRAMS), self._directory) if PROGRAMS else choose_wheel(self._directory)
+        )
         self._settings = {"max_prepared_transactions": "1000", "max_connections": "100", **settings}
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
