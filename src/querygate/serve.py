@@ -181,7 +181,7 @@ class Supervisor:
                 2,
                 self._life[0],
                 ready_write,
-                self._tally.lock.fileno(),
+                self._tally.lock,
                 *(sock.fileno() for sock in self.sockets.values()),
             }
             _close_others(keep)

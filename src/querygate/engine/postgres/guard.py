@@ -14,14 +14,33 @@ import asyncio
 import time
 
 from querygate.engine.port import EngineBusy
-from querygate.engine.postgres.connection import Meter
-from querygate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, OTHERS_FLOOR, OWN_CEILING, VIEW_UNTIL, Tally
+from querygate.engine.postgres.connection import Command, Meter
+from querygate.engine.postgres.tally import (
+    LEASE_UNTIL,
+    OTHERS_CEILING,
+    OTHERS_FLOOR,
+    OWN_CEILING,
+    SEAL_UNTIL,
+    VIEW_UNTIL,
+    Tally,
+)
 
 _SAFE_SHARE = 0.75
 """Between the look at the count and the commit itself more transactions begin, and those that are open take room as
 well, a tenth of the pool at most; the rest of the pool is for them."""
 
 _PAUSE_S = 0.005
+_SEAL_S = 0.25
+_SEAL_LEFT_NS = 100_000_000
+"""A view that does not hold for this much longer is too old to commit with; a newer one comes soon."""
+
+_SEAL = (
+    b"SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.<)"
+    b" pg_catalog.to_timestamp($1::pg_catalog.float8))::pg_catalog.int4"
+)
+SEAL_BROKEN = "22012"
+"""What the engine says where a sealed command came too late."""
+
 _BLIND_NS = 1_000_000_000
 """A single statement commits by itself, so it is ended when the others were not heard of for this long."""
 
@@ -56,22 +75,32 @@ class SerializableGuard(Meter):
         """So many have begun, at least: what a transaction notes when it begins itself."""
         return sum(self._counts) + self._numbers[OTHERS_FLOOR]
 
-    @property
-    def is_blind(self) -> bool:
-        """Whether the others may have begun more than is known here."""
-        return self._numbers[VIEW_UNTIL] <= time.monotonic_ns()
-
     def outlived(self, begun: int) -> bool:
         """Whether so many have begun since that the engine may have forgotten one that matters."""
         blind_for = time.monotonic_ns() - self._numbers[VIEW_UNTIL]
         most = sum(self._counts) + self._numbers[OTHERS_CEILING]
         return most - begun > self._safe or blind_for > _BLIND_NS
 
-    async def survived(self, begun: int) -> bool:
-        """The last look before a commit. It waits until the others are known."""
-        while self.is_blind and not self.outlived(begun):  # noqa: ASYNC110 - another process ends the wait
+    async def seal(self, begun: int) -> list[Command] | None:
+        """The last look before a commit: what must go in front of it, in the same write. None where it has outlived.
+
+        The look holds only for a moment, so the seal fails if the engine gets it late. Where this worker alone begins
+        transactions, none can begin in between, and nothing is needed. Waits until the others are known.
+        """
+        numbers = self._numbers
+        while True:
+            # The times first: what is read after them is as new as they are, or newer.
+            view_until, seal_until = numbers[VIEW_UNTIL], numbers[SEAL_UNTIL] / 1e6
+            if self.outlived(begun):
+                return None
+            if view_until - time.monotonic_ns() > _SEAL_LEFT_NS:
+                break
             await asyncio.sleep(_PAUSE_S)
-        return not self.outlived(begun)
+        if not self._tally.shared:
+            if self._tally.workers == 1:
+                return []
+            seal_until = time.time() + _SEAL_S  # the engine is on this machine
+        return [Command(_SEAL, [repr(seal_until).encode()], begins=False)]
 
     # -- this group's own share ---------------------------------------------------------------------------------
 

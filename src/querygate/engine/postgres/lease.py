@@ -30,6 +30,7 @@ from querygate.engine.postgres.tally import (
     OTHERS_CEILING,
     OTHERS_FLOOR,
     OWN_CEILING,
+    SEAL_UNTIL,
     VIEW_UNTIL,
     Tally,
 )
@@ -37,7 +38,7 @@ from querygate.engine.postgres.tally import (
 _log = structlog.get_logger()
 
 _EVERY_S = 0.05
-_SETTLE_S = 0.2
+_SETTLE_S = 0.3
 _LEASE_S = 1.0
 _START_S = 15.0
 _RETRY_S = 0.25
@@ -52,8 +53,9 @@ WITH mine AS (
   INSERT INTO engine.guard (id, begun, ceiling, at) VALUES ($1, $2::bigint, $3::bigint, clock_timestamp())
   ON CONFLICT (id) DO UPDATE SET begun = excluded.begun, ceiling = excluded.ceiling, at = excluded.at
 )
-SELECT id, begun, ceiling, ended OR at < clock_timestamp() - $4::float8 * interval '1 second'
-  FROM engine.guard WHERE NOT starts_with(id, $5)
+SELECT extract(epoch FROM statement_timestamp()), id, begun, ceiling,
+       ended OR at < clock_timestamp() - $4::float8 * interval '1 second'
+  FROM (SELECT 1) one LEFT JOIN engine.guard ON NOT starts_with(id, $5)
 """
 _END = b"UPDATE engine.guard SET ended = true WHERE id = $1"
 _CLEAN = b"DELETE FROM engine.guard WHERE at < clock_timestamp() - interval '1 minute'"
@@ -211,12 +213,13 @@ class Publisher:
         results = await self._connection.run(Command(_PUBLISH, [param.encode() for param in params]))
         check(results)
         self._published.append(_Published(ceiling, time.monotonic() + _SETTLE_S, sent_at + _LEASE_S))
-        rows = [(str(r[0]), int(str(r[1])), int(str(r[2])), r[3] == "t") for r in text_rows(results[-1])]
-        self._others.update(rows)
+        rows = text_rows(results[-1])
+        self._others.update([(str(r[1]), int(str(r[2])), int(str(r[3])), r[4] == "t") for r in rows if r[1]])
         numbers = self._tally.numbers
         # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.
         numbers[OTHERS_CEILING] = self._others.ceiling
         numbers[OTHERS_FLOOR] = self._others.floor
+        numbers[SEAL_UNTIL] = int((float(str(rows[0][0])) + _SETTLE_S) * 1e6)
         numbers[VIEW_UNTIL] = int((sent_at + _SETTLE_S) * 1e9)
         self._apply()
 

@@ -6,6 +6,7 @@ number. Where two numbers belong together, their writer's order makes an old one
 """
 
 import mmap
+import os
 import secrets
 import tempfile
 
@@ -22,7 +23,9 @@ VIEW_UNTIL = 2
 OWN_CEILING = 3
 """So many may this group begin, until `LEASE_UNTIL`."""
 LEASE_UNTIL = 4
-_COUNTS = 5
+SEAL_UNTIL = 5
+"""What `VIEW_UNTIL` is by the engine's clock, in microseconds since 1970."""
+_COUNTS = 6
 
 
 class Tally:
@@ -35,7 +38,8 @@ class Tally:
         self.workers = workers
         self.shared = shared
         self.group = secrets.token_hex(8)
-        self.lock = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        self.lock, name = tempfile.mkstemp(prefix="querygate-")
+        os.unlink(name)
         self.numbers = memoryview(mmap.mmap(-1, 8 * (_COUNTS + workers))).cast("Q")
         self.counts = self.numbers[_COUNTS:]
         if not shared:

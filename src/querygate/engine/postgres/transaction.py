@@ -8,7 +8,8 @@ before PREPARE was sent nothing can have been applied; after it the transaction 
 What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase; its number tells as well.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from time import perf_counter_ns
 
 from psycopg import pq
@@ -17,8 +18,8 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.execute import begin, changes_types, named, outlived
-from querygate.engine.postgres.failures import check, to_failure
-from querygate.engine.postgres.guard import SerializableGuard
+from querygate.engine.postgres.failures import check, field, to_failure
+from querygate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
@@ -75,9 +76,9 @@ class TransactionRun:
     stopping: bool = False
     outlived: bool = False
     deciding: bool = False
-    _rows: list[RowCollector] = field(default_factory=list)
-    _closing: list[PGresult] = field(default_factory=list)
-    _notices: list[port.Notice] = field(default_factory=list)
+    _rows: list[RowCollector] = default(default_factory=list)
+    _closing: list[PGresult] = default(default_factory=list)
+    _notices: list[port.Notice] = default(default_factory=list)
 
     async def run(self) -> port.TransactionResult:
         """Raises the port's failures; the connection is given back in every case."""
@@ -142,8 +143,6 @@ class TransactionRun:
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
-        if number is not None and not await self.guard.survived(self.begun):
-            raise outlived()
         return int(number) if number is not None else None
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
@@ -216,7 +215,7 @@ class TransactionRun:
         """Commits, and gives the connection back. Nothing cancels it."""
         try:
             if number is None:
-                await self._commit_plainly()
+                await self._commit_plainly(wrote=False)
             elif self.two_phase:
                 await self._prepare_and_commit()
             else:
@@ -228,8 +227,21 @@ class TransactionRun:
             raise
         self._give_back()
 
-    async def _commit_plainly(self) -> None:
-        results = await self.member.run(Command(b"COMMIT", begins=False))
+    async def _guarded(self, command: Command) -> list[PGresult]:
+        """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
+        seal = await self.guard.seal(self.begun)
+        if seal is None:
+            raise outlived()
+        results = await self.member.run(*seal, command)
+        if not seal or results[0].status != _ERROR:
+            return results[len(seal) :]
+        if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
+            raise outlived()
+        return results
+
+    async def _commit_plainly(self, *, wrote: bool) -> None:
+        commit = Command(b"COMMIT", begins=False)
+        results = await (self._guarded(commit) if wrote else self.member.run(commit))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -237,7 +249,7 @@ class TransactionRun:
     async def _commit_known(self, number: int) -> None:
         """One phase. A connection lost on the way is made definite by the transaction's number."""
         try:
-            await self._commit_plainly()
+            await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
             outcome = await self.recovery.settle_number(self.target.database, self.member.backend, number, self.life)
             if outcome is port.Outcome.ABORTED:
@@ -250,7 +262,7 @@ class TransactionRun:
         gid = self.recovery.new_gid()
         with self.recovery.in_hand(gid):
             try:
-                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
+                prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
             except ConnectionLost as exc:
                 settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
                 if settled is None:
