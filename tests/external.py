@@ -17,7 +17,7 @@ from querygate.engine.data_directory import DataDirectory
 PROGRAMS = os.environ.get("QUERYGATE_TEST_PROGRAMS", "")
 """Directory of the programs of another PostgreSQL, to see the same tests on it."""
 
-OWNER = "owner"
+OWNER = "querygate"
 PASSWORD = "it's a secret/with \\ signs"
 START_S = 60.0
 

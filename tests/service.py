@@ -15,9 +15,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import psycopg
+import pytest
 
 ENGINE = os.environ.get("QUERYGATE_TEST_ENGINE", "")
-"""URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used."""
+"""URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
+user must be a superuser named querygate, and max_prepared_transactions large."""
+
+needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled engine, and another was given")
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60

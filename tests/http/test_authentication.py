@@ -40,7 +40,8 @@ def new_key(service: Service, *scopes: str) -> str:
         "--name",
         "test",
     ]
-    made = subprocess.run([*command, *(f"--scope={s}" for s in scopes)], capture_output=True, text=True, check=True)
+    command += [f"--scope={scope}" for scope in scopes]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()
 
 

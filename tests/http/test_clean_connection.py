@@ -49,7 +49,8 @@ def one(connected: Sql) -> Iterator[Sql]:
 @pytest.fixture(scope="module")
 def reader(single: Service) -> Iterator[Sql]:
     command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(single.data_dir)]
-    made = subprocess.run([*command, "--name", "reader", "--scope", "read"], capture_output=True, text=True, check=True)
+    command += ["--name", "reader", "--scope", "read"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=single.environment)
     with single.client(made.stdout.removeprefix("key: ").strip()) as client:
         yield Sql(client)
 

@@ -19,9 +19,11 @@ import psycopg
 import pytest
 
 from querygate.settings import entries
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import ENDS, Event, Stream
 from tests.system.servers import alive, needs_linux, needs_root, wait_until
+
+pytestmark = needs_bundled
 
 COMMAND = [sys.executable, "-m", "querygate"]
 RUN_S = 60

@@ -17,7 +17,9 @@ import httpx
 import psycopg
 import pytest
 
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+
+pytestmark = needs_bundled
 
 CLIENTS = 6
 DOUBT_S = 30.0

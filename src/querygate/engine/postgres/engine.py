@@ -22,7 +22,7 @@ from querygate.engine.postgres.logins import as_tenant, with_settings
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
-from querygate.engine.postgres.probes import Capabilities, probe
+from querygate.engine.postgres.probes import CHECK_INTERVAL, Capabilities, probe
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
@@ -334,6 +334,8 @@ class PostgresEngine:
         options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
         if self.can.major >= 17:
             options |= _SINCE_17
+        if self.can.notices_leaving:
+            options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
         return with_settings(tenant, target.database, options)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from querygate.engine.binaries import MAJOR_MIN, MINIMUM_MINOR
+from querygate.engine.port import StatementFailed
 
 VERSION_TESTED = 18
 
 _SLOTS_SMALL = 5000
+CHECK_INTERVAL = "1000"
+"""How often, in milliseconds, a server process looks whether its client is still there."""
 
 _SQL = """
 SELECT current_setting('server_version_num'), current_setting('server_version'), current_user,
@@ -46,6 +49,8 @@ class Capabilities:
     full_page_writes: bool
     work_mem: str
     slots: int
+    notices_leaving: bool
+    """Whether it can look, while it runs a statement, if the client is still there."""
 
     @property
     def major(self) -> int:
@@ -79,7 +84,16 @@ async def probe(session: Session) -> Capabilities:
         full_page_writes=row[9] == "on",
         work_mem=row[10],
         slots=int(row[11]),
+        notices_leaving=await _takes(session, "client_connection_check_interval", CHECK_INTERVAL),
     )
+
+
+async def _takes(session: Session, setting: str, value: str) -> bool:
+    try:
+        await session.fetch("SELECT set_config($1, $2, true)", setting, value)
+    except StatementFailed:
+        return False
+    return True
 
 
 def problems(found: Capabilities) -> list[str]:
