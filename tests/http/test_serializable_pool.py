@@ -3,6 +3,8 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import psycopg
@@ -41,6 +43,15 @@ def fill(service: Service, count: int, sock: socket.socket | None = None) -> Non
             answered += data.count(b'{"success":true')
             tail = data[-14:] if not data.endswith(b'{"success":true') else b""
         writer.join()
+
+
+@contextmanager
+def shut(conninfo: str, table: str) -> Iterator[None]:
+    """Who reads the table waits until the block is left. At READ COMMITTED, so that it takes no place in the pool."""
+    with psycopg.connect(conninfo) as gate:
+        gate.execute("set transaction isolation level read committed")
+        gate.execute(f"lock table {table} in access exclusive mode".encode())
+        yield
 
 
 def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(

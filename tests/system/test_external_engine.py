@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
-from tests.http.test_serializable_pool import SLOTS, fill
+from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
 from tests.system.servers import needs_linux, wait_until
 from tests.workers import workers
@@ -26,7 +26,7 @@ ID = "Querygate-Transaction-Id"
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[ExternalServer]:
-    server = ExternalServer(max_connections="200", max_prepared_transactions="500")
+    server = ExternalServer(max_connections="200", max_prepared_transactions="200")
     yield server
     server.remove()
 
@@ -255,13 +255,16 @@ def test_write_skew_behind_the_load_of_the_other(engine: ExternalServer, pair: l
     one, two = pair
     [(slots,)] = engine.execute(SLOTS)
     total = f"select sum(b::int) from {t}"
-    statements = [total, f"select pg_sleep(6) /* {t} */", f"update {t} set b = '0' where a = 2"]
+    statements = [total, f"select count(*) from gate_{t}", f"update {t} set b = '0' where a = 2"]
+    waiting = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%gate_{t}%'"
     with one.client() as first, two.client() as second, ThreadPoolExecutor(1) as pool:
         Sql(second)(f"insert into {t} values (1, '1'), (2, '1')")
-        answer = pool.submit(first.post, "/v1/transaction", json={"statements": statements})
-        wait_until(lambda: sleeping(engine, t))
-        Sql(second)(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
-        fill(two, int(str(slots)) + 100)
+        Sql(second)(f"create table gate_{t} ()")
+        with shut(engine.url(str(Sql(second).value("select current_database()"))), f"gate_{t}"):
+            answer = pool.submit(first.post, "/v1/transaction", json={"statements": statements})
+            wait_until(lambda: bool(engine.execute(waiting)))
+            Sql(second)(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
+            fill(two, int(str(slots)) + 100)
         body = answer.result().json()
     assert body["success"], body
     assert body["attempts"] > 1

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.http.test_serializable_pool import SLOTS, fill
+from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.system.servers import alive, needs_linux, wait_until
 from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
@@ -53,6 +53,11 @@ def t(service: Service) -> str:
 def as_superuser(service: Service, sql: str) -> list[Any]:
     with psycopg.connect(service.conninfo("postgres"), autocommit=True) as connection:
         return connection.execute(sql.encode()).fetchall()
+
+
+def waiting(service: Service, mark: str) -> bool:
+    query = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{mark}%'"
+    return bool(as_superuser(service, query))
 
 
 def sleeping(service: Service, mark: str) -> bool:
@@ -266,13 +271,16 @@ def test_write_skew_behind_the_load_of_other_workers(service: Service, each: lis
     one, two, *_ = each
     [(slots,)] = as_superuser(service, SLOTS)
     two.sql(f"insert into {t} values (1, '1'), (2, '1')")
+    two.sql(f"create table gate_{t} ()")
+    [database] = two.sql("select current_database() as name")
     total = f"select sum(b::int) from {t}"
-    statements = [total, f"select pg_sleep(6) /* {t} */", f"update {t} set b = '0' where a = 2"]
+    statements = [total, f"select count(*) from gate_{t}", f"update {t} set b = '0' where a = 2"]
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements})
-        wait_until(lambda: sleeping(service, t))
-        two.sql(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
-        fill(service, int(slots) + 100, connect_to(service, other_than=one.pid))
+        with shut(service.conninfo(database["name"]), f"gate_{t}"):
+            answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements})
+            wait_until(lambda: waiting(service, f"gate_{t}"))
+            two.sql(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
+            fill(service, int(slots) + 100, connect_to(service, other_than=one.pid))
         status, body = answer.result()
     assert status == 200
     assert body["success"], body
