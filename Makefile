@@ -1,4 +1,4 @@
-# make serve | test | check | bench | install
+# make serve | test | check | bench | bench-peers | bench-growth | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev serve test check format docs bench clean requirements
+.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -49,6 +49,20 @@ format: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench $(ARGS)
 
+# Beside other ways to reach SQL over HTTP, which it installs into .peers/. Needs Node.js and npm; wrk is used if there.
+bench-peers: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-growth: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.growth $(ARGS)
+
+# Pins the peers that come from PyPI. Needs `uv` on the path.
+requirements-peers:
+	for peer in datasette fastapi; do \
+	  uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --no-header --upgrade bench/peers/packages/$$peer/requirements.in -o bench/peers/packages/$$peer/requirements.txt; \
+	done
+
 # Pins what pyproject.toml asks for. Needs `uv` on the path.
 requirements:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -57,4 +71,4 @@ requirements:
 	  --no-header --upgrade pyproject.toml --group dev -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .hypothesis

@@ -15,13 +15,15 @@ from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench.load import Load, generator_name, run_load
+from querygate.data_plane import workloads
+from querygate.data_plane.workloads import ROWS
 from querygate.engine.binaries import wheel_site
 
 ROUNDS = 5
 SECONDS = 3.0
-ROWS = 10_000
-POINT_READ = "select id, name, email from bench_users where id = %"
-THOUSAND = "select id, name, email, score, created from bench_users order by id limit 1000"
+SCHEMA = "public"
+POINT_READ = workloads.POINT_READ.format(schema=SCHEMA, id="%")
+THOUSAND = workloads.SCAN.format(schema=SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,8 @@ def main() -> int:
 def prepare(service: Service) -> None:
     with service.client() as client:
         sql = Sql(client)
-        sql(
-            "create table bench_users (id int primary key, name text, email text, score float8,"
-            " created timestamptz default now())"
-        )
-        sql(
-            "insert into bench_users select g, 'name' || g, 'user' || g || '@example.org', g * 1.1"
-            f" from generate_series(1, {ROWS}) g"
-        )
-        sql("vacuum analyze bench_users")
+        for text in workloads.SETUP:
+            sql(text.format(schema=SCHEMA))
 
 
 def tenant(service: Service) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Load over HTTP: wrk where it is installed, a small generator of our own where it is not."""
 
-import re
+import json
+import random
 import select
 import shutil
 import socket
@@ -8,23 +9,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+TIMEOUT_S = 20.0  # for one answer; wrk's own is 2 s, which a slow peer with 256 connections exceeds
+
 _LUA = """
-wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
-wrk.headers["Authorization"] = "Bearer {key}"
-request = function()
-  return wrk.format(nil, "/v1/query", nil, ([[{body}]]):gsub("%%", math.random(1, {random_max})))
+local method, path, body, random_max = {method}, {path}, {body}, {random_max}
+local mark = "%" .. {mark} -- a pattern for the mark itself
+local headers = {{ {headers} }}
+local in_path = path:find(mark) ~= nil
+function init(args) math.randomseed({seed}) end
+function request()
+  local number = tostring(math.random(1, random_max))
+  if in_path then return wrk.format(method, (path:gsub(mark, number)), headers, body) end
+  return wrk.format(method, path, headers, (body:gsub(mark, number)))
+end
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("\\nOUTCOME %d %d %d %d %d %d\\n", summary.requests, summary.duration, summary.bytes,
+    e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99)))
 end
 """
 
 
 @dataclass(frozen=True)
 class Load:
-    """Requests that all have `body`, in which every % stands for a random number up to `random_max`."""
+    """Requests that are all alike, in which every `mark` stands for a random number up to `random_max`.
+
+    The mark is one character, neither letter nor digit, and stands in the path or in the body.
+    """
 
     url: str
     key: str
@@ -32,12 +48,27 @@ class Load:
     random_max: int
     connections: int
     seconds: float
+    method: str = "POST"
+    path: str = "/v1/query"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    mark: str = "%"
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", **self.headers}
+        return headers | {"Authorization": f"Bearer {self.key}"} if self.key else headers
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """`errors` are answers that are no success by their status, and broken or silent connections."""
+
     per_second: float
     errors: int
+    requests: int
+    size: float
+    p50_us: float
+    p99_us: float
 
 
 def run_load(load: Load) -> Outcome:
@@ -51,67 +82,129 @@ def generator_name() -> str:
 
 def _wrk(program: str, load: Load) -> Outcome:
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(_LUA.format(key=load.key, body=load.body, random_max=load.random_max))
+        script.write(
+            _LUA.format(
+                method=_lua(load.method),
+                path=_lua(load.path),
+                body=_lua(load.body),
+                mark=_lua(load.mark),
+                random_max=load.random_max,
+                headers=", ".join(f"[ {_lua(name)} ] = {_lua(value)}" for name, value in load.all_headers.items()),
+                seed=random.randrange(1 << 30),
+            )
+        )
         script.flush()
-        command = [program, "-t1", f"-c{load.connections}", f"-d{load.seconds:g}s", "-s", script.name, load.url]
+        command = [program, "-t1", f"-c{load.connections}", f"-d{max(1, round(load.seconds))}s"]
+        command += ["--timeout", f"{TIMEOUT_S:g}s", "-s", script.name, load.url]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    assert rate is not None, text
-    return Outcome(float(rate.group(1)), int(bad.group(1)) if bad else 0)
+    assert "OUTCOME" in text, text
+    numbers = [int(word) for word in text.split("OUTCOME", 1)[1].split()]
+    requests, duration_us, size, errors, p50_us, p99_us = numbers
+    return Outcome(requests / duration_us * 1e6, errors, requests, size / max(1, requests), p50_us, p99_us)
+
+
+def _lua(text: str) -> str:
+    """A string of Lua; long brackets, because they need no escapes."""
+    return f"[==[{text}]==]"
 
 
 def _own(load: Load) -> Outcome:
     """In a process of its own, so that its interpreter does not share a lock with anything measured."""
-    command = [sys.executable, "-m", "bench.load", load.url, load.key, load.body, str(load.random_max)]
-    command += [str(load.connections), str(load.seconds)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent).stdout
-    rate, errors = text.split()
-    return Outcome(float(rate), int(errors))
+    command = [sys.executable, "-m", "bench.load"]
+    done = subprocess.run(
+        command,
+        input=json.dumps(asdict(load)),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    return Outcome(**json.loads(done.stdout))
+
+
+class _Client:
+    """One connection with at most one request on its way."""
+
+    def __init__(self, load: Load, host: str, port: int) -> None:
+        self.load = load
+        self.head = "".join(f"{name}: {value}\r\n" for name, value in load.all_headers.items())
+        self.host = f"{host}:{port}"
+        self.buffer = bytearray()
+        self.sent = 0.0
+        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self) -> None:
+        number = str(random.randint(1, self.load.random_max))
+        body = self.load.body.replace(self.load.mark, number).encode()
+        path = self.load.path.replace(self.load.mark, number)
+        head = f"{self.load.method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{self.head}"
+        self.buffer.clear()
+        self.sent = time.perf_counter()
+        self.socket.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    def receive(self) -> bool | None:
+        """Whether the answer is a success; None while it is not complete."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError("closed by the server")
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        head = bytes(self.buffer[:end]).lower()
+        if b"transfer-encoding: chunked" in head:
+            complete = self.buffer.endswith(b"\r\n0\r\n\r\n")
+        else:
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            complete = len(self.buffer) >= end + 4 + length
+        return b" 200 " in head.split(b"\r\n")[0] + b" " if complete else None
 
 
 def _generate(load: Load) -> Outcome:
-    import random
-
     address = urlsplit(load.url)
     assert address.hostname
     assert address.port
     poll = select.epoll()
-    sockets: dict[int, socket.socket] = {}
+    clients: dict[int, _Client] = {}
 
-    def request() -> bytes:
-        body = load.body.replace("%", str(random.randint(1, load.random_max))).encode()
-        head = f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-        return f"{head}Authorization: Bearer {load.key}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    def connect() -> None:
+        client = _Client(load, address.hostname or "", address.port or 0)
+        clients[client.socket.fileno()] = client
+        poll.register(client.socket, select.EPOLLIN)
+        client.send()
 
     for _ in range(load.connections):
-        sock = socket.create_connection((address.hostname, address.port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        poll.register(sock, select.EPOLLIN)
-        sockets[sock.fileno()] = sock
-        sock.sendall(request())
-    buffers = dict.fromkeys(sockets, b"")
-    count = errors = 0
+        connect()
+    latencies: list[float] = []
+    errors = size = 0
     started = time.perf_counter()
     while time.perf_counter() - started < load.seconds:
         for descriptor, _ in poll.poll(1):
-            data = buffers[descriptor] + sockets[descriptor].recv(1 << 20)
-            head, found, body = data.partition(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) if found else 1 << 60
-            if len(body) < length:
-                buffers[descriptor] = data
-                continue
-            buffers[descriptor] = b""
-            count += 1
-            errors += not head.startswith(b"HTTP/1.1 200")
-            sockets[descriptor].sendall(request())
+            client = clients[descriptor]
+            try:
+                success = client.receive()
+                if success is None:
+                    continue
+                latencies.append(time.perf_counter() - client.sent)
+                size += len(client.buffer)
+                errors += not success
+                client.send()
+            except OSError:
+                errors += 1
+                poll.unregister(descriptor)
+                clients.pop(descriptor).socket.close()
+                connect()
     elapsed = time.perf_counter() - started
-    for sock in sockets.values():
-        sock.close()
-    return Outcome(count / elapsed, errors)
+    # Those that have waited longer than an answer may take; younger ones are cut off by the end of the run.
+    errors += sum(time.perf_counter() - client.sent > TIMEOUT_S for client in clients.values())
+    for client in clients.values():
+        client.socket.close()
+    latencies.sort()
+    count = len(latencies)
+    p50, p99 = (latencies[count // 2], latencies[count * 99 // 100]) if count else (0.0, 0.0)
+    return Outcome(count / elapsed, errors, count, size / max(1, count), p50 * 1e6, p99 * 1e6)
 
 
 if __name__ == "__main__":
-    url, key, body, random_max, connections, seconds = sys.argv[1:]
-    outcome = _generate(Load(url, key, body, int(random_max), int(connections), float(seconds)))
-    sys.stdout.write(f"{outcome.per_second} {outcome.errors}\n")
+    sys.stdout.write(json.dumps(asdict(_generate(Load(**json.load(sys.stdin))))))

@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -60,9 +61,20 @@ class Service:
             return f"host={self.data_dir}/run user=querygate dbname={database}"
         return self.engine if database == "querygate" else with_database(self.engine, database)
 
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """What a client knows that trusts the certificate of the service's own making, where it has one."""
+        made = self.data_dir / "tls" / "certificate.pem"
+        return ssl.create_default_context(cafile=str(made) if made.exists() else None)
+
+    @property
+    def alias(self) -> "Service":
+        """The same service, by its alias."""
+        return replace(self, url=self.alias_url)
+
     def client(self, key: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, verify=self.trust)
 
     def stop(self) -> int:
         if self.process.poll() is None:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -32,6 +33,7 @@ class _Connection(http.client.HTTPConnection):
     """One whose receive buffer can be made small, so that a reader that stops is felt at once."""
 
     receive_buffer: int | None = None
+    trust: ssl.SSLContext | None = None
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -39,6 +41,8 @@ class _Connection(http.client.HTTPConnection):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
         self.sock.settimeout(self.timeout)
         self.sock.connect((self.host, self.port))
+        if self.trust is not None:
+            self.sock = self.trust.wrap_socket(self.sock, server_hostname=self.host)
 
 
 class Stream:
@@ -58,6 +62,8 @@ class Stream:
         address = urlsplit(service.url)
         self.connection = _Connection(address.hostname or "", address.port, timeout=30)
         self.connection.receive_buffer = receive_buffer
+        if address.scheme == "https":
+            self.connection.trust = service.trust
         headers = {"Authorization": f"Bearer {service.key}", "Accept": accept}
         if route == "/query":
             body, headers["Content-Type"] = sql, "text/plain"

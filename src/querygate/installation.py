@@ -1,4 +1,4 @@
-"""What a data directory needs before it can serve: metadata, an organization, its database, a key. May be repeated.
+"""What an engine needs before it can serve: metadata, an organization, its database, a key. May be repeated.
 
 Every step looks at what is there, so a start that was interrupted anywhere is finished by the next one.
 """
@@ -6,8 +6,10 @@ Every step looks at what is there, so a start that was interrupted anywhere is f
 import secrets
 
 from querygate.access.scopes import Scope
-from querygate.access.tokens import RANDOM_BYTES, Key, make_id, make_key
-from querygate.catalog.store import Catalog, Installation
+from querygate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
+from querygate.catalog.catalog import Catalog
+from querygate.catalog.schema import Installation, add_installation, find_installation, migrate
+from querygate.catalog.session import Actor
 from querygate.engine.port import EngineUnavailable
 from querygate.engine.postgres.admin import (
     METADATA_DATABASE,
@@ -15,14 +17,17 @@ from querygate.engine.postgres.admin import (
     AdminSession,
     check_login,
     find_capabilities,
-    make_database,
     make_metadata_database,
 )
+from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.metadata import LOCK
 from querygate.engine.postgres.probes import Capabilities, problems
+from querygate.tenancy.lifecycle import new_database_id
 
 FIRST_ORGANIZATION = "default"
 FIRST_DATABASE = "main"
+FIRST_TIER = "unlimited"
+_REQUEST = "install"
 
 
 class EngineRefused(Exception):
@@ -37,42 +42,42 @@ async def examine(conninfo: str) -> Capabilities:
     return found
 
 
-async def install(conninfo: str, *, bundled: bool = True) -> Key | None:
+async def install(conninfo: str, *, bundled: bool = True) -> Token | None:
     """Brings the installation up to date; the first key, if this made it. One service process at a time."""
     connector = AdminConnector(conninfo)
     await make_metadata_database(connector, exclusive=bundled)
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await session.fetch(LOCK)
-        catalog = Catalog(session)
-        await catalog.migrate()
-        installation = await catalog.installation()
+        await migrate(session)
+        installation = await find_installation(session)
         if installation is None:
-            installation = Installation(_random_id(), secrets.token_bytes(32))
-            await catalog.add_installation(installation)
-        organization = await catalog.first_organization()
+            installation = Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
+            await add_installation(session, installation)
+        catalog = Catalog(session)
+        organization = await catalog.organizations.first()
         if organization is None:
-            organization = "org_" + _random_id()
-            await catalog.add_organization(
-                organization, FIRST_ORGANIZATION, "unlimited", "qg_" + _random_id(), FIRST_DATABASE
-            )
-        for database in await catalog.unfinished_databases():
-            await make_database(connector, database, installation.secret)
-            await catalog.database_is_active(database)
+            organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
+            actor = Actor(organization, None, None, _REQUEST)
+            database = (new_database_id(), FIRST_DATABASE)
+            await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
+        databases = PostgresDatabases(connector, installation.secret)
+        for place in await catalog.databases.unfinished():
+            if place.state == "creating" and place.clone_of is None:
+                await databases.create(place.engine_name)
+                await catalog.databases.was_made(place.id)
         await _check_login(connector, catalog, organization, installation.secret)
-        if await catalog.has_keys():
+        if await catalog.keys.exist():
             return None
-        key = make_key(secrets.token_bytes(RANDOM_BYTES))
-        await catalog.add_key(key, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
-        return key
+        return await _add_key(catalog, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
 
 
 async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:
     """Tenants' roles log in with passwords, and the engine's rules of access must let them."""
-    database = await catalog.find_database(organization, id=None, name=None)
+    database = await catalog.databases.default_of(organization)
     if database is None:
         return
     try:
-        await check_login(connector, database.id, secret)
+        await check_login(connector, database, secret)
     except EngineUnavailable as exc:
         raise EngineRefused(
             f"\n- it does not let the roles of tenants' databases log in ({exc}): allow all roles into all databases"
@@ -80,16 +85,17 @@ async def _check_login(connector: AdminConnector, catalog: Catalog, organization
         ) from exc
 
 
-async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Key:
+async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Token:
     """A key of the installation's own organization, for whoever sits at the machine."""
     async with AdminSession(AdminConnector(conninfo), METADATA_DATABASE) as session:
         catalog = Catalog(session)
-        organization = await catalog.first_organization()
+        organization = await catalog.organizations.first()
         assert organization is not None, "install has made it"
-        key = make_key(secrets.token_bytes(RANDOM_BYTES))
-        await catalog.add_key(key, organization, name, scopes)
-        return key
+        return await _add_key(catalog, organization, name, scopes)
 
 
-def _random_id() -> str:
-    return make_id(secrets.token_bytes(RANDOM_BYTES))
+async def _add_key(catalog: Catalog, organization: str, name: str, scopes: list[Scope]) -> Token:
+    token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+    actor = Actor(organization, None, None, _REQUEST)
+    await catalog.keys.add(actor, token, organization, name, scopes, None, None)
+    return token

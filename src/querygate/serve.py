@@ -17,19 +17,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from querygate import logs, worker
-from querygate.access.tokens import Key
+from querygate.access.tokens import Token
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from querygate.engine.external import ExternalServer
 from querygate.engine.port import EngineFailure
 from querygate.engine.postgres.logins import BadUrl, read_url, where
 from querygate.engine.postgres.probes import warnings
 from querygate.engine.postgres.tally import Tally
+from querygate.http import self_signed
 from querygate.http.acceptor import Balance
+from querygate.http.origins import Origin, parse_origin
+from querygate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from querygate.installation import EngineRefused, examine, install
 from querygate.settings import Settings
 
@@ -43,6 +47,7 @@ _READY_TIMEOUT_S = 60.0
 _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
+_CERTIFICATE_EVERY_S = 3600.0
 
 
 class ServeError(Exception):
@@ -53,15 +58,20 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises ServeError."""
     logs.configure(settings)
     _check_address(settings)
+    given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
+    edge = _edge(settings, sockets)
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
         key, connections = _install(settings, engine)
         settings = replace(settings, engine_connections_max=connections)
-        supervisor = Supervisor(settings, engine, sockets, stopped)
+        tls = given_tls or _self_signed(settings, edge)
+        supervisor = Supervisor(settings, engine, sockets, edge, tls, stopped)
         supervisor.start_workers()
-        _announce(sockets, key.text if key else None)
+        if tls is not None:
+            signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
+        _announce(sockets, key.text if key else None, tls, is_self_signed=bool(settings.tls))
         supervisor.watch()
 
 
@@ -82,7 +92,7 @@ def engine_conninfo(settings: Settings) -> str:
         raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
 
 
-def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Key | None, int]:
+def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Token | None, int]:
     """Brings the installation up to date; the first key, if this made it, and how many connections the engine has."""
     if isinstance(engine, BundledServer):
         try:
@@ -130,6 +140,15 @@ def bundled_settings(settings: Settings) -> BundledSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the planes need to know of the outside: their addresses there, the alias's way, who may call from pages."""
+
+    addresses: dict[str, Origin]
+    upstream: worker.Upstream | None
+    cors_origins: frozenset[str]
+
+
 @dataclass
 class WorkerProcess:
     """A worker as its supervisor sees it. `ready` is the end of a pipe that it writes to once it serves."""
@@ -146,9 +165,12 @@ class Supervisor:
     settings: Settings
     engine: BundledServer | ExternalServer
     sockets: dict[str, socket.socket]
+    edge: Edge
+    tls: TlsFiles | None
     stopped: Callable[[], bool]
     _workers: list[WorkerProcess] = field(default_factory=list)
     _life: tuple[int, int] = field(default_factory=os.pipe)
+    _reload_asked: bool = False
 
     def __post_init__(self) -> None:
         workers = self.settings.workers
@@ -192,6 +214,10 @@ class Supervisor:
                     self.settings,
                     self.engine.conninfo,
                     self.sockets,
+                    self.edge.addresses,
+                    self.edge.upstream,
+                    self.tls,
+                    self.edge.cors_origins,
                     self._life[0],
                     lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                     self._tally,
@@ -214,15 +240,36 @@ class Supervisor:
 
     def watch(self) -> None:
         """Until a signal says stop: restarts what died."""
-        bounded_at = time.monotonic()
+        bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
             for number in range(len(self._workers)):
                 self._watch_worker(number)
+            if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
+                reloaded_at = time.monotonic()
+                self._reload_certificate()
             if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.engine.bound_log()
         self._stop_workers()
+
+    def ask_reload(self) -> None:
+        """Of the certificate, when `watch` comes around to it."""
+        self._reload_asked = True
+
+    def _reload_certificate(self) -> None:
+        """Lets the workers take up a certificate that has changed; one of our own is renewed here when it is time."""
+        self._reload_asked = False
+        if self.tls is None:
+            return
+        try:
+            _self_signed(self.settings, self.edge)
+        except ServeError as exc:
+            _log.error("the certificate could not be renewed", reason=str(exc))
+        for watched in self._workers:
+            if not watched.dead:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(watched.pid, signal.SIGHUP)
 
     def _watch_engine(self) -> None:
         status = self.engine.poll()
@@ -310,11 +357,82 @@ def _check_address(settings: Settings) -> None:
         loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         raise ServeError(f"--host {settings.host!r} is not an IP address") from None
-    if not loopback and not settings.behind_proxy:
+    if not loopback and not settings.behind_proxy and not _with_tls(settings):
         raise ServeError(
-            f"--host {settings.host} would serve plain HTTP to other machines. Put a proxy that terminates TLS in front"
-            " and say --behind-proxy, or bind 127.0.0.1."
+            f"--host {settings.host} would serve plain HTTP to other machines. Serve HTTPS with --tls-cert and"
+            " --tls-key, or with --tls self-signed; or put a proxy that terminates TLS in front and say"
+            " --behind-proxy; or bind 127.0.0.1."
         )
+
+
+def _with_tls(settings: Settings) -> bool:
+    return bool(settings.tls_cert or settings.tls_key or settings.tls)
+
+
+def _given_tls(settings: Settings) -> TlsFiles | None:
+    """The certificate that the settings name, tried out."""
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ServeError("--tls-cert and --tls-key go together")
+    if settings.tls_cert and settings.tls:
+        raise ServeError("--tls self-signed and --tls-cert exclude each other")
+    if not settings.tls_cert:
+        return None
+    files = TlsFiles(Path(settings.tls_cert).expanduser().absolute(), Path(settings.tls_key).expanduser().absolute())
+    try:
+        TlsContext(files)
+    except TlsError as exc:
+        raise ServeError(str(exc)) from exc
+    return files
+
+
+def _self_signed(settings: Settings, edge: Edge) -> TlsFiles | None:
+    """The certificate of the service's own making, where it is asked for; made or renewed if need be."""
+    if not settings.tls:
+        return None
+    names = [settings.host, *(address.host for address in edge.addresses.values())]
+    try:
+        files = self_signed.provide(settings.data_dir.absolute() / "tls", names, datetime.now(UTC))
+        TlsContext(files)
+    except TlsError as exc:
+        raise ServeError(str(exc)) from exc
+    return files
+
+
+def _edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
+    given = {"data": settings.data_url, "alias": settings.alias_url, "control": settings.control_url}
+    addresses = {plane: _parsed(url, f"--{plane}-url") for plane, url in given.items() if url}
+    bound = {plane: parse_origin(_address(sock, with_tls=_with_tls(settings))) for plane, sock in sockets.items()}
+    upstream = None
+    if "alias" in sockets:
+        if "data" not in addresses | bound or "control" not in addresses | bound:
+            raise ServeError("an alias without the other planes needs --data-url and --control-url")
+        own = "data" not in addresses
+        upstream = worker.Upstream(_reachable(bound["data"]) if own else addresses["data"], own)
+        if upstream.origin in (bound["alias"], addresses.get("alias")):
+            raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
+    addresses = bound | addresses
+    origins = {str(_parsed(part, "--cors-origins")) if part != "*" else part for part in _parts(settings.cors_origins)}
+    if "control" in addresses:
+        origins.add(str(addresses["control"]))
+    return Edge(addresses, upstream, frozenset(origins))
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parsed(url: str, flag: str) -> Origin:
+    try:
+        return parse_origin(url)
+    except ValueError:
+        raise ServeError(f"{flag} {url!r} is not an address of the form https://host or https://host:port") from None
+
+
+def _reachable(bound: Origin) -> Origin:
+    """An address to connect to, of one that may stand for all of the machine."""
+    if ipaddress.ip_address(bound.host).is_unspecified:
+        return replace(bound, host="::1" if ":" in bound.host else "127.0.0.1")
+    return bound
 
 
 def _bind_planes(settings: Settings) -> dict[str, socket.socket]:
@@ -341,20 +459,26 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return sock
 
 
-def _address(sock: socket.socket) -> str:
+def _address(sock: socket.socket, *, with_tls: bool) -> str:
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if with_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _announce(sockets: dict[str, socket.socket], key: str | None) -> None:
+def _announce(
+    sockets: dict[str, socket.socket], key: str | None, tls: TlsFiles | None, *, is_self_signed: bool
+) -> None:
     """One `name: value` a line, for people and for scripts."""
-    addresses = {plane: _address(sock) for plane, sock in sockets.items()}
+    addresses = {plane: _address(sock, with_tls=tls is not None) for plane, sock in sockets.items()}
+    trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
+    if tls is not None and is_self_signed:
+        lines.append(f"fingerprint: {fingerprint(tls.certificate.read_text())}")
     if key is not None:
         lines.append(f"key: {key}")
         if "data" in addresses:
             lines.append(
-                f"try: curl {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
+                f"try: curl{trust} {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
                 """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
             )
     with contextlib.suppress(BrokenPipeError):

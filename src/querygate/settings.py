@@ -36,13 +36,22 @@ class Settings:
     """Every field is a setting; its metadata holds the help text and the bounds."""
 
     data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
-    host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs --behind-proxy.")
+    host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs TLS or --behind-proxy.")
     data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
     alias_port: int = _setting(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
     control_port: int = _setting(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
     planes: str = _setting("data,alias,control", "What this process serves, separated by commas.")
+    data_url: str = _setting("", "Address by which others reach the data plane, if not the one it is bound to.")
+    alias_url: str = _setting("", "Address by which others reach the alias, if not the one it is bound to.")
+    control_url: str = _setting("", "Address by which others reach the control plane, if not the one it is bound to.")
     behind_proxy: bool = _setting(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
+    )
+    tls_cert: str = _setting("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
+    tls_key: str = _setting("", "File of the certificate's key, as PEM.")
+    tls: str = _setting("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
+    cors_origins: str = _setting(
+        "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )
 
     workers: int = _setting(
@@ -76,9 +85,17 @@ class Settings:
     connections_per_database: int = _setting(
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
-    queue_max: int = _setting(1000, "Statements that may wait for a connection to one database.", at_least=0)
+    running_max: int = _setting(32, "Statements of one organization that may run at once.", at_least=1)
+    queue_max: int = _setting(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
+
+    tiers: str = _setting(
+        "free=200, pro=6000, unlimited", "Tiers of organizations, with the requests a minute that each lets through."
+    )
+    default_tier: str = _setting("free", "Tier of new organizations.")
+    session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
+    session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
     http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)

@@ -10,39 +10,75 @@ from dataclasses import dataclass
 
 import structlog
 
+from querygate.access.quotas import Tier, read_tiers
 from querygate.access.scopes import Scope
 from querygate.admission.about import AboutRoutes
+from querygate.admission.fairness import Lanes
 from querygate.admission.identity import IdentityCache
 from querygate.admission.plane import Plane, Route
-from querygate.catalog.store import Catalog, Installation
+from querygate.admission.pulse import Pulse
+from querygate.admission.quota import Quotas
+from querygate.admission.usage import UsageBook
+from querygate.alias.plane import Alias
+from querygate.alias.upstream import UpstreamPool
+from querygate.catalog.catalog import Catalog
+from querygate.catalog.schema import Installation, find_installation
+from querygate.control_plane.databases import DatabaseRoutes
+from querygate.control_plane.keys import KeyRoutes
+from querygate.control_plane.organizations import OrganizationRoutes
+from querygate.control_plane.sessions import SessionBounds, SessionRoutes
+from querygate.data_plane.bench import BenchRoutes
+from querygate.data_plane.capabilities.routes import CapabilityRoutes
 from querygate.data_plane.query import QueryBounds, QueryRoutes
+from querygate.data_plane.reset import ResetRoute
+from querygate.data_plane.storage_test import StorageRoutes
 from querygate.data_plane.stream import StreamWriter
+from querygate.data_plane.tables import TableRoutes
 from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
-from querygate.engine.port import Engine
+from querygate.engine.port import Databases, Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
 from querygate.engine.postgres.tally import Tally
 from querygate.http.acceptor import Balance
-from querygate.http.server import HttpBounds, HttpServer
+from querygate.http.cors import CorsPolicy
+from querygate.http.origins import Origin
+from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
+from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from querygate.settings import Settings
+from querygate.tenancy.lifecycle import Lifecycle
 
 _log = structlog.get_logger()
 
+_UPSTREAM_IDLE_S = 20.0
 _RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
 """Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
 
 
 @dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the alias leads. `own`: to the data plane that this process serves, so to the certificate that it has."""
+
+    origin: Origin
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInput:
     """What a worker gets from its supervisor: a socket for every plane that it is to serve.
 
-    When `life_fd` closes the supervisor is gone, and so is the engine.
+    `addresses` are those of the planes as others reach them; `upstream` is where the alias leads, which may be the data
+    plane of this very installation. When `life_fd` closes the supervisor is gone, and so is the engine.
     """
 
     settings: Settings
     conninfo: str
     sockets: dict[str, socket.socket]
+    addresses: dict[str, Origin]
+    upstream: Upstream | None
+    tls: TlsFiles | None
+    cors_origins: frozenset[str]
     life_fd: int
     ready: Callable[[], None]
     tally: Tally
@@ -66,22 +102,52 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
-    session = AdminSession(AdminConnector(given.conninfo), METADATA_DATABASE)
-    catalog = Catalog(session)
-    installation = await catalog.installation()
+    connector = AdminConnector(given.conninfo)
+    session = AdminSession(connector, METADATA_DATABASE)
+    installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
+    catalog = Catalog(session)
     engine = PostgresEngine(_engine_settings(given, installation))
+    tiers = read_tiers(settings.tiers)
     async with session, engine:
-        identities = IdentityCache(catalog)
-        tables = {
-            "data": data_routes(engine, identities, settings, installation.secret),
-            "alias": alias_routes(engine),
-            "control": control_routes(engine),
+        quotas = Quotas(catalog.permits, tiers)
+        usage = UsageBook(catalog.journal, catalog.credentials)
+        lanes = Lanes(
+            settings.running_max, 4 * (os.cpu_count() or 1), settings.queue_max, settings.statement_timeout_ms / 1000
+        )
+        identities = IdentityCache(catalog.credentials, quotas, lanes, usage)
+        pulse = Pulse(catalog, identities, engine)
+        databases = PostgresDatabases(connector, installation.secret)
+        lifecycle = Lifecycle(catalog, databases, engine)
+        data = data_routes(engine, identities, lifecycle, settings, installation.secret)
+        control = control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers)
+        tls = _tls(given.tls)
+        pool = _upstream_pool(given, tls)
+        handlers: dict[str, Handler] = {
+            "data": Plane(data, identities, in_lanes=True).handle,
+            "control": Plane(control, identities).handle,
         }
+        if pool is not None:
+            only_control = {path for _, path in control} - {path for _, path in data}
+            own_headers = b"" if tls is None else TLS_HEADERS.encode()
+            handlers["alias"] = Alias(pool, given.addresses.get("control"), only_control, own_headers).handle
+        cors = CorsPolicy(given.cors_origins)
+        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch()]
+        if "control" in given.sockets:
+            watching.append(lifecycle.watch())
+        tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
+        await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
-            server = HttpServer(Plane(tables[name], identities).handle, _http_bounds(settings))
-            await server.start(sock, None, given.balances.get(name), given.number)
+            is_alias = name == "alias"
+            server = HttpServer(
+                handlers[name],
+                _http_bounds(settings),
+                tls=tls,
+                cors=None if is_alias else cors,
+                whole_bodies=not is_alias,
+            )
+            await server.start(sock, given.balances.get(name), given.number)
             servers.append(server)
         gc.collect()
         gc.freeze()
@@ -90,18 +156,69 @@ async def _main(given: WorkerInput) -> None:
         await stop.wait()
         _log.info("stopping", running=sum(server.running for server in servers))
         await asyncio.gather(*(server.stop(settings.stop_timeout_s, engine.stop_running) for server in servers))
+        if pool is not None:
+            pool.close()
+        for task in tasks:
+            task.cancel()
+        await quotas.close()
+        await usage.record()
 
 
 RouteTable = dict[tuple[str, str], Route]
 
 
-def control_routes(engine: Engine) -> RouteTable:
+def control_routes(
+    engine: Engine,
+    catalog: Catalog,
+    identities: IdentityCache,
+    lifecycle: Lifecycle,
+    databases: Databases,
+    settings: Settings,
+    tiers: dict[str, Tier],
+) -> RouteTable:
     """The control plane's routes, in the order of the banner."""
-    return _with_about({}, AboutRoutes(engine, "control"))
-
-
-def alias_routes(engine: Engine) -> RouteTable:
-    return _with_about({}, AboutRoutes(engine, "alias"))
+    session = SessionRoutes(
+        catalog, identities, SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
+    )
+    database = DatabaseRoutes(catalog, lifecycle, databases, identities)
+    key = KeyRoutes(catalog, identities)
+    limits = {
+        "statement_timeout_ms": settings.statement_timeout_ms,
+        "transaction_timeout_ms": settings.transaction_timeout_ms,
+        "transaction_statements": settings.transaction_statements_max,
+        "body_bytes": settings.body_bytes_max,
+        "answer_bytes": settings.answer_bytes_max,
+    }
+    organization = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
+    admin, operator = Scope.ADMIN, Scope.OPERATOR
+    return _with_about(
+        {
+            ("POST", "/v1/session"): Route("Open a session with an API key.", None, open=session.create),
+            ("GET", "/v1/session"): Route("The session that the token is for.", None, guarded=session.show),
+            ("POST", "/v1/session/refresh"): Route("Extend the session.", None, guarded=session.refresh),
+            ("DELETE", "/v1/session"): Route("Log out.", None, guarded=session.destroy),
+            ("GET", "/v1/databases"): Route("List databases.", admin, guarded=database.index),
+            ("POST", "/v1/databases"): Route("Make a database, also as a copy.", admin, guarded=database.create),
+            ("GET", "/v1/databases/{name}"): Route("One database.", admin, guarded=database.show),
+            ("PATCH", "/v1/databases/{name}"): Route("Rename or protect it.", admin, guarded=database.change),
+            ("DELETE", "/v1/databases/{name}"): Route("Delete it.", admin, guarded=database.delete),
+            ("GET", "/v1/keys"): Route("List API keys.", admin, guarded=key.index),
+            ("POST", "/v1/keys"): Route("Make an API key.", admin, guarded=key.create),
+            ("GET", "/v1/keys/{id}"): Route("One API key.", admin, guarded=key.show),
+            ("PATCH", "/v1/keys/{id}"): Route("Change its name, scopes or expiry.", admin, guarded=key.change),
+            ("DELETE", "/v1/keys/{id}"): Route("Revoke it.", admin, guarded=key.revoke),
+            ("POST", "/v1/keys/{id}/rotate"): Route("Give it a new secret.", admin, guarded=key.rotate),
+            ("GET", "/v1/organization"): Route("The token's organization.", None, guarded=organization.own),
+            ("GET", "/v1/usage"): Route("What it used, by hour and database.", admin, guarded=organization.usage),
+            ("GET", "/v1/audit"): Route("Who did what, newest first.", admin, guarded=organization.audit),
+            ("GET", "/v1/organizations"): Route("List organizations.", operator, guarded=organization.index),
+            ("POST", "/v1/organizations"): Route("Make an organization.", operator, guarded=organization.create),
+            ("GET", "/v1/organizations/{id}"): Route("One organization.", operator, guarded=organization.show),
+            ("PATCH", "/v1/organizations/{id}"): Route("Change it.", operator, guarded=organization.change),
+            ("DELETE", "/v1/organizations/{id}"): Route("Delete it.", operator, guarded=organization.delete),
+        },
+        AboutRoutes(engine, "control"),
+    )
 
 
 def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
@@ -112,7 +229,9 @@ def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
     return table
 
 
-def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, secret: bytes) -> RouteTable:
+def data_routes(
+    engine: Engine, identities: IdentityCache, lifecycle: Lifecycle, settings: Settings, secret: bytes
+) -> RouteTable:
     """The data plane's routes, in the order of the banner."""
     query = QueryRoutes(
         engine,
@@ -128,6 +247,11 @@ def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, s
         ),
         secret,
     )
+    reset = ResetRoute(identities, lifecycle)
+    tables = TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max)
+    capabilities = CapabilityRoutes(engine, identities, settings)
+    bench = BenchRoutes(engine, identities)
+    storage = StorageRoutes(engine, identities)
     table: RouteTable = {
         ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
         ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
@@ -135,6 +259,14 @@ def data_routes(engine: Engine, identities: IdentityCache, settings: Settings, s
         ("GET", "/v1/transaction/{id}"): Route("What became of a transaction.", Scope.READ, guarded=transaction.state),
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
+        ),
+        ("POST", "/admin/reset"): Route("Wipe all data of the database.", Scope.ADMIN, guarded=reset.run),
+        ("GET", "/tables"): Route("Tables and views that the token may see.", Scope.READ, guarded=tables.list),
+        ("GET", "/capabilities"): Route("What the engine can do.", Scope.READ, guarded=capabilities.matrix),
+        ("GET", "/capabilities/{name}"): Route("Run one probe of them now.", Scope.READ, guarded=capabilities.one),
+        ("GET", "/bench"): Route("Measure the database, for seconds.", Scope.ADMIN, guarded=bench.run),
+        ("GET", "/storage/test"): Route(
+            "Write, read back, compare and delete random bytes.", Scope.ADMIN, guarded=storage.run
         ),
     }
     return _with_about(table, AboutRoutes(engine, "data"))
@@ -172,6 +304,38 @@ def _http_bounds(settings: Settings) -> HttpBounds:
         keep_alive_s=settings.keep_alive_s,
         reader_timeout_s=settings.reader_timeout_s,
     )
+
+
+def _tls(files: TlsFiles | None) -> TlsContext | None:
+    """The certificate to serve with; SIGHUP takes up a renewed one."""
+    if files is None:
+        return None
+    tls = TlsContext(files)
+
+    def reload() -> None:
+        try:
+            tls.reload()
+        except TlsError as exc:
+            _log.error("the certificate was not taken up", reason=str(exc))
+        else:
+            _log.info("the certificate was taken up")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    return tls
+
+
+def _upstream_pool(given: WorkerInput, tls: TlsContext | None) -> UpstreamPool | None:
+    upstream = given.upstream
+    if upstream is None:
+        return None
+    idle_s = min(_UPSTREAM_IDLE_S, given.settings.keep_alive_s / 2)
+    if upstream.origin.scheme == "http":
+        return UpstreamPool(upstream.origin, None, idle_s)
+    if upstream.own:
+        assert tls is not None, "an installation's own address has its own certificate"
+        return UpstreamPool(upstream.origin, lambda: client_context(tls.certificate), idle_s)
+    trusting = client_context()
+    return UpstreamPool(upstream.origin, lambda: trusting, idle_s)
 
 
 def _stop_event(life_fd: int) -> asyncio.Event:

@@ -10,8 +10,15 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.access.tokens import RANDOM_BYTES, key_id, make_key
+from querygate.access.tokens import RANDOM_BYTES, Kind, make_token, read_token
 from tests.service import Service, Sql
+
+
+def token_id(token: str) -> str:
+    """The public id of a well-formed token."""
+    known = read_token(token.encode())
+    assert known is not None
+    return known[1]
 
 
 def ask(service: Service, authorization: str | None, path: str = "/query") -> httpx.Response:
@@ -81,19 +88,18 @@ def test_bytes_that_are_no_text_are_unauthenticated(service: Service) -> None:
 
 def test_an_unknown_key_is_unauthenticated(service: Service) -> None:
     """Well formed, checksum right, made by nobody here; also the second time, when the answer is remembered."""
-    unknown = make_key(os.urandom(RANDOM_BYTES)).text
+    unknown = make_token(Kind.KEY, os.urandom(RANDOM_BYTES)).text
     for _ in range(2):
         check_unauthenticated(ask(service, f"Bearer {unknown}"))
 
 
 def test_a_known_id_with_another_secret_is_unauthenticated(service: Service) -> None:
     """The public id alone opens nothing."""
-    real = key_id(service.key.encode())
-    assert real is not None
+    real = token_id(service.key)
     number = 0
     for letter in real + "A" * 33:
         number = number * 62 + "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".index(letter)
-    forged = make_key(number.to_bytes(RANDOM_BYTES, "big"))
+    forged = make_token(Kind.KEY, number.to_bytes(RANDOM_BYTES, "big"))
     assert forged.id == real
     check_unauthenticated(ask(service, f"Bearer {forged.text}"))
 
@@ -319,7 +325,7 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
     key = new_key(service, "read")
     assert ask(service, f"Bearer {key}").status_code == 200
     with psycopg.connect(service.conninfo("querygate")) as catalog:
-        done = catalog.execute(f"update api_key set {change} where id = %s", [key_id(key.encode())])
+        done = catalog.execute(f"update api_key set {change} where id = %s", [token_id(key)])
         assert done.rowcount == 1
     ended = time.monotonic()
     while (answer := ask(service, f"Bearer {key}")).status_code == 200:

@@ -67,7 +67,10 @@ def answers_in(data: bytes) -> list[Answer]:
 def connect(service: Service, timeout_s: float = 20) -> socket.socket:
     address = urlsplit(service.url)
     assert address.hostname is not None
-    return socket.create_connection((address.hostname, address.port or 80), timeout=timeout_s)
+    opened = socket.create_connection((address.hostname, address.port or 80), timeout=timeout_s)
+    if address.scheme == "https":
+        return service.trust.wrap_socket(opened, server_hostname=address.hostname)
+    return opened
 
 
 def read_all(sock: socket.socket) -> bytes:

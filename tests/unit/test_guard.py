@@ -78,14 +78,11 @@ def test_alone_nobody_waits(tally: Tally) -> None:
     assert not guard.must_wait
 
 
-def test_rate(tally: Tally) -> None:
-    guard = SerializableGuard(SLOTS, tally, 0)
-    assert guard.safe_s == float("inf")
-    for second in range(1, 100):
-        guard.count(100)
-        guard.tick(float(second))
-    assert guard.rate == pytest.approx(100, rel=0.01)
-    assert guard.safe_s == pytest.approx(7.5, rel=0.01)
+def test_what_others_may_begin_unseen_is_taken_off(shared: Tally) -> None:
+    guard = SerializableGuard(SLOTS, shared, 0)
+    assert guard.safe == 750
+    shared.numbers[OTHERS_FLOOR], shared.numbers[OTHERS_CEILING] = 5000, 5200
+    assert guard.safe == 550
 
 
 def test_seal_only_where_others_begin_transactions(tally: Tally, shared: Tally) -> None:

@@ -24,11 +24,20 @@ def effective(scopes: frozenset[Scope]) -> frozenset[Scope]:
     return frozenset().union(*(_INCLUDED[scope] for scope in scopes))
 
 
+def covers(own: frozenset[Scope], wanted: frozenset[Scope]) -> bool:
+    """Whether these scopes may be handed on by who has `own`."""
+    return effective(wanted) <= effective(own)
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a token stands for. `database` is the id of the one database it is bound to, or None for all of them."""
+    """Who a token stands for. `database` is the id of the one database it is bound to, or None for all of them.
 
-    key_id: str
+    `session` is the id of the session where the token is one's, and `key` then the key that opened it.
+    """
+
+    key: str
     organization: str
     scopes: frozenset[Scope]
     database: str | None
+    session: str | None = None

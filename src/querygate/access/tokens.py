@@ -1,28 +1,37 @@
-"""API keys as text: made, checked for typos without a look-up, hashed for the record. Pure.
+"""API keys and session tokens as text: made, checked for typos without a look-up, hashed for the record. Pure.
 
-`svc_k_` + public id + secret + checksum, all base62. Only the SHA-256 of the whole is ever stored.
+`svc_k_` or `svc_s_` + public id + secret + checksum, all base62. Only the SHA-256 of the whole is ever stored.
 """
 
 import hashlib
 import zlib
 from dataclasses import dataclass
+from enum import Enum
 
-KEY_PREFIX = "svc_k_"
+
+class Kind(Enum):
+    """What a token is; its value is how it begins."""
+
+    KEY = "svc_k_"
+    SESSION = "svc_s_"
+
+
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = frozenset(_ALPHABET.encode())
 _ID_LENGTH = 12
 _SECRET_LENGTH = 33
 _CHECKSUM_LENGTH = 6
 _BODY_LENGTH = _ID_LENGTH + _SECRET_LENGTH + _CHECKSUM_LENGTH
-KEY_LENGTH = len(KEY_PREFIX) + _BODY_LENGTH
+_PREFIX_LENGTH = 6
+TOKEN_LENGTH = _PREFIX_LENGTH + _BODY_LENGTH
 
 RANDOM_BYTES = 64
-"""What `make_key` and `make_id` take: far more than they use, so that the last digits are not skewed."""
+"""What `make_token` and `make_id` take: far more than they use, so that the last digits are not skewed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A key that was just made; `text` is shown once."""
+class Token:
+    """A token that was just made; `text` is shown once."""
 
     id: str
     text: str
@@ -45,29 +54,35 @@ def make_id(random_bytes: bytes) -> str:
     return "".join(letters[number // 36**i % 36] for i in range(_ID_LENGTH))
 
 
-def make_key(random_bytes: bytes) -> Key:
+def make_token(kind: Kind, random_bytes: bytes, id: str | None = None) -> Token:
+    """A new token; with `id`, another secret for what has that id already."""
     if len(random_bytes) != RANDOM_BYTES:
-        raise ValueError(f"make_key takes {RANDOM_BYTES} random bytes")
-    number = int.from_bytes(random_bytes, "big")
-    body = base62(number, _ID_LENGTH + _SECRET_LENGTH)
-    text = KEY_PREFIX + body + _checksum(body)
-    return Key(body[:_ID_LENGTH], text, digest(text.encode()), f"{text[:10]}…{text[-4:]}")
+        raise ValueError(f"make_token takes {RANDOM_BYTES} random bytes")
+    body = base62(int.from_bytes(random_bytes, "big"), _ID_LENGTH + _SECRET_LENGTH)
+    if id is not None:
+        body = id + body[_ID_LENGTH:]
+    text = kind.value + body + _checksum(body)
+    return Token(body[:_ID_LENGTH], text, digest(text.encode()), f"{text[:10]}…{text[-4:]}")
 
 
 def digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-def key_id(token: bytes) -> str | None:
-    """The public id of a well-formed key; None for anything else, a key with a typo included."""
-    if len(token) != KEY_LENGTH or not token.startswith(KEY_PREFIX.encode()):
+def read_token(token: bytes) -> tuple[Kind, str] | None:
+    """Kind and public id of a well-formed token; None for anything else, one with a typo included."""
+    if len(token) != TOKEN_LENGTH:
         return None
-    body = token[len(KEY_PREFIX) :]
-    if not _LETTERS.issuperset(body):
+    kind = _KINDS.get(token[:_PREFIX_LENGTH])
+    body = token[_PREFIX_LENGTH:]
+    if kind is None or not _LETTERS.issuperset(body):
         return None
     text = body.decode("ascii")
     unchecked, checksum = text[:-_CHECKSUM_LENGTH], text[-_CHECKSUM_LENGTH:]
-    return unchecked[:_ID_LENGTH] if _checksum(unchecked) == checksum else None
+    return (kind, unchecked[:_ID_LENGTH]) if _checksum(unchecked) == checksum else None
+
+
+_KINDS = {kind.value.encode(): kind for kind in Kind}
 
 
 def _checksum(body: str) -> str:

@@ -1,7 +1,8 @@
 """Who is asking, and for which database: the token of a request to a target of the engine.
 
-Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time. The cache is
-found by the token's SHA-256; the token itself is kept nowhere.
+Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
+where this worker hears of the change (see `Pulse`). The cache is found by the token's SHA-256; the token itself is kept
+nowhere.
 """
 
 import asyncio
@@ -9,8 +10,11 @@ import hmac
 from dataclasses import dataclass
 
 from querygate.access.scopes import Principal, Scope, effective
-from querygate.access.tokens import digest, key_id
-from querygate.catalog.store import Catalog
+from querygate.access.tokens import Kind, digest, read_token
+from querygate.admission.fairness import Lane, Lanes
+from querygate.admission.quota import Quota, Quotas
+from querygate.admission.usage import Usage, UsageBook
+from querygate.catalog.credentials import Credential, Credentials
 from querygate.engine.port import Access, EngineFailure, Target
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
@@ -21,11 +25,18 @@ _CACHE_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal with what it may do, spelled out. `target` is the database it gets when it names none."""
+    """A principal with what it may do, spelled out. `target` is the database it gets when it names none.
+
+    `quota` is None where any number of requests is let through.
+    """
 
     principal: Principal
     scopes: frozenset[Scope]
     target: Target | None
+    quota: Quota | None
+    lane: Lane
+    usage: Usage
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +46,18 @@ class _Entry:
 
 
 class IdentityCache:
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, credentials: Credentials, quotas: Quotas, lanes: Lanes, usage: UsageBook) -> None:
+        self._credentials = credentials
+        self._lanes = lanes
+        self._quotas = quotas
+        self._usage = usage
         self._entries: dict[bytes, _Entry] = {}
-        self._databases: dict[tuple[str, str], tuple[str | None, float]] = {}
+        self._databases: dict[tuple[str, str], tuple[tuple[str, str] | None, float]] = {}
+
+    def forget(self) -> None:
+        """Something has changed in the catalog."""
+        self._entries.clear()
+        self._databases.clear()
 
     def find(self, authorization: bytes | None, now: float) -> Identity | None:
         """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
@@ -51,34 +70,54 @@ class IdentityCache:
 
     async def identify(self, authorization: bytes | None, now: float) -> Identity:
         """The identity, asked of the catalog where it must be. Raises unauthenticated."""
-        token = _bearer(authorization)
-        id = key_id(token)
-        if id is None:
+        return await self.identify_token(_bearer(authorization), now)
+
+    async def identify_token(self, token: bytes, now: float) -> Identity:
+        known = read_token(token)
+        if known is None:
             raise ServiceError(
-                "unauthenticated", "the token is not a well-formed API key", hint="It begins with svc_k_."
+                "unauthenticated",
+                "the token is not a well-formed API key or session token",
+                hint="An API key begins with svc_k_, a session token with svc_s_.",
             )
         hashed = digest(token)
         entry = self._entries.get(hashed)
         if entry is None or entry.until < now:
-            identity = await self._look_up(id, hashed)
+            identity = await self._look_up(*known, hashed)
             if len(self._entries) >= _CACHE_MAX:
                 self._entries.clear()
             self._entries[hashed] = entry = _Entry(identity, now + _FRESH_S)
         if entry.identity is None:
-            raise ServiceError("unauthenticated", "the API key is unknown, expired or revoked")
+            thing = "API key" if known[0] is Kind.KEY else "session"
+            raise ServiceError("unauthenticated", f"the {thing} is unknown, expired or revoked")
         return entry.identity
 
-    async def _look_up(self, id: str, hashed: bytes) -> Identity | None:
+    async def _look_up(self, kind: Kind, id: str, hashed: bytes) -> Identity | None:
+        find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
         try:
-            record = await self._catalog.find_key(id)
-            if record is None or not record.live or not hmac.compare_digest(record.digest, hashed.hex()):
-                return None
-            principal = record.principal
-            database = await self._catalog.find_database(principal.organization, id=principal.database, name=None)
+            found = await find(id)
         except EngineFailure as exc:
-            raise ServiceError("engine_unavailable", "the engine cannot be asked for the key just now") from exc
+            raise ServiceError("engine_unavailable", "the engine cannot be asked for the token just now") from exc
+        if found is None or not found.live:
+            return None
+        if not any(hmac.compare_digest(known, hashed.hex()) for known in found.digests):
+            return None
+        return self._identity(found)
+
+    def _identity(self, found: Credential) -> Identity:
+        principal = found.principal
+        self._usage.key_was_used(principal.key)
         scopes = effective(principal.scopes)
-        return Identity(principal, scopes, None if database is None else Target(database.id, access_of(scopes)))
+        place = found.database
+        return Identity(
+            principal,
+            scopes,
+            None if place is None else Target(place[1], access_of(scopes), place[0]),
+            self._quotas.of(principal.organization, found.tier),
+            self._lanes.of(principal.organization),
+            self._usage.of(principal.organization, "" if place is None else place[1]),
+            found.tier,
+        )
 
     async def target(self, identity: Identity, exchange: Exchange) -> Target:
         """The database that the request is for: the one it names, or the identity's own."""
@@ -86,7 +125,7 @@ class IdentityCache:
         now = asyncio.get_running_loop().time()
         if name is None:
             if identity.target is None:
-                raise ServiceError("not_found", "the key has no database")
+                raise ServiceError("not_found", "there is no database for this token")
             return identity.target
         wanted = name.decode("utf-8", "replace")
         key = (identity.principal.organization, wanted)
@@ -96,17 +135,17 @@ class IdentityCache:
             if len(self._databases) >= _CACHE_MAX:
                 self._databases.clear()
             self._databases[key] = found
-        bound = identity.principal.database
-        if found[0] is None or (bound is not None and bound != found[0]):
-            raise ServiceError("not_found", f"there is no database {wanted!r} for this key")
-        return Target(found[0], access_of(identity.scopes))
+        place, bound = found[0], identity.principal.database
+        if place is None or (bound is not None and bound != place[0]):
+            raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
+        exchange.usage = self._usage.of(identity.principal.organization, place[1])
+        return Target(place[1], access_of(identity.scopes), place[0])
 
-    async def _find_database(self, organization: str, name: str) -> str | None:
+    async def _find_database(self, organization: str, name: str) -> tuple[str, str] | None:
         try:
-            record = await self._catalog.find_database(organization, id=None, name=name)
+            return await self._credentials.find_database(organization, name)
         except EngineFailure as exc:
             raise ServiceError("engine_unavailable", "the engine cannot be asked for the database just now") from exc
-        return record.id if record else None
 
 
 def access_of(scopes: frozenset[Scope]) -> Access:

@@ -1,14 +1,16 @@
-"""The data plane: its route table, and the order in which a request is judged: route, token, scope, body."""
+"""A plane: its route table, and the order in which a request is judged: route, token, scope, quota, body."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from querygate.access.scopes import Scope
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.http.answers import respond_error, unexpected
+from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
 from querygate.protocol.errors import ServiceError
 
@@ -29,9 +31,15 @@ class Route:
 
 
 class Plane:
-    """Gives every request to its route, and every failure an answer."""
+    """Gives every request to its route, and every failure an answer.
 
-    def __init__(self, routes: dict[tuple[str, str], Route], identities: IdentityCache) -> None:
+    With `in_lanes` organizations share it fairly: see `fairness`.
+    """
+
+    def __init__(
+        self, routes: dict[tuple[str, str], Route], identities: IdentityCache, *, in_lanes: bool = False
+    ) -> None:
+        self._in_lanes = in_lanes
         self._routes = routes
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -46,11 +54,23 @@ class Plane:
             now = self._loop_time()
             authorization = exchange.headers.get(b"authorization")
             identity = self._identities.find(authorization, now) or await self._identities.identify(authorization, now)
-            if route.scope is not None and route.scope not in identity.scopes:
-                raise ServiceError(
-                    "forbidden", f"this route needs the scope {route.scope.value}, which the token lacks"
-                )
-            await route.guarded(exchange, identity)
+            allowed = route.scope is None or route.scope in identity.scopes
+            if identity.quota is not None:
+                await count(exchange, identity, now, refuse=allowed)
+            if not allowed:
+                scope = route.scope.value if route.scope else ""
+                raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
+            exchange.usage = identity.usage
+            if self._in_lanes:
+                lane = identity.lane
+                if not lane.enter():
+                    await lane.wait()
+                try:
+                    await route.guarded(exchange, identity)
+                finally:
+                    lane.leave()
+            else:
+                await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
         except ClientGone:
@@ -63,17 +83,27 @@ class Plane:
                 respond_error(exchange, error)
             else:
                 exchange.keep_alive = False
+        finally:
+            usage = exchange.usage
+            if usage is not None:
+                usage.requests += 1
+                usage.rows += exchange.row_count
+                usage.bytes += exchange.sent_bytes
+                if exchange.failed or exchange.status >= 400:
+                    usage.errors += 1
 
     def _find_route(self, exchange: Exchange) -> Route:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
         for (offered, template), route in self._routes.items():
-            values = _match(template, exchange.path)
+            values = match_template(template, exchange.path)
             if values is not None and offered == method:
                 exchange.path_values = values
                 return route
             if values is not None:
                 allowed.append(offered)
+        if allowed and method == "OPTIONS":
+            return Route("What the path takes.", None, open=partial(_options, allowed))
         if allowed:
             raise ServiceError(
                 "method_not_allowed",
@@ -83,7 +113,22 @@ class Plane:
         raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
 
 
-def _match(template: str, path: str) -> dict[str, str] | None:
+async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
+    """Every authenticated request counts. One without the right to its route is not refused here: it hears that."""
+    quota = identity.quota
+    if quota is None:
+        return
+    taken = quota.take(now) or await quota.take_more(now)
+    exchange.extra_headers += quota.headers(now)
+    if not taken and refuse:
+        raise quota.refusal(now)
+
+
+async def _options(methods: list[str], exchange: Exchange) -> None:
+    respond_options(exchange, methods)
+
+
+def match_template(template: str, path: str) -> dict[str, str] | None:
     """What stands in the path for every {name} of the template; None where the path is another one."""
     parts, given = template.split("/"), path.split("/")
     if len(parts) != len(given):

@@ -1,1 +1,1 @@
-"""The extra hop: forwards the data plane, redirects the control plane."""
+"""The alias: another address of the data plane, through an extra hop. It decides nothing and adds no rights."""

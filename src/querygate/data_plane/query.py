@@ -149,6 +149,7 @@ def _quality(text: str) -> float:
 
 
 def _result_body(exchange: Exchange, result: port.Result) -> bytes:
+    exchange.row_count = result.row_count
     extra = b""
     if result.notices:
         extra = b',"notices":' + _encode(result.notices)
@@ -169,6 +170,7 @@ def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:
     if error.status != 200:
         respond_error(exchange, error)
         return
+    exchange.failed = True
     assert isinstance(failure, port.StatementFailed)
     extra = b',"notices":' + _encode(failure.notices) if failure.notices else b""
     body = (

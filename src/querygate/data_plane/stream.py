@@ -40,6 +40,7 @@ class StreamWriter:
                 await exchange.write(framing.event("columns", columns))
                 await self._write_rows(exchange, framing, rows)
         except port.EngineFailure as failure:
+            exchange.failed = True
             error = to_service_error(failure)
             if not exchange.answered and error.status != 200:
                 raise error from failure
@@ -55,6 +56,8 @@ class StreamWriter:
         else:
             await exchange.write(framing.event("done", _done(exchange, rows)))
             exchange.finish()
+        finally:
+            exchange.row_count = rows.row_count if rows else 0
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Rows as they come, and a sign of life where none come."""

@@ -115,7 +115,7 @@ class TransactionRoutes:
         if _CHOSEN_ID.fullmatch(id) is None:
             takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
             raise ServiceError("malformed_request", f"a Querygate-Transaction-Id is {takes}")
-        if read(id, target.database, self._secret) is not None:
+        if read(id, target.id, self._secret) is not None:
             raise _used(id)
         return id
 
@@ -147,6 +147,7 @@ class TransactionRoutes:
     def _body(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
         kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
         id = (job.chosen or self._id(kind, job.target)).encode()
+        exchange.row_count = sum(result.row_count for result in done.results)
 
         def body(results: bytes) -> bytes:
             return (
@@ -180,6 +181,7 @@ class TransactionRoutes:
         if error.status != 200:
             respond_error(exchange, error, {"transaction_id": id})
             return
+        exchange.failed = True
         assert isinstance(failure, port.StatementFailed)
         body = (
             b'{"success":false,"transaction_id":"%b","results":[],"affected_rows":0,"attempts":%d,%b,"error":%b,'
@@ -195,7 +197,7 @@ class TransactionRoutes:
         exchange.respond(200, body)
 
     def _id(self, id: TransactionId, target: port.Target) -> str:
-        return make(id, target.database, self._secret, secrets.token_bytes(NONCE_BYTES))
+        return make(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ class TransactionRoutes:
         """`of_chosen` asks for, or makes, the outcome of an id that a client chose; others tell theirs themselves."""
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
-        id = read(text, target.database, self._secret)
+        id = read(text, target.id, self._secret)
         if id is None and _CHOSEN_ID.fullmatch(text) is None:
             raise ServiceError("not_found", "this is not the id of a transaction")
         try:

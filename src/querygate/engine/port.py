@@ -7,7 +7,7 @@ exceptions below and nothing else; none of them names a driver.
 The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -26,10 +26,11 @@ class Access(StrEnum):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """A database of a tenant, by the name the engine knows it under."""
+    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes."""
 
     database: str
     access: Access
+    id: str = ""
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +74,7 @@ class Result(msgspec.Struct):
     rows: bytes
     affected_rows: int
     exec_us: int
+    row_count: int = 0
     notices: list[Notice] = []
     truncated: bool = False
     attempts: int = 1
@@ -157,6 +159,45 @@ class EngineHealth:
         return all(state == "ok" for state in self.checks.values())
 
 
+class Reply(msgspec.Struct, frozen=True):
+    """What a statement of a session gave: values as the engine writes them."""
+
+    rows: list[tuple[str | None, ...]]
+
+
+class EngineSession(Protocol):
+    """One connection, for the service's own use. Transactions are begun and ended by whoever has it."""
+
+    async def run(self, sql: str, *params: str | None) -> Reply:
+        """One statement, as it stands. After the session's time is over every one raises TimedOut."""
+        ...
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The relations of a database as a JSON array in bytes; `truncated` where it was cut at its bound."""
+
+    items: bytes
+    truncated: bool
+
+
+class Durability(msgspec.Struct, frozen=True):
+    """Whether what is committed outlives a crash of the machine, and the settings that say so."""
+
+    durable: bool
+    settings: dict[str, str]
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """How long a transaction may safely live at SERIALIZABLE, at the present rate; None: as long as it likes.
+
+    `slots` is how many transactions the engine can check one against; `guarded` says that what outlives that is ended.
+    """
+
+    slots: int
+    safe_seconds: float | None
+    guarded: bool
+
+
 class Engine(Protocol):
     """The port."""
 
@@ -189,6 +230,10 @@ class Engine(Protocol):
 
     async def find_kept(self, database: str, route: str, key: str) -> Kept | None: ...
 
+    def pause(self, databases: frozenset[str]) -> None:
+        """Lets go of these databases, and of no others: what is asked of them waits, or is refused as busy."""
+        ...
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Whether the name was free; it is held, by this installation alone, until the block is left."""
         ...
@@ -202,6 +247,49 @@ class Engine(Protocol):
     ) -> AbstractAsyncContextManager[RowStream]: ...
 
     async def health(self) -> EngineHealth: ...
+
+    async def tables(self, target: Target, bounds: Bounds) -> Tables:
+        """The relations that the target's role may see."""
+        ...
+
+    def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
+        """A new connection of the target's role, closed when the block is left; what it had not committed is gone."""
+        ...
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        """The name of a new, empty schema that the database's writing role owns.
+
+        It is dropped with all that is in it when the block is left; where the worker dies first, by the next one.
+        """
+        ...
+
+    async def durability(self, target: Target) -> Durability: ...
+
+    def serializable_headroom(self) -> Headroom: ...
+
+
+class Databases(Protocol):
+    """The databases that the engine holds, by the names it knows them under. Every step may be repeated."""
+
+    async def create(self, name: str) -> None: ...
+
+    async def copy(self, source: str, name: str) -> None:
+        """Raises EngineBusy where the source is not let go of in time."""
+        ...
+
+    async def silence(self, name: str) -> None:
+        """Ends every statement of the tenant's in it and lets none begin: from now on nothing is committed there."""
+        ...
+
+    async def keep_outcomes(self, source: str, name: str) -> None:
+        """What is known of the transactions of one database is known of the other's, too."""
+        ...
+
+    async def drop(self, name: str) -> None: ...
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Bytes on disk."""
+        ...
 
 
 class EngineFailure(Exception):

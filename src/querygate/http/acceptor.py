@@ -9,7 +9,6 @@ what waits in the socket of a worker that has died would wait until it is back.
 import asyncio
 import mmap
 import socket
-import ssl
 from collections.abc import Callable
 
 _LEAVE_S = 0.002
@@ -29,13 +28,11 @@ class Acceptor:
     def __init__(
         self,
         sock: socket.socket,
-        tls: ssl.SSLContext | None,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         balance: Balance,
         worker: int,
     ) -> None:
         self._sock = sock
-        self._tls = tls
         self._make_protocol = make_protocol
         self._open = balance.open
         self._worker = worker
@@ -76,6 +73,6 @@ class Acceptor:
 
     async def _begin(self, taken: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._make_protocol, taken, ssl=self._tls)
+            await self._loop.connect_accepted_socket(self._make_protocol, taken)
         except OSError:
-            taken.close()  # it left before it was greeted, or does not speak TLS
+            taken.close()  # it left before it was greeted

@@ -1,10 +1,12 @@
 """One request and its answer, as a handler sees them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
+from querygate.http.body import IncomingBody
 from querygate.http.eager import EagerRun
 from querygate.protocol.errors import ServiceError
 
@@ -16,38 +18,54 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 Headers = Iterable[tuple[str, str]]
 
 
-_NO_VALUES: dict[str, str] = {}
-
-
 class ClientGone(Exception):
     """The client went away while its answer was being written."""
 
 
-class Exchange:
-    """A request with its body complete, and the means to answer it once. Owned by its connection."""
+class Counts(Protocol):
+    """What whoever admits a request counts of it."""
 
-    __slots__ = (
-        "_connection", "_request_id", "_started", "body", "body_error", "chunked", "drain_waiter", "headers",
-        "keep_alive", "method", "path", "path_values", "query", "run", "started_ns", "status",
-    )  # fmt: skip
+    requests: int
+    rows: int
+    bytes: int
+    errors: int
+
+
+class Exchange:
+    """A request with its body complete, or coming in as `incoming`, and the means to answer it once.
+
+    Owned by its connection.
+
+    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes` and `failed` say what was
+    answered, for the `usage` that it counts towards.
+    """
+
+    # What most requests leave as it is, so that making one costs next to nothing.
+    method = ""
+    path = ""
+    query = ""
+    path_values: Mapping[str, str] = MappingProxyType({})
+    body = b""
+    body_error: ServiceError | None = None
+    incoming: IncomingBody | None = None
+    target = b""
+    keep_alive = True
+    chunked = True
+    started_ns = 0
+    status = 0
+    extra_headers = b""
+    failed = False
+    row_count = 0
+    sent_bytes = 0
+    usage: Counts | None = None
+    run: EagerRun | None = None
+    drain_waiter: asyncio.Future[None] | None = None
+    _started = False
 
     def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
         self._connection = connection
-        self._started = False
-        self.method = ""
-        self.path = ""
-        self.path_values = _NO_VALUES
-        self.query = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
-        self.body_error: ServiceError | None = None
-        self.keep_alive = True
-        self.chunked = True
         self._request_id = request_id
-        self.started_ns = 0
-        self.status = 0
-        self.run: EagerRun | None = None
-        self.drain_waiter: asyncio.Future[None] | None = None
+        self.headers: dict[bytes, bytes] = {}
 
     @property
     def request_id(self) -> str:
@@ -74,11 +92,17 @@ class Exchange:
         """The whole answer at once."""
         self._started = True
         self.status = status
+        self.sent_bytes += len(body)
+        if self.incoming is not None and not self.incoming.complete:
+            self.keep_alive = False
         if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
             # The same as below, made of parts that are put together once a second.
             start = self._connection.server.json_head
-            head = b"%b%b\r\ncontent-length: %d\r\n\r\n" % (start, self._request_id, len(body))
+            head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
             self._connection.write(head if self.method == "HEAD" else head + body)
+            return
+        if status == 204:
+            self._connection.write(self._head(status, None, headers) + b"\r\n")
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._connection.write(head if self.method == "HEAD" else head + body)
@@ -92,11 +116,36 @@ class Exchange:
         head = self._head(status, content_type, headers)
         self._connection.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
+    def pass_on(self, status: int, headers: bytes, *, sized: bool) -> None:
+        """Begins an answer whose headers were made elsewhere; `sized` if they say its length, or it has no body."""
+        self._started = True
+        self.status = status
+        if sized:
+            self.chunked = False
+        elif not self.chunked:
+            self.keep_alive = False
+        if self.incoming is not None and not self.incoming.complete:
+            self.keep_alive = False
+        self._connection.write(
+            b"%b%b%b%b\r\n"
+            % (
+                STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status,
+                headers,
+                b"transfer-encoding: chunked\r\n" if self.chunked else b"",
+                b"" if self.keep_alive else b"connection: close\r\n",
+            )
+        )
+
+    def send_continue(self) -> None:
+        """Tells the client to send the body."""
+        self._connection.send_continue()
+
     async def write(self, data: bytes) -> None:
         """One piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
         connection = self._connection
         if connection.lost:
             raise ClientGone
+        self.sent_bytes += len(data)
         connection.write(self._framed(data))
         if connection.write_paused:
             await connection.drained(self)
@@ -115,13 +164,14 @@ class Exchange:
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 
-    def _head(self, status: int, content_type: bytes, headers: Headers) -> bytes:
+    def _head(self, status: int, content_type: bytes | None, headers: Headers) -> bytes:
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""
-        return b"%b%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b" % (
+        return b"%b%b%bx-request-id: %b\r\n%b%b%b" % (
             STATUS_LINES[status],
             self._connection.server.common_headers,
-            content_type,
+            b"" if content_type is None else b"content-type: %b\r\n" % content_type,
             self._request_id,
+            self.extra_headers,
             extra,
             b"" if self.keep_alive else b"connection: close\r\n",
         )

@@ -11,7 +11,6 @@ may not do.
 
 import asyncio
 import secrets
-import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -26,8 +25,13 @@ import httptools
 
 from querygate.http.acceptor import Acceptor, Balance
 from querygate.http.answers import error_body, respond_error
+from querygate.http.body import IncomingBody
+from querygate.http.cors import CorsPolicy
 from querygate.http.eager import EagerRun
 from querygate.http.exchange import STATUS_LINES, Exchange
+from querygate.http.reader import Reader
+from querygate.http.tls import TlsContext
+from querygate.http.tls_transport import TlsTransport
 from querygate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -40,6 +44,12 @@ _WRITE_HIGH = 64 * 1024
 _LINGER_S = 2.0
 _LATE_S = 5.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
+_SECURITY_HEADERS = (
+    "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+    "content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"
+)
+TLS_HEADERS = "strict-transport-security: max-age=31536000\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,27 @@ class HttpBounds:
 
 
 class HttpServer:
-    """Listens on one socket and gives every request to one handler."""
+    """Listens on one socket and gives every request to one handler.
 
-    def __init__(self, handler: Handler, bounds: HttpBounds) -> None:
+    With `whole_bodies` the handler runs when a request's body is complete. Without, it runs when the headers are, and
+    `Exchange.incoming` is the body; then its size is not judged here.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        bounds: HttpBounds,
+        *,
+        tls: TlsContext | None = None,
+        cors: CorsPolicy | None = None,
+        whole_bodies: bool = True,
+    ) -> None:
         self.handler = handler
         self.bounds = bounds
+        self.tls = tls
+        self.cors = cors
+        self.whole_bodies = whole_bodies
+        self._negotiating: dict[TlsTransport, float] = {}
         self.connections: set[HttpConnection] = set()
         self.common_headers = b""
         self.json_head = b""
@@ -69,21 +95,40 @@ class HttpServer:
         self._ticker: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
-    async def start(
-        self, sock: Any, tls: ssl.SSLContext | None = None, balance: Balance | None = None, worker: int = 0
-    ) -> None:
+    async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
         """`balance` is given where other workers listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
         if balance is None:
-            self._server = await loop.create_server(
-                lambda: HttpConnection(self, loop), sock=sock, ssl=tls, backlog=1024
-            )
+            self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
         else:
             self._open = balance.open[worker : worker + 1]
             self.connections_changed()
-            self._server = Acceptor(sock, tls, lambda: HttpConnection(self, loop), balance, worker)
+            self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
         self._ticker = loop.create_task(self._tick())
+
+    def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
+        tls = self.tls
+        if tls is None:
+            return lambda: HttpConnection(self, loop)
+
+        def negotiate() -> TlsTransport:
+            def agreed() -> HttpConnection:
+                del self._negotiating[newcomer]
+                return HttpConnection(self, loop)
+
+            def refused(_: Exception) -> None:
+                self._negotiating.pop(newcomer, None)
+
+            newcomer = TlsTransport(tls.context, agreed, refused)
+            self._negotiating[newcomer] = loop.time() + (self.bounds.header_timeout_s if self.has_room() else 0)
+            return newcomer
+
+        return negotiate
+
+    def has_room(self) -> bool:
+        """For one more connection."""
+        return not self.stopping and len(self.connections) + len(self._negotiating) < self.bounds.connections_max
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         """Takes no more requests and lets the running ones finish within the time.
@@ -93,6 +138,8 @@ class HttpServer:
         self.stopping = True
         if self._server is not None:
             self._server.close()
+        for newcomer in list(self._negotiating):
+            newcomer.abort()
         for connection in list(self.connections):
             connection.stop_when_idle()
         if self._running() and not await self._finished(timeout_s):
@@ -137,8 +184,8 @@ class HttpServer:
 
     def _set_common_headers(self) -> None:
         self.common_headers = (
-            f"date: {formatdate(usegmt=True)}\r\nserver: querygate\r\n"
-            "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+            f"date: {formatdate(usegmt=True)}\r\nserver: querygate\r\n{_SECURITY_HEADERS}"
+            f"{'' if self.tls is None else TLS_HEADERS}"
         ).encode()
         self.json_head = STATUS_LINES[200] + self.common_headers + b"content-type: application/json\r\nx-request-id: "
 
@@ -151,6 +198,9 @@ class HttpServer:
             now = loop.time()
             for connection in list(self.connections):
                 connection.check_time(now)
+            for newcomer, deadline in list(self._negotiating.items()):
+                if now > deadline:
+                    newcomer.abort()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -175,8 +225,6 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._deadline: float | None = None
         self._deadline_closes_quietly = False
-        self._stalled_since = 0.0
-        self._stalled_size = 0
         self._closing = False
 
     # -- the transport ------------------------------------------------------------------------------------------
@@ -184,9 +232,10 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        self._reader = Reader(self.transport, self.loop.time())
         self._parser = httptools.HttpRequestParser(self)
         self._expect_request(self.server.bounds.header_timeout_s)
-        if self.server.stopping or len(self.server.connections) >= self.server.bounds.connections_max:
+        if not self.server.has_room():
             self._refuse(ServiceError("busy", "too many connections are open"))
         self.server.connections.add(self)
         self.server.connections_changed()
@@ -219,6 +268,8 @@ class HttpConnection(asyncio.Protocol):
             if isinstance(exc.__context__, _Refused):
                 return
             self._refuse(ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {exc}"))
+        if self._waiting and self.current is None and not self._closing:
+            self._run(self._waiting.popleft())
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """A client that offers another protocol is answered in this one. The parser has left the body unread."""
@@ -236,8 +287,6 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self._stalled_since = self.loop.time()
-        self._stalled_size = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -252,7 +301,11 @@ class HttpConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self.lost:
+            self._reader.written += len(data)
             self.transport.write(data)
+
+    def send_continue(self) -> None:
+        self.write(_CONTINUE)
 
     def close(self) -> None:
         self._closing = True
@@ -261,18 +314,24 @@ class HttpConnection(asyncio.Protocol):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def check_time(self, now: float) -> None:
-        if self.write_paused:
-            size = self.transport.get_write_buffer_size()
-            if size < self._stalled_size:
-                self._stalled_size, self._stalled_since = size, now
-            elif now - self._stalled_since > self.server.bounds.reader_timeout_s:
+        if not self._reader.up_to_date(now):
+            if self._reader.stalled_for(now) > self.server.bounds.reader_timeout_s:
                 self.transport.abort()
-                return
-        if self._deadline is not None and now > self._deadline:
-            if self._closing or self._deadline_closes_quietly or self.current is not None:
-                self.transport.abort()
-            else:
-                self._refuse(ServiceError("request_timeout", "the request did not arrive in time"))
+            elif self._deadline is not None and self.current is None:
+                self._deadline = max(self._deadline, now + _LINGER_S)
+            return
+        if self._deadline is None or now <= self._deadline:
+            return
+        in_hand = self.current is not None and not self._is_body_of_current()
+        if self._closing or self._deadline_closes_quietly or in_hand:
+            self.transport.abort()
+        else:
+            self._deadline = None
+            self._refuse(ServiceError("request_timeout", "the request did not arrive in time"))
+
+    def _is_body_of_current(self) -> bool:
+        """What is coming in is the body of the very request that is being answered."""
+        return self._incoming is not None and self._incoming is self.current
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
@@ -317,6 +376,8 @@ class HttpConnection(asyncio.Protocol):
         if self._resuming is not None:
             self._in_headers = False
             self._incoming, self._resuming = self._resuming, None
+            if not self.server.whole_bodies:
+                self._accept_with_body_to_come(self._incoming)
             return
         self._in_headers = False
         exchange.chunked = self._parser.get_http_version() != "1.0"
@@ -330,8 +391,15 @@ class HttpConnection(asyncio.Protocol):
             raise _Refused
         exchange.method = self._parser.get_method().decode("latin-1")
         exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
+        exchange.target = self._url
         exchange.path, exchange.query = _split_target(self._url)
+        if self.server.cors is not None and b"origin" in exchange.headers:
+            exchange.extra_headers = self.server.cors.answer_headers(exchange.headers[b"origin"])
         self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
+        if not self.server.whole_bodies:
+            if not self._parser.should_upgrade():
+                self._accept_with_body_to_come(exchange)
+            return
         length = exchange.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.server.bounds.body_bytes_max:
             self._refuse_body(exchange)
@@ -341,6 +409,9 @@ class HttpConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         exchange = self._incoming
         if exchange is None or exchange.body_error is not None:
+            return
+        if exchange.incoming is not None:
+            exchange.incoming.feed(data)
             return
         self._body_size += len(data)
         if self._body_size > self.server.bounds.body_bytes_max:
@@ -364,6 +435,11 @@ class HttpConnection(asyncio.Protocol):
         if self._parser.should_upgrade():
             self._upgrading = exchange
             return
+        if exchange.incoming is not None:
+            self._deadline = None
+            self._received = 0
+            exchange.incoming.end()
+            return
         exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._accept(exchange)
 
@@ -375,6 +451,14 @@ class HttpConnection(asyncio.Protocol):
         if self.current is None:
             self._run(exchange)
             return
+        self._waiting.append(exchange)
+        if len(self._waiting) >= _PIPELINED_MAX:
+            self.transport.pause_reading()
+
+    def _accept_with_body_to_come(self, exchange: Exchange) -> None:
+        """It runs as soon as all that has come was looked at: as a rule its body is complete by then."""
+        self._received = 0
+        exchange.incoming = IncomingBody(self.transport)
         self._waiting.append(exchange)
         if len(self._waiting) >= _PIPELINED_MAX:
             self.transport.pause_reading()
@@ -411,7 +495,16 @@ class HttpConnection(asyncio.Protocol):
         """Answers what is not a request, or none that will be read, and closes the connection."""
         if self._closing:
             return
-        if self.current is not None:
+        if self._incoming is not None and self._incoming.incoming is not None:
+            # What is wrong is a body whose request was accepted already.
+            accepted, body = self._incoming, self._incoming.incoming
+            self._incoming = None
+            if accepted is self.current:
+                accepted.keep_alive = False
+                body.fail(error)
+                return
+            self._waiting.remove(accepted)
+        if self.current is not None or self._waiting:
             # The requests before it are answered first.
             self._refused = error
             self.transport.pause_reading()
@@ -424,9 +517,12 @@ class HttpConnection(asyncio.Protocol):
     def _linger(self) -> None:
         """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
         self._closing = True
+        self._deadline = self.loop.time() + _LINGER_S
+        if self.transport.is_closing():
+            return
+        self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self._deadline = self.loop.time() + _LINGER_S
         else:
             self.transport.close()
 

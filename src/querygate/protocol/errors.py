@@ -35,23 +35,33 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
         ErrorCode("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
         ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
+        ErrorCode("already_exists", 409, False, "Another thing has this name."),
+        ErrorCode("wrong_state", 409, False, "The thing is in a state in which this cannot be done to it."),
+        ErrorCode("delete_protected", 409, False, "The database is protected; take its protection away first."),
         ErrorCode("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
         ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
         ErrorCode("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
+        ErrorCode("already_running", 409, True, "There is one of these at a time in a database, and one is running."),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
         ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
         ErrorCode("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
+        ErrorCode("rate_limited", 429, True, "The organization has used up its requests of this minute."),
         ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
         ErrorCode("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),
         ErrorCode(
             "timeout", 200, False, "The statement ran longer than its limit and was cancelled; nothing was applied."
         ),
         ErrorCode("internal", 500, False, "A fault of the service; the log has it under the request id."),
+        ErrorCode("storage_mismatch", 500, False, "The engine gave back other bytes than were stored: an alarm."),
         ErrorCode("busy", 503, True, "Too many statements are running or waiting; nothing was run."),
         ErrorCode("engine_unavailable", 503, True, "The engine is not there or full; nothing was applied."),
+        ErrorCode("data_plane_unavailable", 503, True, "The alias cannot reach the data plane; nothing was applied."),
         ErrorCode("shutting_down", 503, True, "The service is stopping; nothing was applied."),
         ErrorCode(
-            "outcome_unknown", 503, False, "The connection to the engine was lost; the statement may have been applied."
+            "outcome_unknown",
+            503,
+            False,
+            "The connection to the engine, or from alias to data plane, was lost; the request may have been applied.",
         ),
     )
 }

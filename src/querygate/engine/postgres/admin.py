@@ -1,4 +1,4 @@
-"""The service's own statements: a session on the metadata database, and the making of tenants' databases.
+"""The service's own statements: sessions with the owner's rights, and the making of the metadata database.
 
 These run with the rights of the installation's owner, so they carry no text of a tenant, and a search path that a
 tenant cannot put anything into.
@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import Access, EngineUnavailable, StatementFailed
-from querygate.engine.postgres import logins, metadata, records, roles
+from querygate.engine.postgres import logins, metadata, roles
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
-from querygate.engine.postgres.logins import named_database, password_of
+from querygate.engine.postgres.logins import named_database
 from querygate.engine.postgres.probes import Capabilities, probe
 
 METADATA_DATABASE = "querygate"
@@ -155,30 +155,6 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-async def make_database(connector: AdminConnector, database: str, secret: bytes) -> None:
-    """Makes a tenant's database with its roles and rights. May be repeated after a crash at any point."""
-    async with AdminSession(connector, METADATA_DATABASE) as session:
-        for statement in roles.creation(database):
-            try:
-                await session.fetch(statement)
-            except StatementFailed as exc:
-                if exc.sqlstate != "42P04":  # it is there already
-                    raise
-        for access in Access:
-            role = roles.role_of(database, access)
-            await session.fetch(
-                f"ALTER ROLE {role} PASSWORD '{await session.verifier(role, password_of(secret, role))}'"
-            )
-    async with AdminSession(connector, database, "pg_catalog") as session:
-        for statement in roles.grants(database):
-            await session.fetch(statement)
-        await session.fetch(
-            "INSERT INTO querygate.secret (value) VALUES (decode($1, 'hex'))"
-            " ON CONFLICT (only_one) DO UPDATE SET value = excluded.value",
-            records.database_secret(secret, database).hex(),
-        )
 
 
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,8 @@ from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, A
 from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
 from querygate.engine.postgres.guard import SerializableGuard
+from querygate.engine.postgres.headroom import BeginRate, headroom
+from querygate.engine.postgres.inspect import find_tables, read_durability
 from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.logins import as_tenant, with_settings
@@ -26,6 +28,8 @@ from querygate.engine.postgres.probes import CHECK_INTERVAL, Capabilities, probe
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
+from querygate.engine.postgres.scratch import Scratch
+from querygate.engine.postgres.session import Session, borrow_session, open_session
 from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
 from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
@@ -63,6 +67,7 @@ _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
 _BEGUN_PER_REQUEST = 3
 """What a request can begin beside its own transaction: its inspections, and the question for types."""
+_OWN_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +99,21 @@ class PostgresEngine:
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
+        self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
         self._pools: dict[port.Target, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
         self._states: dict[str, DatabaseState] = {}
+        self._paused: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
-        self._running: set[Execution | TransactionRun | EngineClock] = set()
+        self._running: set[Execution | TransactionRun | EngineClock | Session] = set()
         self._time = time.monotonic
         self._served = 0
         self._placement = Placement(settings.placement)
         self.can: Capabilities
         self._lease: Lease | None = None
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
+        self._begin_rate = BeginRate()
 
     @property
     def version(self) -> str:
@@ -127,6 +135,7 @@ class PostgresEngine:
             loop.create_task(self._watch_deadlines()),
             loop.create_task(self._place()),
             loop.create_task(self._expire()),
+            loop.create_task(self._scratch.watch()),
         ]
         return self
 
@@ -264,6 +273,14 @@ class PostgresEngine:
     async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
         return await self._ledger.find_kept(database, route, key)
 
+    def pause(self, databases: frozenset[str]) -> None:
+        for target, pool in self._pools.items():
+            if target.database in databases - self._paused:
+                pool.suspend()
+            elif target.database in self._paused - databases:
+                pool.resume()
+        self._paused = databases
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
 
@@ -303,6 +320,38 @@ class PostgresEngine:
             state = "ok" if asked.exception() is None else "it accepts no connection"
         return port.EngineHealth("postgresql", self.version, {"engine": state})
 
+    async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
+        async with self._watched(borrow_session, target, bounds) as session:
+            return await find_tables(session, bounds.bytes_max)
+
+    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
+        return self._watched(open_session, target, port.Bounds(timeout_ms, None, 0))
+
+    @asynccontextmanager
+    async def _watched(
+        self,
+        open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
+        target: port.Target,
+        bounds: port.Bounds,
+    ) -> AsyncIterator[Session]:
+        """A session with its deadline over it."""
+        async with open(self._pool(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
+            self._running.add(session)
+            try:
+                yield session
+            finally:
+                self._running.discard(session)
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        return self._scratch.schema(database)
+
+    async def durability(self, target: port.Target) -> port.Durability:
+        async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+            return await read_durability(session)
+
+    def serializable_headroom(self) -> port.Headroom:
+        return headroom(self._guard, self._begin_rate, self._time())
+
     # -- pools --------------------------------------------------------------------------------------------------
 
     def _writing_pool(self, database: str) -> Pool:
@@ -323,6 +372,8 @@ class PostgresEngine:
                 forget_settings=partial(self._forget_settings, target),
                 meter=self._guard,
             )
+            if target.database in self._paused:
+                pool.suspend()
         return pool
 
     async def _forget_settings(self, target: port.Target) -> None:
@@ -352,8 +403,8 @@ class PostgresEngine:
         while True:
             await asyncio.sleep(_DEADLINE_TICK_S if self._running else _IDLE_TICK_S)
             now = self._time()
+            self._begin_rate.sample(now, self._guard.begun)
             look_at_broken()
-            self._guard.tick(now)
             for execution in [e for e in self._running if not e.timed_out]:
                 if execution.deadline < now:
                     execution.expire()

@@ -8,7 +8,6 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
   a temporary table where it writes: its rows are computed with its own settings and written with the service's.
 """
 
-import asyncio
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from querygate.engine.postgres.connection import CHUNK_ROWS, Command, Connection
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
+from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.protocol.statements import is_plain, leaves_nothing
 
@@ -127,7 +127,7 @@ class Execution:
         self._give_back(plain, clean=not self.pool.inspects(plain, now))
         return result
 
-    def _send(self, params: list[bytes | None] | None, rows: RowCollector) -> "asyncio.Future[list[PGresult]]":
+    def _send(self, params: list[bytes | None] | None, rows: RowCollector) -> Reply[list[PGresult]]:
         """Puts the statement on the wire, behind the DISCARD ALL of the one before where that is still to be sent."""
         member = self.member
         command = Command(self.statement.sql.encode(), params, CHUNK_ROWS)

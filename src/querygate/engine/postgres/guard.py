@@ -44,9 +44,6 @@ SEAL_BROKEN = "22012"
 _BLIND_NS = 1_000_000_000
 """A single statement commits by itself, so it is ended when the others were not heard of for this long."""
 
-_RATE_EVERY_S = 0.25
-_RATE_WEIGHT = 0.3
-
 
 class SerializableGuard(Meter):
     """`slots` is the size of the pool, `worker` this worker's place in the tally.
@@ -57,15 +54,11 @@ class SerializableGuard(Meter):
     def __init__(self, slots: int, tally: Tally, worker: int, *, exclusive: bool = True) -> None:
         self.slots = slots
         self.exclusive = exclusive
-        self.rate = 0.0
-        """Transactions begun in a second, by everybody, smoothed."""
         self._tally = tally
         self._numbers = tally.numbers
         self._counts = tally.counts
         self._worker = worker
         self._safe = int(slots * _SAFE_SHARE)
-        self._rated_at = 0.0
-        self._rated_begun = 0
 
     def count(self, begun: int) -> None:
         self._counts[self._worker] += begun
@@ -74,6 +67,12 @@ class SerializableGuard(Meter):
     def begun(self) -> int:
         """So many have begun, at least: what a transaction notes when it begins itself."""
         return sum(self._counts) + self._numbers[OTHERS_FLOOR]
+
+    @property
+    def safe(self) -> int:
+        """So many may begin while a transaction that writes is open: less what others may begin unseen."""
+        unseen = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
+        return max(self._safe - unseen, 0)
 
     def outlived(self, begun: int) -> bool:
         """Whether so many have begun since that the engine may have forgotten one that matters."""
@@ -119,21 +118,3 @@ class SerializableGuard(Meter):
             if loop.time() > deadline:
                 raise EngineBusy("this service's share of the engine was used up until the statement's time was over")
             await asyncio.sleep(_PAUSE_S)
-
-    # -- how fast it goes ---------------------------------------------------------------------------------------
-
-    def tick(self, now: float) -> None:
-        """Keeps the rate; to be called several times a second."""
-        passed = now - self._rated_at
-        if passed < _RATE_EVERY_S:
-            return
-        begun = self.begun
-        if self._rated_at:
-            self.rate += _RATE_WEIGHT * ((begun - self._rated_begun) / passed - self.rate)
-        self._rated_at, self._rated_begun = now, begun
-
-    @property
-    def safe_s(self) -> float:
-        """How long a transaction that writes may be open at the present rate."""
-        slack = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
-        return max(self._safe - slack, 0) / self.rate if self.rate > 0 else float("inf")

@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGresult
 from querygate.engine.port import EngineBusy, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -33,6 +34,7 @@ DISCARD = Command(b"DISCARD ALL", begins=False)
 _ROLLBACK = Command(b"ROLLBACK", begins=False)
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
+_SUSPENDED_S = 10.0
 _TYPES_FRESH_S = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
@@ -135,6 +137,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._suspended = False
 
     # -- taking and giving back ---------------------------------------------------------------------------------
 
@@ -150,7 +153,9 @@ class Pool:
         """A connection, opened or waited for. Raises EngineBusy or EngineUnavailable."""
         if self._closed:
             raise EngineUnavailable("the service is stopping")
-        if len(self._members) + self._opening < self._size_max and self._room.take():
+        if self._suspended:
+            deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
+        elif len(self._members) + self._opening < self._size_max and self._room.take():
             return await self._open()
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
@@ -158,7 +163,7 @@ class Pool:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
         waiter: asyncio.Future[Member] = self._loop.create_future()
         self._waiters.append((waiter, deadline))
-        if self.size == 0:
+        if self.size == 0 and not self._suspended:
             self._room.ask(self._room_found)
         try:
             return await waiter
@@ -177,7 +182,7 @@ class Pool:
     def _hand_over(self, member: Member) -> bool:
         """Gives the connection to whoever has waited longest, if anybody waits."""
         waiters = self._waiters
-        while waiters:
+        while waiters and not self._suspended:
             waiter, _ = waiters.popleft()
             if not waiter.done():
                 waiter.set_result(member)
@@ -243,7 +248,7 @@ class Pool:
             await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
 
-    def _after_reset(self, member: Member, reset: "asyncio.Future[list[PGresult]]") -> None:
+    def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:
@@ -252,7 +257,7 @@ class Pool:
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):
             return
-        if self._closed or self._room.wanted:
+        if self._closed or self._suspended or self._room.wanted:
             member.close("its place is needed")
             return
         member.idle_since = self._loop.time()
@@ -333,6 +338,24 @@ class Pool:
             raise EngineUnavailable("the engine closed the connection")
         return member
 
+    async def open_apart(self) -> Member:
+        """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
+        whoever has it closes it."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if not self._room.take():
+            raise EngineBusy("every connection to the engine is in use")
+        try:
+            member = await Member.open(self._conninfo, self._connect_timeout_s)
+        except BaseException as exc:
+            self._give_up_place()
+            if isinstance(exc, ConnectionLost):
+                raise EngineUnavailable("the engine accepts no connection just now") from exc
+            raise
+        member.meter = self._meter
+        member.on_lost = self._give_up_place
+        return member
+
     def _lost(self, member: Member) -> None:
         if member not in self._members:
             return
@@ -344,12 +367,12 @@ class Pool:
     def _give_up_place(self) -> None:
         """A connection went, or did not come; whoever waits for one must not wait for that one."""
         self._room.give_back()
-        if self._waiters and not self._closed:
+        if self._waiters and not self._closed and not self._suspended:
             self._spawn(self._replace())
 
     async def _replace(self) -> None:
         """Somebody waits and a connection went: opens another for them."""
-        if len(self._members) + self._opening >= self._size_max or not self._room.take():
+        if self._suspended or len(self._members) + self._opening >= self._size_max or not self._room.take():
             return
         try:
             member = await self._open()
@@ -360,6 +383,16 @@ class Pool:
                     waiter.set_exception(EngineUnavailable(str(exc)))
         else:
             self._free_again(member)
+
+    def suspend(self) -> None:
+        """Lets go of the database: whoever wants a connection waits, what is idle is closed, the rest when it is."""
+        self._suspended = True
+        self.close_idle(float("inf"))
+
+    def resume(self) -> None:
+        self._suspended = False
+        for _ in range(min(len(self._waiters), self._size_max)):
+            self._spawn(self._replace())
 
     def close_idle(self, older_than: float) -> None:
         """Closes what has not been used since `older_than`, on the loop's clock."""

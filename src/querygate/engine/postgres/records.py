@@ -74,10 +74,11 @@ SCHEMA = (
 )
 """Makes the schema; every statement may be repeated."""
 
-EXPIRE = tuple(
-    f"DELETE FROM querygate.{table} WHERE at < clock_timestamp() - interval '25 hours'"
-    for table in ("answer", "begun", "verdict")
-)
+TABLES = ("answer", "begun", "verdict")
+
+EMPTY = f"TRUNCATE {', '.join(f'querygate.{table}' for table in TABLES)}"
+
+EXPIRE = tuple(f"DELETE FROM querygate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES)
 """Removes what nobody may ask for any more; in one transaction, so that nobody sees a part of it."""
 
 

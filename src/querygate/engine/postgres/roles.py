@@ -39,7 +39,7 @@ END $$
 """
 
 
-def creation(database: str) -> list[str]:
+def creation(database: str, template: str) -> list[str]:
     """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     return [
@@ -47,7 +47,7 @@ def creation(database: str) -> list[str]:
             f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOINHERIT; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
             for role in (writer, reader)
         ),
-        f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'",
+        f"CREATE DATABASE {database} TEMPLATE {template} ENCODING 'UTF8'",
     ]
 
 

@@ -53,6 +53,7 @@ class RowCollector:
         self._unread_bytes = 0
         self._encoder = encoder
         self._parts: list[bytes] = []
+        self._count = 0
         self._unread: list[PGresult] = []
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
@@ -91,22 +92,25 @@ class RowCollector:
             if self._rows_left == 0:
                 return
         part = encoder.array(chunk, self._rows_left)
+        count = chunk.ntuples
         if self._rows_left is not None:
-            self._rows_left -= min(chunk.ntuples, self._rows_left)
+            count = min(count, self._rows_left)
+            self._rows_left -= count
         if len(part) > self._budget.left:
-            part = self._cut(encoder, chunk)
+            part, count = self._cut(encoder, chunk)
             self.truncated = True
+        self._count += count
         self._budget.left -= len(part)
         if part:
             self._parts.append(part)
 
-    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> bytes:
-        """As many rows of the chunk as still fit."""
+    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> tuple[bytes, int]:
+        """As many rows of the chunk as still fit, and their number."""
         low, high = 0, chunk.ntuples
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._budget.left else (low, middle - 1)
-        return encoder.array(chunk, low) if low else b""
+        return (encoder.array(chunk, low) if low else b""), low
 
     async def learn(self, member: Member, last: PGresult) -> None:
         """Asks for the types that were not known while the rows came, and encodes what was kept."""
@@ -125,7 +129,9 @@ class RowCollector:
         tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last
         counted = affected_rows(tagged)
         notices = [_UNREADABLE] if self.unreadable else []
-        return port.Result(encoder.columns, encoder.types, rows, counted, 0, notices, truncated=self.truncated)
+        return port.Result(
+            encoder.columns, encoder.types, rows, counted, 0, self._count, notices, truncated=self.truncated
+        )
 
 
 async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:

@@ -1,0 +1,124 @@
+"""Organizations share a worker fairly: what one sends in excess waits in its own lane, not in front of the others.
+
+An organization alone may have many statements running. As soon as a second one is there, all together get only as many
+as the machine works on at a time, in equal shares: whoever comes then finds the engine and the event loop with little
+in hand, and is served next. Whoever has sent little never waits. A lane's queue is bounded; beyond it the answer is
+`busy`.
+"""
+
+import asyncio
+from collections import deque
+
+from querygate.protocol.errors import ServiceError
+
+_TICK_S = 0.1
+"""An organization counts as there for as long after its last request, up to twice that."""
+
+_LEAST = 2
+
+
+class Lane:
+    """The requests of one organization in this worker."""
+
+    __slots__ = ("_lanes", "_seen", "_waiting", "running")
+
+    def __init__(self, lanes: "Lanes") -> None:
+        self._lanes = lanes
+        self._seen = -1
+        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self.running = 0
+
+    def enter(self) -> bool:
+        """Whether the request may go on at once; if so, `leave` must follow."""
+        lanes = self._lanes
+        if self._seen != lanes.tick:
+            self._seen = lanes.tick
+            lanes.noted()
+        if self.running < lanes.share and not self._waiting:
+            self.running += 1
+            return True
+        return False
+
+    async def wait(self) -> None:
+        """Waits for its turn; `leave` must follow. Raises busy."""
+        if len(self._waiting) >= self._lanes.queue_max:
+            raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((turn, loop.time() + self._lanes.patience_s))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # its turn had come just then
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        self.running -= 1
+        self.let_in()
+
+    def let_in(self) -> None:
+        """Gives a turn to as many as there is room for."""
+        while self._waiting and self.running < self._lanes.share:
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
+
+    def turn_away(self, now: float) -> None:
+        """Ends the wait of those whose time is over, and forgets those who have left."""
+        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] < now):
+            turn, _ = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ServiceError("busy", "the organization has too many statements running"))
+
+    @property
+    def is_unused(self) -> bool:
+        return self.running == 0 and not self._waiting and self._seen < self._lanes.tick - 1
+
+
+class Lanes:
+    """`alone_max` is what one organization may have running, `together` what all may while there are several.
+
+    `patience_s` is how long a request waits for its turn.
+    """
+
+    def __init__(self, alone_max: int, together: int, queue_max: int, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._alone_max = alone_max
+        self._together = together
+        self.queue_max = queue_max
+        self.tick = 0
+        self.share = alone_max
+        self._there = 0
+        self._there_before = 0
+        self._lanes: dict[str, Lane] = {}
+
+    def of(self, organization: str) -> Lane:
+        lane = self._lanes.get(organization)
+        if lane is None:
+            lane = self._lanes[organization] = Lane(self)
+        return lane
+
+    def noted(self) -> None:
+        """One more organization has sent something since the last tick."""
+        self._there += 1
+        self._set_share()
+
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.tick += 1
+            self._there_before, self._there = self._there, 0
+            self._set_share()
+            now = asyncio.get_running_loop().time()
+            for name, lane in list(self._lanes.items()):
+                lane.turn_away(now)
+                lane.let_in()
+                if lane.is_unused:
+                    del self._lanes[name]
+
+    def _set_share(self) -> None:
+        there = max(self._there, self._there_before)
+        self.share = self._alone_max if there <= 1 else max(_LEAST, min(self._alone_max, self._together // there))

@@ -1,0 +1,75 @@
+"""What every organization uses, by database: counted here, put on record every few seconds.
+
+A worker that is killed loses the counts of its last seconds; nothing else depends on them.
+"""
+
+import asyncio
+
+import structlog
+
+from querygate.catalog.credentials import Credentials
+from querygate.catalog.journal import Journal, Used
+from querygate.engine.port import EngineFailure
+
+_log = structlog.get_logger()
+
+_EVERY_S = 2.0
+
+
+class Usage:
+    """Counts of one database of one organization."""
+
+    __slots__ = ("bytes", "errors", "requests", "rows")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.rows = 0
+        self.bytes = 0
+        self.errors = 0
+
+
+class UsageBook:
+    def __init__(self, journal: Journal, credentials: Credentials) -> None:
+        self._journal = journal
+        self._credentials = credentials
+        self._counts: dict[tuple[str, str], Usage] = {}
+        self._keys: set[str] = set()
+
+    def of(self, organization: str, database: str) -> Usage:
+        key = (organization, database)
+        usage = self._counts.get(key)
+        if usage is None:
+            usage = self._counts[key] = Usage()
+        return usage
+
+    def key_was_used(self, key: str) -> None:
+        self._keys.add(key)
+
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self.record()
+
+    async def record(self) -> None:
+        used = [
+            Used(organization, database, usage.requests, usage.rows, usage.bytes, usage.errors)
+            for (organization, database), usage in self._counts.items()
+            if usage.requests
+        ]
+        keys = list(self._keys)
+        try:
+            if used:
+                await self._journal.add_usage(used)
+            if keys:
+                await self._credentials.were_used(keys)
+        except EngineFailure as failure:
+            _log.warning("usage was not recorded", reason=str(failure))
+            return
+        self._keys.difference_update(keys)
+        for one in used:
+            usage = self._counts[one.organization, one.database]
+            usage.requests -= one.requests
+            usage.rows -= one.rows
+            usage.bytes -= one.bytes
+            usage.errors -= one.errors

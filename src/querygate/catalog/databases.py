@@ -1,0 +1,181 @@
+"""Databases on record: what they are called, and where in their life they are."""
+
+from dataclasses import dataclass
+
+from querygate.catalog.paging import Page, page_of
+from querygate.catalog.session import Actor, Session, change, read
+from querygate.protocol.control import DatabaseRecord
+
+_RECORDS = (
+    "SELECT d.id, d.name, d.state, d.is_default AS default, d.delete_protection, NULL AS size_bytes, d.created_at"
+    " FROM database d WHERE d.organization = $1 AND ($2::text IS NULL OR d.id = $2)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database as the engine knows it. `clone_of` is the id of the one it is to be a copy of."""
+
+    id: str
+    engine_name: str
+    state: str
+    clone_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A database of the engine that took part in a reset. `database` is the id of the one that was reset."""
+
+    engine_name: str
+    database: str
+    in_place: bool
+
+
+class Databases:
+    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(
+        self, actor: Actor, id: str, engine_name: str, organization: str, name: str, clone_of: str | None
+    ) -> None:
+        """Puts it on record, still to be made. A name that is taken fails with SQLSTATE 23505."""
+        await change(
+            self._session, actor, "database.clone" if clone_of else "database.create", "name",
+            "INSERT INTO database (id, engine_name, organization, name, state, clone_of)"
+            " VALUES ($1, $2, $3, $4, 'creating', $5) RETURNING name",
+            id, engine_name, organization, name, clone_of,
+        )  # fmt: skip
+
+    async def page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
+        sql, params = page_of("d", page, _RECORDS, organization, bound)
+        return await read(self._session, DatabaseRecord, sql, *params)
+
+    async def show(self, organization: str, bound: str | None, name: str) -> DatabaseRecord | None:
+        records = await read(self._session, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)
+        return records[0] if records else None
+
+    async def default_of(self, organization: str) -> str | None:
+        """What the engine knows its default database as, if that is in use."""
+        rows = await self._session.fetch(
+            "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'", organization
+        )
+        return rows[0][0] if rows else None
+
+    async def engine_names(self, ids: list[str]) -> dict[str, str]:
+        rows = await self._session.fetch(
+            "SELECT id, engine_name FROM database WHERE id = ANY (string_to_array($1, ','))", ",".join(ids)
+        )
+        return {str(id): str(name) for id, name in rows}
+
+    async def change(
+        self, actor: Actor, id: str, *, name: str | None, delete_protection: bool | None, default: bool
+    ) -> bool:
+        """What is None stays as it is. The default is taken from whichever has it."""
+        done = await change(
+            self._session, actor, "database.change", "name",
+            "UPDATE database SET name = coalesce($3, name),"
+            " delete_protection = coalesce($4::boolean, delete_protection)"
+            " WHERE organization = $1 AND id = $2 AND state = 'active' RETURNING name",
+            actor.organization, id, name, None if delete_protection is None else str(delete_protection).lower(),
+        )  # fmt: skip
+        if done and default:
+            await self._session.atomically(
+                [
+                    (
+                        "UPDATE database SET is_default = false WHERE organization = $1 AND is_default"
+                        " AND EXISTS (SELECT FROM database WHERE id = $2 AND state = 'active')",
+                        (actor.organization, id),
+                    ),
+                    (
+                        "UPDATE database SET is_default = true WHERE organization = $1 AND id = $2"
+                        " AND state = 'active'",
+                        (actor.organization, id),
+                    ),
+                    ("UPDATE revision SET number = number + 1", ()),
+                ]
+            )
+        return bool(done)
+
+    async def start_deleting(self, actor: Actor, id: str) -> bool:
+        """From now on it answers nobody. False where it may not be deleted any more, or not yet."""
+        done = await change(
+            self._session, actor, "database.delete", "name",
+            "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
+            " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING name",
+            actor.organization, id,
+        )  # fmt: skip
+        return bool(done)
+
+    # -- its life, as the service brings it forward -------------------------------------------------------------
+
+    async def unfinished(self) -> list[Place]:
+        """What is half made or half removed."""
+        rows = await self._session.fetch(
+            "SELECT id, engine_name, state, clone_of FROM database WHERE state IN ('creating', 'deleting')"
+            " ORDER BY created_at"
+        )
+        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
+
+    async def find_place(self, id: str) -> Place | None:
+        rows = await self._session.fetch("SELECT id, engine_name, state, clone_of FROM database WHERE id = $1", id)
+        return Place(str(rows[0][0]), str(rows[0][1]), str(rows[0][2]), rows[0][3]) if rows else None
+
+    async def is_protected(self, id: str) -> bool:
+        return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
+
+    async def was_made(self, id: str) -> None:
+        await self._advance("UPDATE database SET state = 'active', clone_of = NULL WHERE id = $1", id)
+
+    async def was_not_made(self, id: str) -> None:
+        await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
+
+    async def was_removed(self, id: str) -> None:
+        """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
+        await self._session.atomically(
+            [
+                ("DELETE FROM database WHERE id = $1 AND state = 'deleting'", (id,)),
+                ("UPDATE revision SET number = number + 1", ()),
+            ]
+        )
+
+    async def note_leftovers(self, id: str, engine_names: list[str]) -> None:
+        """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
+        await self._session.fetch(
+            "INSERT INTO leftover SELECT unnest(string_to_array($2, ',')), $1 ON CONFLICT DO NOTHING",
+            id,
+            ",".join(engine_names),
+        )
+
+    async def leftovers(self) -> list[Leftover]:
+        rows = await self._session.fetch(
+            "SELECT l.engine_name, l.database, EXISTS (SELECT FROM database d WHERE d.engine_name = l.engine_name)"
+            " FROM leftover l"
+        )
+        return [Leftover(str(name), str(id), in_place == "t") for name, id, in_place in rows]
+
+    async def forget_leftover(self, engine_name: str) -> None:
+        await self._session.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
+
+    async def move(self, actor: Actor, id: str, engine_name: str) -> bool:
+        """Another database of the engine takes its place. False where it may not be reset."""
+        done = await change(
+            self._session, actor, "database.reset", "name",
+            "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
+            " AND NOT delete_protection RETURNING name",
+            actor.organization, id, engine_name,
+        )  # fmt: skip
+        return bool(done)
+
+    async def pause(self, id: str, seconds: float) -> None:
+        """Asks all workers to let go of it for so long, or with 0 no longer."""
+        await self._session.fetch(
+            "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"
+            " THEN clock_timestamp() + $2::float8 * interval '1 second' END WHERE id = $1",
+            id,
+            str(seconds),
+        )
+
+    async def _advance(self, sql: str, id: str) -> None:
+        await self._session.atomically([(sql, (id,)), ("UPDATE revision SET number = number + 1", ())])

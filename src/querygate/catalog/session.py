@@ -1,0 +1,63 @@
+"""How the catalog speaks to the metadata database, which it knows only as a session.
+
+A change is one statement: what it changes, the note of it in the audit and the new revision commit together or not at
+all. Records come back as JSON, made into the types of `protocol.control`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+Row = tuple[str | None, ...]
+_T = TypeVar("_T")
+
+
+class Session(Protocol):
+    """What the catalog needs: one statement at a time, or several in one transaction."""
+
+    async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
+
+    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who changes something, and with which request."""
+
+    organization: str
+    key: str | None
+    session: str | None
+    request_id: str
+
+
+async def read(session: Session, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
+    """The rows of a query as records."""
+    rows = await session.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
+    return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
+
+
+async def change(
+    session: Session, actor: Actor, action: str, subject: str, sql: str, *params: str | None, also: str = ""
+) -> list[Row]:
+    """Runs a changing statement with RETURNING and notes it, with `subject` of the rows that it returns.
+
+    `subject` is an expression over them; a statement that returns none has changed nothing, and nothing is noted.
+    `also` are further parts of the same statement, which may speak of those rows as `done`.
+    """
+    first = len(params) + 1
+    places = ", ".join(f"${first + place}::text" for place in range(5))
+    return await session.fetch(
+        f"WITH done AS ({sql}), {also + ', ' if also else ''}"
+        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, subject)"
+        f" SELECT {places}, {subject} FROM done),"
+        " counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
+        " SELECT * FROM done",
+        *params,
+        actor.organization,
+        actor.key,
+        actor.session,
+        action,
+        actor.request_id,
+    )

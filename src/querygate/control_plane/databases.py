@@ -1,0 +1,126 @@
+"""Databases: listed, made, copied, changed, deleted."""
+
+import msgspec
+
+from querygate.access.states import DATABASE, IllegalTransition
+from querygate.admission.actor import actor_of
+from querygate.admission.identity import Identity, IdentityCache
+from querygate.catalog.catalog import Catalog
+from querygate.control_plane.common import (
+    answer,
+    answer_page,
+    as_error,
+    fields_of,
+    query_of,
+    read_body,
+    read_page,
+)
+from querygate.engine.port import Databases, EngineFailure
+from querygate.http.exchange import Exchange
+from querygate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
+from querygate.protocol.errors import ServiceError
+from querygate.tenancy.lifecycle import Lifecycle
+
+
+class DatabaseRoutes:
+    """A token that is bound to one database sees and changes that one alone."""
+
+    def __init__(self, catalog: Catalog, lifecycle: Lifecycle, databases: Databases, identities: IdentityCache) -> None:
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._databases = databases
+        self._identities = identities
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        principal = identity.principal
+        records = await self._catalog.databases.page(principal.organization, principal.database, page)
+        answer_page(exchange, page, await self._measured(records))
+
+    async def create(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, DatabaseRequest)
+        if identity.principal.database is not None:
+            raise ServiceError("forbidden", "a token that is bound to one database cannot make another")
+        source = None
+        if request.clone_of is not None:
+            source = await self._find(identity, request.clone_of)
+            _after(source, "be cloned")
+        try:
+            await self._lifecycle.create(
+                actor_of(identity, exchange), request.name, None if source is None else source.id
+            )
+        except EngineFailure as failure:
+            raise as_error(failure, f"there is a database {request.name!r} already") from failure
+        answer(exchange, fields_of(await self._show(identity, request.name)), 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
+        answer(exchange, fields_of(await self._show(identity, exchange.path_values["name"])))
+
+    async def change(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, DatabaseChange)
+        record = await self._find(identity, exchange.path_values["name"])
+        _after(record, "change")
+        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
+        try:
+            changed = await self._catalog.databases.change(
+                actor_of(identity, exchange),
+                record.id,
+                name=name,
+                delete_protection=protection,
+                default=request.default is True,
+            )
+        except EngineFailure as failure:
+            raise as_error(failure, f"there is a database {name!r} already") from failure
+        if not changed:
+            raise ServiceError("wrong_state", f"the database {record.name!r} is not active any more")
+        self._identities.forget()
+        answer(exchange, fields_of(await self._show(identity, name or record.name)))
+
+    async def delete(self, exchange: Exchange, identity: Identity) -> None:
+        record = await self._find(identity, exchange.path_values["name"])
+        state = _after(record, "be deleted")
+        if record.default:
+            raise ServiceError(
+                "wrong_state",
+                f"{record.name!r} is the organization's default database",
+                hint='Make another the default first: PATCH it with {"default": true}.',
+            )
+        if record.delete_protection:
+            raise ServiceError(
+                "delete_protected",
+                f"the database {record.name!r} is protected",
+                hint='PATCH it with {"delete_protection": false} first.',
+            )
+        try:
+            deleted = await self._lifecycle.delete(actor_of(identity, exchange), record.id)
+        except EngineFailure as failure:
+            raise as_error(failure, "") from failure
+        if not deleted:
+            raise ServiceError("wrong_state", f"the database {record.name!r} was changed at the same time")
+        self._identities.forget()
+        answer(exchange, {"state": DATABASE.after(state, "be removed")})
+
+    async def _find(self, identity: Identity, name: str) -> DatabaseRecord:
+        principal = identity.principal
+        record = await self._catalog.databases.show(principal.organization, principal.database, name)
+        if record is None:
+            raise ServiceError("not_found", f"there is no database {name!r}")
+        return record
+
+    async def _show(self, identity: Identity, name: str) -> DatabaseRecord:
+        [record] = await self._measured([await self._find(identity, name)])
+        return record
+
+    async def _measured(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
+        names = await self._catalog.databases.engine_names([record.id for record in records])
+        sizes = await self._databases.sizes(list(names.values()))
+        return [msgspec.structs.replace(record, size_bytes=sizes.get(names.get(record.id, ""))) for record in records]
+
+
+def _after(record: DatabaseRecord, event: str) -> str:
+    try:
+        return DATABASE.after(record.state, event)
+    except IllegalTransition as exc:
+        raise ServiceError("wrong_state", f"the database {record.name!r} is {record.state}") from exc

@@ -1,0 +1,151 @@
+"""Organizations: one's own for everybody, all of them for operators; and what an organization used and did."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from querygate.access.quotas import WINDOW_S, Tier
+from querygate.access.states import GONE
+from querygate.access.tokens import RANDOM_BYTES, Kind, make_id, make_token
+from querygate.admission.actor import actor_of
+from querygate.admission.identity import Identity, IdentityCache
+from querygate.catalog.catalog import Catalog
+from querygate.control_plane.common import (
+    answer,
+    answer_page,
+    as_error,
+    bad_cursor,
+    fields_of,
+    query_of,
+    read_body,
+    read_limit,
+    read_page,
+)
+from querygate.engine.port import EngineFailure
+from querygate.http.exchange import Exchange
+from querygate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
+from querygate.protocol.errors import ServiceError
+from querygate.tenancy.lifecycle import Lifecycle, new_database_id
+
+_FIRST_DATABASE = "main"
+
+
+class OrganizationRoutes:
+    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lifecycle: Lifecycle,
+        identities: IdentityCache,
+        tiers: Mapping[str, Tier],
+        default_tier: str,
+        limits: Mapping[str, int],
+    ) -> None:
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._identities = identities
+        self._tiers = tiers
+        self._default_tier = default_tier
+        self._limits = limits
+
+    # -- one's own ----------------------------------------------------------------------------------------------
+
+    async def own(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
+        record = await self._find(identity.principal.organization)
+        tier = self._tiers.get(record.tier)
+        rate = {"requests": None if tier is None else tier.requests, "window_seconds": WINDOW_S}
+        answer(exchange, {**fields_of(record), "limits": {"rate": rate, **self._limits}})
+
+    async def usage(self, exchange: Exchange, identity: Identity) -> None:
+        given = query_of(exchange, "since", "until")
+        since, until = (_time(given, name) for name in ("since", "until"))
+        items = await self._catalog.journal.usage(identity.principal.organization, since, until)
+        answer(exchange, {"items": items, "next_cursor": None})
+
+    async def audit(self, exchange: Exchange, identity: Identity) -> None:
+        given = query_of(exchange, "limit", "cursor")
+        limit, cursor = read_limit(given.get("limit")), given.get("cursor")
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise bad_cursor()
+        before = None if cursor is None else int(cursor)
+        items = await self._catalog.journal.audit(identity.principal.organization, limit, before)
+        shown = items[:limit]
+        answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
+
+    # -- the operator's -----------------------------------------------------------------------------------------
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        answer_page(exchange, page, await self._catalog.organizations.page(page))
+
+    async def create(self, exchange: Exchange, identity: Identity) -> None:
+        """With its first database and a key that manages it."""
+        request = read_body(exchange, OrganizationRequest)
+        tier = self._known_tier(request.tier or self._default_tier)
+        id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        database = (new_database_id(), _FIRST_DATABASE)
+        try:
+            await self._catalog.organizations.add(actor_of(identity, exchange), id, request.name, tier, database, token)
+        except EngineFailure as failure:
+            raise as_error(failure, f"there is an organization {request.name!r} already") from failure
+        await self._lifecycle.finish_all()
+        answer(exchange, {**fields_of(await self._find(id)), "key": token.text}, 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
+        answer(exchange, fields_of(await self._find(exchange.path_values["id"])))
+
+    async def change(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, OrganizationChange)
+        id = exchange.path_values["id"]
+        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
+        try:
+            changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
+        except EngineFailure as failure:
+            raise as_error(failure, f"there is an organization {name!r} already") from failure
+        if not changed:
+            raise _unknown(id)
+        self._identities.forget()
+        answer(exchange, fields_of(await self._find(id)))
+
+    async def delete(self, exchange: Exchange, identity: Identity) -> None:
+        """With everything in it."""
+        id = exchange.path_values["id"]
+        if id == await self._catalog.organizations.first():
+            raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")
+        if not await self._lifecycle.delete_organization(actor_of(identity, exchange), id):
+            raise _unknown(id)
+        self._identities.forget()
+        answer(exchange, {"state": GONE})
+
+    async def _find(self, id: str) -> OrganizationRecord:
+        record = await self._catalog.organizations.show(id)
+        if record is None:
+            raise _unknown(id)
+        return record
+
+    def _known_tier(self, name: str) -> str:
+        if name not in self._tiers:
+            raise ServiceError("malformed_request", f"there is no tier {name!r}; there are {', '.join(self._tiers)}")
+        return name
+
+
+def _unknown(id: str) -> ServiceError:
+    return ServiceError("not_found", f"there is no organization {id!r}")
+
+
+def _time(given: Mapping[str, str], name: str) -> datetime | None:
+    if name not in given:
+        return None
+    try:
+        time = datetime.fromisoformat(given[name])
+    except ValueError as exc:
+        message = f"{name} must be a time such as 2026-11-14T23:00:00Z, not {given[name]!r}"
+        raise ServiceError("malformed_request", message) from exc
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,0 +1,24 @@
+"""The limits in force: every whole number among the settings, but for those about the machine and not its requests."""
+
+from querygate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
+from querygate.data_plane.storage_test import BYTES_MAX
+from querygate.engine import port
+from querygate.settings import Settings, entries
+
+_NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
+
+
+def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+    """By the names of the settings, which carry their units."""
+    numbers = {
+        entry.name: getattr(settings, entry.name)
+        for entry in entries()
+        if entry.kind is int and entry.name not in _NOT_LIMITS
+    }
+    return {
+        **numbers,
+        "bench_seconds_max": SECONDS_MAX,
+        "bench_concurrency_max": CONCURRENCY_MAX,
+        "storage_test_bytes_max": BYTES_MAX,
+        "serializable": engine.serializable_headroom(),
+    }

@@ -1,0 +1,99 @@
+"""What a segment is waited for with: a future that resumes whoever waits at once, in the turn that brought the answer.
+
+An asyncio future queues its callbacks for the loop's next turn, with a handle and a context for each: a few per cent of
+a whole request. This one does what tasks and the eager runner ask of a future and calls them directly. Whoever resolves
+it must be done with its own work: what waited runs inside the call.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+_Callback = Callable[[Any], object]
+
+
+class Reply(Generic[_T]):
+    """See the module's text."""
+
+    __slots__ = ("_asyncio_future_blocking", "_callbacks", "_cancelled", "_done", "_exception", "_loop", "_result")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._done = False
+        self._cancelled = False
+        self._result: _T | None = None
+        self._exception: BaseException | None = None
+        self._callbacks: list[tuple[_Callback, Context | None]] | None = None
+        self._asyncio_future_blocking = False
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        if not self._done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def done(self) -> bool:
+        return self._done
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def result(self) -> _T:
+        if self._exception is not None:
+            raise self._exception
+        if not self._done:
+            raise asyncio.InvalidStateError("there is no result yet")
+        return self._result  # type: ignore[return-value]  # it is set once it is done
+
+    def exception(self) -> BaseException | None:
+        if self._cancelled:
+            raise asyncio.CancelledError
+        if not self._done:
+            raise asyncio.InvalidStateError("there is no result yet")
+        return self._exception
+
+    def add_done_callback(self, callback: _Callback, *, context: Context | None = None) -> None:
+        if self._done:
+            self._loop.call_soon(callback, self)
+        elif self._callbacks is None:
+            self._callbacks = [(callback, context)]
+        else:
+            self._callbacks.append((callback, context))
+
+    def remove_done_callback(self, callback: _Callback) -> int:
+        before = self._callbacks or []
+        self._callbacks = [entry for entry in before if entry[0] != callback]
+        return len(before) - len(self._callbacks)
+
+    def set_result(self, result: _T) -> None:
+        self._result = result
+        self._resolve()
+
+    def set_exception(self, exception: BaseException) -> None:
+        self._exception = exception
+        self._resolve()
+
+    def cancel(self, msg: object = None) -> bool:
+        """As with a future, whoever waits hears of it in the loop's next turn."""
+        if self._done:
+            return False
+        self._cancelled = self._done = True
+        self._exception = asyncio.CancelledError()
+        self._loop.call_soon(self._resolve)
+        return True
+
+    def _resolve(self) -> None:
+        self._done = True
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is None:
+            return
+        for callback, context in callbacks:
+            if context is None:
+                callback(self)
+            else:
+                context.run(callback, self)

@@ -1,0 +1,44 @@
+"""Whether a client takes what is sent to it. One that is behind may take its time, as long as it takes something."""
+
+import asyncio
+import fcntl
+import sys
+import termios
+
+
+class Reader:
+    """The client of one connection, seen by what is left unsent. Looked at once a second."""
+
+    __slots__ = ("_taken", "_taken_at", "_transport", "_unsent", "written")
+
+    def __init__(self, transport: asyncio.Transport, now: float) -> None:
+        self._transport = transport
+        self.written = 0
+        self._taken = 0
+        self._taken_at = now
+        self._unsent = 0
+
+    def up_to_date(self, now: float) -> bool:
+        """Whether nothing waits for it here."""
+        if self._transport.get_write_buffer_size():
+            return False
+        self._taken, self._taken_at, self._unsent = self.written, now, 0
+        return True
+
+    def stalled_for(self, now: float) -> float:
+        """Seconds since it last took anything."""
+        unsent = self._transport.get_write_buffer_size() + _held_by_kernel(self._transport)
+        taken = self.written - unsent  # under TLS a little less, by what encryption adds to what is unsent
+        if unsent < self._unsent or taken > self._taken:
+            self._taken, self._taken_at = max(taken, self._taken), now
+        self._unsent = unsent
+        return now - self._taken_at
+
+
+def _held_by_kernel(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel has taken and the client has not: megabytes, so a slow reader shows here first."""
+    try:
+        number = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:  # not every system counts them
+        return 0
+    return int.from_bytes(number, sys.byteorder)

@@ -1,0 +1,1 @@
+"""The life of tenants' databases, where catalog and engine meet."""

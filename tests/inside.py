@@ -1,0 +1,66 @@
+"""A look at a running service from inside the machine: its engine, its worker, and an adapter of the test's own."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.logins import read_url
+from tests.service import Service
+
+_WAIT_S = 60.0
+
+
+def conninfo(service: Service) -> str:
+    return read_url(service.engine) if service.engine else f"host={service.data_dir}/run user=querygate"
+
+
+def tenant_of(service: Service) -> str:
+    """The engine's name of the first database."""
+    with psycopg.connect(service.conninfo("querygate")) as connection:
+        row = connection.execute("select id from database where is_default").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def owner(service: Service) -> "psycopg.Connection[tuple[Any, ...]]":
+    """A connection to the first database as the owner of the installation."""
+    return psycopg.connect(service.conninfo(tenant_of(service)), autocommit=True)
+
+
+def scratch_schemas(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
+    rows = connection.execute("select nspname from pg_namespace where nspname like 'querygate\\_scratch\\_%'")
+    return [str(row[0]) for row in rows]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = _WAIT_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def kill_worker(service: Service) -> None:
+    """With a signal that it cannot see coming."""
+    pid = service.process.pid
+    for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        if "postgres" not in Path(f"/proc/{found}/comm").read_text():
+            os.kill(found, signal.SIGKILL)
+            return
+    raise AssertionError("the service has no worker")
+
+
+@asynccontextmanager
+async def engine_of(service: Service) -> AsyncIterator[PostgresEngine]:
+    """The adapter that a worker has, on the same server."""
+    with psycopg.connect(service.conninfo("querygate")) as connection:
+        row = connection.execute("select secret from installation").fetchone()
+    assert row is not None
+    async with PostgresEngine(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:
+        yield engine
