@@ -1,4 +1,4 @@
-# make serve | test | check | bench | bench-peers | bench-growth | install
+# make serve | test | check | bench | bench-peers | bench-growth | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth clean requirements requirements-peers
+.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -62,6 +62,10 @@ requirements-peers:
 	  uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header --upgrade bench/peers/packages/$$peer/requirements.in -o bench/peers/packages/$$peer/requirements.txt; \
 	done
+
+# A long run with faults: make torture ARGS="--transactions 200000 --seed 7"; --help shows the rest.
+torture: $(VENV)/dev.stamp
+	$(BIN)/python -m torture $(ARGS)
 
 # Pins what pyproject.toml asks for. Needs `uv` on the path.
 requirements:

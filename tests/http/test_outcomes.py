@@ -96,7 +96,9 @@ def read_client(service: Service, read_key: str) -> Iterator[httpx.Client]:
 class Sleeper:
     """A transaction that inserts into a table and then sleeps, in a thread of its own."""
 
-    def __init__(self, service: Service, table: str, id: str, seconds: float = 1.0, **more: Any) -> None:
+    def __init__(
+        self, service: Service, table: str, id: str, seconds: float = 1.0, *statements: str, **more: Any
+    ) -> None:
         self.service = service
         self.answers: list[httpx.Response] = []
         self.marker = f"select pg_sleep({seconds}) /* {id} */"
@@ -104,7 +106,7 @@ class Sleeper:
 
         def work() -> None:
             with service.client() as client:
-                self.answers.append(post(client, write, self.marker, id=id, **more))
+                self.answers.append(post(client, write, *statements, self.marker, id=id, **more))
 
         self.thread = threading.Thread(target=work)
         self.thread.start()
@@ -320,6 +322,22 @@ def test_abort_of_running(service: Service, client: httpx.Client, sql: Sql, t: s
     assert code(sleeper.answer()) == (409, "transaction_aborted")
     assert state(client, id) == "aborted"
     assert sql.value(f"select count(*) from {t}") == 0
+
+
+@pytest.mark.parametrize("more", ["select 1", "create temp table scratch (a int)"])
+def test_aborted_is_not_run_again(service: Service, client: httpx.Client, sql: Sql, t: str, more: str) -> None:
+    """A transaction that was aborted while it ran is not run once more only to find that out."""
+    id = new_id()
+    sql(f"create sequence {t}_runs")
+    sql(f"alter table {t} add run bigint default nextval('{t}_runs')")
+    sleeper = Sleeper(service, t, id, 1.0, more)
+    runs = 1 if more == "select 1" else 2  # one for nothing: only PREPARE says that it cannot be prepared
+    if runs == 2:
+        eventually(lambda: sql.value(f"select last_value from {t}_runs") == 2)
+    assert abort(client, id) == "aborted"
+    assert code(sleeper.answer()) == (409, "transaction_aborted")
+    assert sql.value(f"select last_value from {t}_runs") == runs
+    sql(f"drop sequence {t}_runs cascade")
 
 
 def test_abort_of_running_one_phase(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:

@@ -357,6 +357,22 @@ def test_read_only(run: Transactions, sql: Sql, t: str) -> None:
     assert count(sql, t) == 0
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_procedure_that_commits(run: Transactions, read_run: Transactions, sql: Sql, t: str, read_only: bool) -> None:
+    """A procedure that commits on its own is refused, so it can neither write from a read nor apply a half."""
+    sql(
+        f"create procedure {t}_p() language plpgsql as $$ begin"
+        f" commit; insert into {t} values (1); commit; insert into {t} values (2); end $$"
+    )
+    before = [] if read_only else [f"insert into {t} values (3)"]
+    for call in (f"call {t}_p()", f"do $$ begin call {t}_p(); end $$", f"do $$ begin commit; call {t}_p(); end $$"):
+        for by in (run, read_run) if read_only else (run,):
+            error = by.fails(*before, call, read_only=read_only)
+            assert (error["sqlstate"], error["statement"]) == ("2D000", len(before)), error
+    assert count(sql, t) == 0
+    sql(f"drop procedure {t}_p")
+
+
 def test_reads_alone(run: Transactions, t: str) -> None:
     """A transaction that only read says so, without having been told."""
     assert run(f"select * from {t}", "select 1")["commit"] == "read_only"

@@ -10,19 +10,17 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
+from tests.faults import as_superuser, child, definite, eventually, send_signal
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
 pytestmark = needs_bundled
 
 CLIENTS = 6
-DOUBT_S = 30.0
 ID = "Querygate-Transaction-Id"
 
 Start = Callable[[], Service]
@@ -59,41 +57,6 @@ def t(service: Service) -> str:
     with service.client() as client:
         Sql(client)(f"create table {name} (a int, half int, b text, primary key (a, half))")
     return name
-
-
-def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
-        cursor = connection.execute(sql.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def child(service: Service, *, engine: bool) -> int:
-    """The engine's first process, or the worker, once there is one."""
-    pid = service.process.pid
-    deadline = time.monotonic() + DOUBT_S
-    while time.monotonic() < deadline:
-        for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-            try:
-                if (Path(f"/proc/{found}/comm").read_text() == "postgres\n") is engine:
-                    return found
-            except OSError:
-                continue  # it has just ended
-        time.sleep(0.005)
-    raise AssertionError("there is none")
-
-
-def eventually(condition: Callable[[], bool], seconds: float = DOUBT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not _holds(condition):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-
-
-def _holds(condition: Callable[[], bool]) -> bool:
-    try:
-        return condition()
-    except (psycopg.OperationalError, httpx.TransportError):
-        return False  # it is starting again
 
 
 @dataclass
@@ -188,19 +151,6 @@ def check(service: Service, work: Workload) -> None:
             assert definite(client, id) in ("aborted", None), id
 
 
-def definite(client: httpx.Client, id: str) -> str | None:
-    """The outcome once it is one; None for an id that is not known."""
-    deadline = time.monotonic() + DOUBT_S
-    while True:
-        answer = client.get(f"/v1/transaction/{id}")
-        if answer.status_code == 404:
-            return None
-        if answer.status_code == 200 and answer.json()["state"] != "in_progress":
-            return str(answer.json()["state"])
-        assert time.monotonic() < deadline, answer.text
-        time.sleep(0.05)
-
-
 # -- faults during a workload ---------------------------------------------------------------------------------------
 
 
@@ -265,19 +215,12 @@ def test_engine_stopped(service: Service, t: str) -> None:
                 for row in as_superuser(service, "select pid from pg_stat_activity where pid <> pg_backend_pid()")
             ]
             for pid in pids:
-                _signal(pid, signal.SIGSTOP)
+                send_signal(pid, signal.SIGSTOP)
             time.sleep(1.5)  # the fault itself: a standstill of this length
             for pid in pids:
-                _signal(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
             work.progress()
     check(service, work)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # it has ended by itself
 
 
 # -- prepared and left behind ---------------------------------------------------------------------------------------

@@ -171,11 +171,12 @@ class TransactionRoutes:
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure)
         if isinstance(failure, port.OutcomeUnknown):
-            if job.chosen is None:
+            known = job.chosen or failure.id
+            if known is None:
                 respond_error(exchange, error)
             else:
-                error = error.with_hint(f"Ask GET /v1/transaction/{job.chosen}")
-                respond_error(exchange, error, {"transaction_id": job.chosen})
+                error = error.with_hint(f"Ask GET /v1/transaction/{known}")
+                respond_error(exchange, error, {"transaction_id": known})
             return
         id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
         if error.status != 200:

@@ -78,6 +78,8 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
         "max_locks_per_transaction": "256",
         "max_pred_locks_per_transaction": "256",
         "default_transaction_isolation": "serializable",
+        # A deadlock is a conflict that the service tries again; the default would let everybody behind it wait for 1 s.
+        "deadlock_timeout": "20ms",
         "fsync": "on",
         "synchronous_commit": "on",
         "wal_level": "replica",

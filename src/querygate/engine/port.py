@@ -363,7 +363,11 @@ class EngineBusy(EngineFailure):
 
 
 class OutcomeUnknown(EngineFailure):
-    """The connection was lost after the statement was sent: it may have been applied."""
+    """The connection was lost after the statement was sent: it may have been applied. `id` can be asked for, if any."""
+
+    def __init__(self, message: str, id: str | None = None) -> None:
+        super().__init__(message)
+        self.id = id
 
 
 class Superseded(EngineFailure):

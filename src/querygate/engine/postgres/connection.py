@@ -119,7 +119,8 @@ def look_at_broken() -> None:
         poll.register(descriptor, 0)
     for descriptor, _ in poll.poll(0):
         if descriptor in _OPEN:
-            _OPEN[descriptor].look()
+            # Not from here: whoever waits is resumed within the call, and this may be called by a task.
+            _OPEN[descriptor].look_soon()
 
 
 class Connection:
@@ -262,6 +263,9 @@ class Connection:
     def put_notices(self, notices: list[Notice]) -> None:
         """Puts back what was taken from an earlier segment of the same statement."""
         self._last_notices = notices + self._last_notices
+
+    def look_soon(self) -> None:
+        self._loop.call_soon(self.look)
 
     def look(self) -> None:
         """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""

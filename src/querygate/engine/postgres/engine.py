@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -221,18 +222,22 @@ class PostgresEngine:
                 attempt=attempt,
                 guard=self._guard,
                 begun=self._guard.begun,
-                life=self._recovery.life,
+                is_recorded=partial(self._is_committed, target.database),
             )
             self._running.add(run)
             try:
                 result = await run.run()
+                self._served += 1
                 if promise is not None and run.is_read_only:
                     await self._ledger.keep_promise(target.database, promise, result)
                 return result
             except CannotPrepare:
                 two_phase = False
+                promise = await self._with_id(target.database, promise)
             except port.Conflict as conflict:
                 conflict.attempts = attempt
+                if promise is not None and run.recording and await self._ledger.is_settled(target.database, promise):
+                    raise port.Superseded("somebody else settled it first") from conflict
                 await self._pause_before(attempt, deadline, conflict)
                 attempt += 1
             except port.EngineUnavailable as lost:
@@ -253,6 +258,17 @@ class PostgresEngine:
         except BaseException:
             pool.give_back_unclean(member)
             raise
+
+    async def _with_id(self, database: str, promise: port.Promise | None) -> port.Promise:
+        """What is committed in one phase needs an id, so that its record tells what became of it."""
+        if promise is not None and promise.id is not None:
+            return promise
+        id = f"txn_{secrets.token_hex(16)}"
+        await self._ledger.begin_id(database, id)
+        return port.Promise(id, promise.keep if promise is not None else None)
+
+    async def _is_committed(self, database: str, id: str) -> bool:
+        return await self._ledger.verdict(database, id) is port.Outcome.COMMITTED
 
     async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
         """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""

@@ -33,6 +33,9 @@ _BEGIN = {
 }
 _SNAPSHOT = Command(b"SELECT 1", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
+DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
+"""Comes right before a COMMIT: that waits for the disk then, whatever a statement has set."""
+
 CURSORS = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
@@ -164,12 +167,13 @@ class Execution:
             stored = await self._through_table(params)
             if stored is not None:
                 return stored
+            return await self._in_block(params)
         return await self._plainly(params)
 
     async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool, self.shape, self.bounds)
         statement = Command(self.statement.sql.encode(), params)
-        results = await self.member.run(*begin(self.target.access), statement, _COMMIT)
+        results = await self.member.run(*begin(self.target.access), statement, DURABLY, _COMMIT)
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -226,7 +230,7 @@ class Execution:
         notices = member.take_notices()
         rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
         answer = member.send(
-            [*RESTORE_ENCODING, Command(b"TABLE pg_temp.querygate", None, CHUNK_ROWS), _COMMIT], rows.take
+            [*RESTORE_ENCODING, Command(b"TABLE pg_temp.querygate", None, CHUNK_ROWS), DURABLY, _COMMIT], rows.take
         )
         member.flush()
         results = await answer

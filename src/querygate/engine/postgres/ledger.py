@@ -21,8 +21,6 @@ from querygate.engine.postgres.transaction import promised
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
 _WAIT_S = 30.0
-_GRACE_S = 5.0
-"""A record this young may belong to a transaction that is about to take its lock."""
 
 
 class Ledger:
@@ -53,9 +51,21 @@ class Ledger:
             return port.Outcome(state.decode())
         if age_s is None:
             return None
-        if float(age_s) < _GRACE_S or await self._is_held(lock_name(database, id)):
+        # Whoever runs it has held it since before it began.
+        if await self._is_held(lock_name(database, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort_id(database, id)
+
+    async def verdict(self, database: str, id: str) -> port.Outcome | None:
+        state, _ = await self._call(database, self.records(database).look(id))
+        return None if state is None else port.Outcome(state.decode())
+
+    async def is_settled(self, database: str, promise: port.Promise) -> bool:
+        """Whether somebody has recorded what the promise wants to record: then no further try can succeed."""
+        if promise.id is not None and await self.verdict(database, promise.id) is not None:
+            return True
+        keep = promise.keep
+        return keep is not None and await self.find_kept(database, keep.route, keep.key) is not None
 
     async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
         request, body = await self._call(database, self.records(database).kept(route, key))
@@ -66,8 +76,12 @@ class Ledger:
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """For a transaction that could not write: there is nothing that the record must commit with."""
         for command in promised(promise, self.records(database), done):
-            if await self._call(database, command) != [b"t"]:
+            if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
                 raise port.Superseded("somebody else settled it first")
+
+    async def _is_kept(self, database: str, promise: port.Promise) -> bool:
+        """Whether it was this promise that was recorded, by a try whose answer was lost. Its id is ours alone."""
+        return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:
         """The one row that a function of the records gives."""
@@ -86,7 +100,8 @@ class Ledger:
         except BaseException:
             pool.abandon(member)
             raise
-        pool.give_back_unclean(member)
+        # It ran nothing but a function of the service's own.
+        pool.give_back(member, untouched=True)
         return [results[1].get_value(0, column) for column in range(results[1].nfields)]
 
     # -- locks --------------------------------------------------------------------------------------------------

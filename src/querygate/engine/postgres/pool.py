@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
+from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineBusy, EngineUnavailable
@@ -30,8 +31,13 @@ from querygate.engine.postgres.values import EncoderCache
 
 _log = structlog.get_logger()
 
+_IDLE = pq.TransactionStatus.IDLE
+
 DISCARD = Command(b"DISCARD ALL", begins=False)
 _ROLLBACK = Command(b"ROLLBACK", begins=False)
+# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
+# start: else every connection would look changed after its first record.
+_LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
 _SUSPENDED_S = 10.0
@@ -198,8 +204,21 @@ class Pool:
         return not plain or state.has_code or now - state.code_checked_at > _CODE_CHECK_S
 
     def give_back(self, member: Member, *, untouched: bool) -> None:
-        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed."""
+        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
+
+        One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
+        answered was answered.
+        """
+        try:
+            if member.pgconn.transaction_status != _IDLE:
+                member.send([_ROLLBACK])
+            self._give_back(member, untouched=untouched)
+        except ConnectionLost:
+            pass
+
+    def _give_back(self, member: Member, *, untouched: bool) -> None:
         if untouched:
+            member.flush()
             self._free_again(member)
             return
         if self._waiters:
@@ -312,6 +331,7 @@ class Pool:
         try:
             member = await Member.open(self._conninfo, self._connect_timeout_s)
             member.meter = self._meter
+            await member.run(_LOAD_PLPGSQL)
             member.settings_memory = await self._inspection(member)
             if self._role_has_settings:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
@@ -319,6 +339,7 @@ class Pool:
                 await self._forget_settings()
                 member = await Member.open(self._conninfo, self._connect_timeout_s)
                 member.meter = self._meter
+                await member.run(_LOAD_PLPGSQL)
                 member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
             self._give_up_place()

@@ -45,11 +45,9 @@ class Recovery:
         self._seen_through: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._in_hand: set[str] = set()
-        self.life = ""
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
-        self.life = await self._read_life()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
         return self
 
@@ -131,7 +129,6 @@ class Recovery:
         while True:
             await asyncio.sleep(_EVERY_S)
             try:
-                self.life = await self._read_life()
                 await self.resolve(_AGE_S)
             except EngineFailure:
                 continue  # it is asked again in a second
@@ -151,32 +148,30 @@ class Recovery:
     async def settle_prepared(self, database: str, backend: int, gid: str) -> bool | None:
         """Whether a transaction whose connection was lost while it prepared is committed now: it is if it was prepared,
         and then this commits it. None where the engine could not be asked in time."""
+        seen = False
 
         async def look() -> bool | None:
+            nonlocal seen
             gone = await self._is_gone(database, backend)
             if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+                seen = True  # also when the answer to the commit is lost, and the name with it
                 await self._commit(database, gid)
+            elif not seen and await self._session.fetch(metadata.FIND_RECOVERED, gid):
                 return True
-            if await self._session.fetch(metadata.FIND_RECOVERED, gid):
-                return True
-            return False if gone else None
+            return True if seen else (False if gone else None)
 
         return await self._until_known(look)
 
-    async def settle_number(self, database: str, backend: int, number: int, life: str) -> Outcome | None:
-        """What became of a transaction whose connection was lost while it committed; None where it cannot be known.
+    async def settle_recorded(
+        self, database: str, backend: int, is_recorded: Callable[[], Awaitable[bool]]
+    ) -> bool | None:
+        """Whether a transaction that carries a record, and whose connection was lost while it committed, is committed.
+        None where the engine could not be asked in time."""
 
-        A number that was not durable when the engine crashed is given out again, so it tells nothing after that.
-        """
+        async def look() -> bool | None:
+            return await is_recorded() if await self._is_gone(database, backend) else None
 
-        async def look() -> Outcome | None:
-            if not await self._is_gone(database, backend):
-                return None
-            outcome = await self.outcome(number)
-            return outcome if outcome is not Outcome.IN_PROGRESS else None
-
-        outcome = await self._until_known(look)
-        return outcome if outcome is not None and await self._read_life() == life else None
+        return await self._until_known(look)
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
@@ -198,13 +193,6 @@ class Recovery:
             database,
         )
         return not alive
-
-    async def _read_life(self) -> str:
-        """What is another after every crash of the engine, also of one of its processes alone."""
-        rows = await self._session.fetch(
-            "SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
-        )
-        return str(rows[0][0]) if rows else ""
 
 
 def _note_failure(task: "asyncio.Task[Any]") -> None:

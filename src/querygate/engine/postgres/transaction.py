@@ -3,11 +3,15 @@
 Phase one: the statements run in a block and the transaction is prepared; the engine's check for conflicts falls there.
 Phase two: what was prepared is committed. Prepared means decided: from then on nobody rolls it back, and whoever finds
 it, the recovery of another worker included, commits it. That is why a connection lost at any point has a definite end:
-before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or its number tells.
+before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or it never was.
 
-What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase; its number tells as well.
+What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase. It always has an id, its own
+or one that the service makes for it, and the record of that id tells whether it was committed.
 """
 
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from dataclasses import field as default
 from time import perf_counter_ns
@@ -17,7 +21,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import begin, changes_types, named, outlived
+from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived
 from querygate.engine.postgres.failures import check, field, to_failure
 from querygate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
@@ -25,12 +29,13 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
-from querygate.protocol.statements import is_plain
+from querygate.protocol.statements import is_plain, leaves_nothing
 
 _NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
+_LOST = pq.TransactionStatus.UNKNOWN
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
 _CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
@@ -71,11 +76,14 @@ class TransactionRun:
     attempt: int
     guard: SerializableGuard
     begun: int
-    life: str
+    is_recorded: Callable[[str], Awaitable[bool]]
+    """Whether the record of an id says that it was committed."""
     timed_out: bool = False
     stopping: bool = False
     outlived: bool = False
     deciding: bool = False
+    recording: bool = False
+    """It has come to its records: a conflict may be with whoever settled them."""
     _rows: list[RowCollector] = default(default_factory=list)
     _closing: list[PGresult] = default(default_factory=list)
     _notices: list[port.Notice] = default(default_factory=list)
@@ -85,6 +93,7 @@ class TransactionRun:
         started = perf_counter_ns()
         try:
             number = await self._phase_one()
+            self._promise_id(number)
             results = [await self._result(index) for index in range(len(self.statements))]
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             done = port.TransactionResult(
@@ -140,7 +149,10 @@ class TransactionRun:
         waiting.append(_NEW_NUMBER if numbered and not self.is_read_only else _NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
-        if self.member.pgconn.transaction_status != _IN_BLOCK:
+        status = self.member.pgconn.transaction_status
+        if status == _LOST:
+            raise ConnectionLost("the connection was lost right behind the answer")
+        if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
@@ -198,10 +210,17 @@ class TransactionRun:
     def is_read_only(self) -> bool:
         return self.read_only or self.target.access is port.Access.READ
 
+    def _promise_id(self, number: int | None) -> None:
+        """What is committed in one phase has an id, whose record tells what became of it."""
+        if number is None or self.two_phase or (self.promise is not None and self.promise.id is not None):
+            return
+        self.promise = port.Promise(f"txn_{secrets.token_hex(16)}", self.promise.keep if self.promise else None)
+
     async def _write_records(self, done: port.TransactionResult) -> None:
         """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
         if self.promise is None or self.is_read_only:
             return
+        self.recording = True
         for command in promised(self.promise, self.records, done):
             results = await self.member.run(command)
             check(results)
@@ -219,7 +238,7 @@ class TransactionRun:
             elif self.two_phase:
                 await self._prepare_and_commit()
             else:
-                await self._commit_known(number)
+                await self._commit_recorded()
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except (port.StatementFailed, CannotPrepare):
@@ -227,12 +246,12 @@ class TransactionRun:
             raise
         self._give_back()
 
-    async def _guarded(self, command: Command) -> list[PGresult]:
+    async def _guarded(self, *commands: Command) -> list[PGresult]:
         """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
         seal = await self.guard.seal(self.begun)
         if seal is None:
             raise outlived()
-        results = await self.member.run(*seal, command)
+        results = await self.member.run(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
@@ -241,26 +260,33 @@ class TransactionRun:
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
-        results = await (self._guarded(commit) if wrote else self.member.run(commit))
+        results = await (self._guarded(DURABLY, commit) if wrote else self.member.run(commit))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
-    async def _commit_known(self, number: int) -> None:
-        """One phase. A connection lost on the way is made definite by the transaction's number."""
+    async def _commit_recorded(self) -> None:
+        """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
+        assert self.promise is not None
+        assert self.promise.id is not None
+        id = self.promise.id
         try:
             await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
-            outcome = await self.recovery.settle_number(self.target.database, self.member.backend, number, self.life)
-            if outcome is port.Outcome.ABORTED:
+            settled = await self.recovery.settle_recorded(
+                self.target.database, self.member.backend, lambda: self.is_recorded(id)
+            )
+            if settled is None:
+                raise _unknown(id) from exc
+            if not settled:
                 raise
-            if outcome is None:
-                raise _unknown() from exc
 
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self.recovery.new_gid()
         with self.recovery.in_hand(gid):
+            # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
+            # listed could mean that it was committed as well as that it never was prepared.
             try:
                 prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
             except ConnectionLost as exc:
@@ -288,12 +314,16 @@ class TransactionRun:
             self.pool.expire(self.member)
 
     def _give_back(self) -> None:
-        if not all(is_plain(statement.sql, statement.keyword) for statement in self.statements):
+        plain = all(is_plain(statement.sql, statement.keyword) for statement in self.statements)
+        if not plain:
             self.pool.state.may_have_changed()
         if self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
-        else:
+        elif self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
+        else:
+            untouched = all(leaves_nothing(statement.sql, statement.keyword) for statement in self.statements)
+            self.pool.give_back(self.member, untouched=untouched)
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
 
@@ -308,8 +338,8 @@ def _check_prepared(results: list[PGresult]) -> None:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
-def _unknown() -> port.OutcomeUnknown:
-    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied")
+def _unknown(id: str | None = None) -> port.OutcomeUnknown:
+    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied", id)
 
 
 def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:

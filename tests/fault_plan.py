@@ -1,0 +1,137 @@
+"""Faults that are done to a service while a workload runs against it, chosen by a seed.
+
+When the next one comes is told in transactions, not in seconds, so that a seed means the same on a slower machine.
+"""
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psycopg
+
+from tests.faults import as_superuser, child, children, eventually, kill_engine, kill_worker, send_signal, serves
+from tests.service import Service
+from tests.wire_proxy import At, Fault, WireProxy
+
+_STEP_S = 5.0
+"""A step that does not come in that time is given up: the next fault is as good."""
+_STOPPED_S = 1.5
+
+_TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'querygate'"
+
+_WIRE = {
+    "before PREPARE": ("PREPARE TRANSACTION", At.REQUEST),
+    "after PREPARE": ("COMMIT PREPARED", At.REQUEST),
+    "after COMMIT PREPARED": ("COMMIT PREPARED", At.ANSWER),
+    "in a statement": ("update", At.REQUEST),
+    "after a statement": ("update", At.ANSWER),
+}
+
+KINDS = (
+    "kill engine",
+    "kill worker",
+    "kill server process",
+    "stop engine",
+    *(f"{harm} {step}" for harm in ("cut", "kill worker", "kill engine") for step in _WIRE),
+)
+
+
+@dataclass
+class FaultPlan:
+    """`with` runs the faults in a thread; `progress` says how many transactions are done."""
+
+    service: Service
+    seed: int
+    every: int
+    progress: Callable[[], int]
+    kinds: tuple[str, ...] = KINDS
+    done: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    """Faults at a step that did not come in time."""
+    failure: BaseException | None = None
+
+    def __enter__(self) -> "FaultPlan":
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        rng = random.Random(f"{self.seed}-faults")
+        at = 0
+        try:
+            while True:
+                at += rng.randrange(self.every // 2, self.every * 3 // 2)
+                while self.progress() < at:
+                    if self._stopping.wait(0.02):
+                        return
+                kind = rng.choice(self.kinds)
+                happened = self._do(kind, rng)
+                (self.done if happened else self.missed)[kind] += 1
+                eventually(lambda: serves(self.service))
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the plan is waited for
+            self.failure = exc
+
+    def _do(self, kind: str, rng: random.Random) -> bool:
+        for step, (text, at) in _WIRE.items():
+            if kind.endswith(f" {step}"):
+                return self._at_step(kind.removesuffix(f" {step}"), text, at, rng)
+        match kind:
+            case "kill engine":
+                kill_engine(self.service)
+            case "kill worker":
+                kill_worker(self.service)
+            case "kill server process":
+                rows = as_superuser(self.service, "select pid from pg_stat_activity where state = 'active'"
+                                    " and application_name = 'querygate'")  # fmt: skip
+                for (pid,) in rows[:1]:
+                    send_signal(pid, signal.SIGKILL)
+                eventually(lambda: as_superuser(self.service, "select 1") == [(1,)])
+            case "stop engine":
+                self._stop_engine()
+            case _:
+                raise ValueError(f"there is no fault {kind!r}")
+        return True
+
+    def _stop_engine(self) -> None:
+        postmaster = child(self.service, engine=True)
+        pids = [postmaster, *children(postmaster)]
+        for pid in pids:
+            send_signal(pid, signal.SIGSTOP)
+        time.sleep(_STOPPED_S)  # the fault itself: a standstill of this length
+        for pid in pids:
+            send_signal(pid, signal.SIGCONT)
+
+    def _at_step(self, harm: str, text: str, at: At, rng: random.Random) -> bool:
+        """Puts a proxy in the way for as long as it takes. All connections are ended so that new ones go through it."""
+        action = {"cut": _nothing, "kill worker": self._kill_worker, "kill engine": self._kill_engine}[harm]
+        with WireProxy(self.service.data_dir / "run") as proxy:
+            fault = proxy.arm(Fault(lambda sent: sent.startswith(text), at, action, skip=rng.randrange(5)))
+            try:
+                as_superuser(self.service, _TERMINATE)
+            except psycopg.OperationalError:
+                pass  # it ended its own connection's proxy
+            happened = fault.happened.wait(_STEP_S)
+            if harm == "kill engine" and happened:
+                eventually(lambda: not proxy.in_place and as_superuser(self.service, "select 1") == [(1,)])
+        return happened
+
+    def _kill_worker(self) -> None:
+        kill_worker(self.service)
+
+    def _kill_engine(self) -> None:
+        kill_engine(self.service)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,246 @@
+"""A workload of short random transactions through HTTP that append to lists and read them, and its history.
+
+Ten keys are hot at a time. A key is given up for a new one after some hundred appends, so that lists stay short however
+long the workload is. Everything that a client sends follows from the seed and the client's number, whatever the others
+do; only how the clients interleave does not.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.histories import Append, Outcome, Read, Transaction, Values
+from tests.service import Service, Sql
+
+KEYS = 10
+GENERATION = 800
+"""Transactions of all clients after which the keys are new ones."""
+
+_ANSWER_S = 120.0
+_PAUSE_S = 0.05
+_REFUSALS = ("conflict", "timeout", "engine_unavailable", "busy", "shutting_down")
+"""Codes that say that nothing was applied."""
+
+Op = Append | Read
+Statement = dict[str, Any]
+
+
+class _Numbers(dict[str, int]):
+    """Texts of numbers as numbers, each of which is there once: long histories hold the same ones over and over."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = number = int(text)
+        return number
+
+
+_number = _Numbers()
+
+
+def create_table(sql: Sql, table: str) -> None:
+    """A key, the same once more without an index, and the values as text."""
+    sql(f"create table {table} (k int primary key, name text, v text)")
+
+
+def statements_of(table: str, op: Op, rng: random.Random) -> list[Statement]:
+    """An operation in one of the ways to write it. The last statement of a read gives the list."""
+    key = int(op.key)
+    if isinstance(op, Read):
+        if rng.random() < 0.5:
+            return [{"sql": f"select v from {table} where k = $1", "params": [key]}]
+        return [{"sql": f"select v from {table} where name = $1", "params": [f"n{key}"]}]
+    row = [key, f"n{key}", str(op.value)]
+    if rng.random() < 0.5:
+        upsert = f"insert into {table} values ($1, $2, $3) on conflict (k) do update set v = {table}.v || ',' || $3"
+        return [{"sql": upsert, "params": row}]
+    absent = f"not exists (select from {table} where k = $1)"
+    return [
+        {"sql": f"update {table} set v = v || ',' || $2 where k = $1", "params": [key, str(op.value)]},
+        {"sql": f"insert into {table} select $1::int, $2::text, $3::text where {absent}", "params": row},
+    ]
+
+
+def parsed(rows: list[Any]) -> Values:
+    return tuple(map(_number.__getitem__, rows[0][0].split(","))) if rows else ()
+
+
+def found(ops: Sequence[Op], rows: Iterable[list[Any]]) -> tuple[Op, ...]:
+    """The operations with what the reads among them gave."""
+    return tuple(Read(op.key, parsed(row)) if isinstance(op, Read) else op for op, row in zip(ops, rows, strict=True))
+
+
+def random_ops(rng: random.Random, numbers: "itertools.count[int]", generation: int = 0) -> list[Op]:
+    ops: list[Op] = []
+    for _ in range(rng.randint(1, 4)):
+        key = str(generation * KEYS + rng.randrange(KEYS))
+        ops.append(Read(key) if rng.random() < 0.5 else Append(key, next(numbers)))
+    return ops
+
+
+def final_lists(sql: Sql, table: str) -> dict[str, Values]:
+    rows = sql.rows(f"select k, v from {table}", row_mode="arrays")
+    return {str(key): parsed([[values]]) for key, values in rows}
+
+
+class Gone(Exception):
+    """The connection ended, or nothing came, before there was an answer."""
+
+
+class _HttpClient:
+    """One kept connection that posts JSON. Small, since it shares two cores with what it drives."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def request(self, method: str, path: str, body: bytes = b"", more: str = "") -> tuple[int, dict[str, Any]]:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._request(method, path, body, more)
+        except (OSError, EOFError, TimeoutError) as exc:
+            self.close()
+            raise Gone from exc
+
+    async def _request(self, method: str, path: str, body: bytes, more: str) -> tuple[int, dict[str, Any]]:
+        if self._streams is None:
+            address = urlsplit(self._service.url)
+            self._streams = await asyncio.open_connection(address.hostname, address.port, limit=1 << 22)
+        reader, writer = self._streams
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._service.key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+        )
+        writer.write(head.encode() + body)
+        start = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(start.split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
+        answer = json.loads(await reader.readexactly(length))
+        if b"connection: close" in start:
+            self.close()
+        return int(start.split(b" ", 2)[1]), answer
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+@dataclass
+class ListAppend:
+    """See the module's text. `run` in a thread of its own lets others do harm meanwhile."""
+
+    service: Service
+    table: str
+    seed: int
+    transactions: int
+    clients: int = 12
+    chosen_ids: float = 0.0
+    """The share of transactions that carry an id of the client's choice, so that their outcome can be asked for."""
+    history: list[Transaction] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    """Answers that no fault can excuse."""
+
+    @property
+    def done(self) -> int:
+        return self.counts.total()
+
+    def run(self) -> None:
+        asyncio.run(self._all())
+
+    async def _all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(self.clients):
+                group.create_task(_Client(self, number).run())
+
+
+class _Client:
+    def __init__(self, workload: ListAppend, number: int) -> None:
+        self._workload = workload
+        self._number = number
+        self._rng = random.Random(f"{workload.seed}-{number}")
+        self._http = _HttpClient(workload.service)
+        self._in_doubt: list[tuple[Transaction, str]] = []
+
+    async def run(self) -> None:
+        workload = self._workload
+        numbers = itertools.count(self._number + 1, workload.clients)
+        for id in range(self._number, workload.transactions, workload.clients):
+            done = await self._one(id, random_ops(self._rng, numbers, id // GENERATION))
+            workload.counts[done.outcome.value] += 1
+            workload.history.append(done)
+        for one, chosen in self._in_doubt:
+            workload.history.remove(one)
+            workload.history.append(await self._learned(one, chosen))
+        self._http.close()
+
+    async def _one(self, id: int, ops: list[Op]) -> Transaction:
+        rng, workload = self._rng, self._workload
+        groups = [statements_of(workload.table, op, rng) for op in ops]
+        body: dict[str, Any] = {"statements": [s for group in groups for s in group], "row_mode": "arrays"}
+        if not any(isinstance(op, Append) for op in ops) and rng.random() < 0.5:
+            body["read_only"] = True
+        chosen = f"txn_{rng.randbytes(12).hex()}" if rng.random() < workload.chosen_ids else None
+        header = "" if chosen is None else f"Querygate-Transaction-Id: {chosen}\r\n"
+        began = time.monotonic()
+        try:
+            status, answer = await self._http.request("POST", "/v1/transaction", json.dumps(body).encode(), header)
+        except Gone:
+            await self._healthy()
+            return self._unknown(Transaction(id, Outcome.INFO, tuple(ops), began), chosen)
+        ended = time.monotonic()
+        if answer["success"]:
+            ends = itertools.accumulate(len(group) for group in groups)
+            seen = found(ops, (answer["results"][end - 1]["rows"] for end in ends))
+            return Transaction(id, Outcome.OK, seen, began, ended)
+        if answer["error"]["code"] == "outcome_unknown":
+            return self._unknown(Transaction(id, Outcome.INFO, tuple(ops), began), chosen)
+        # Two that insert the same key without having looked for it first: the engine may say so in these words.
+        if answer["error"]["code"] not in _REFUSALS and answer["error"]["sqlstate"] != "23505":
+            workload.wrong.append(f"{status}: {answer}")
+        if status == 503:
+            await self._healthy()
+        return Transaction(id, Outcome.FAIL, tuple(ops), began, ended)
+
+    async def _healthy(self) -> None:
+        """Waits for the service and its engine: else a whole history could be made of refusals."""
+        deadline = time.monotonic() + _ANSWER_S
+        while time.monotonic() < deadline:
+            try:
+                if (await self._http.request("GET", "/health"))[0] == 200:
+                    return
+            except Gone:
+                pass
+            await asyncio.sleep(_PAUSE_S)
+
+    def _unknown(self, one: Transaction, chosen: str | None) -> Transaction:
+        if chosen is not None:
+            self._in_doubt.append((one, chosen))
+        return one
+
+    async def _learned(self, one: Transaction, chosen: str) -> Transaction:
+        """The same with the outcome that the service tells; what was read is not told."""
+        ask: Callable[[], Any] = lambda: self._http.request("GET", f"/v1/transaction/{chosen}")  # noqa: E731
+        deadline = time.monotonic() + _ANSWER_S
+        while time.monotonic() < deadline:
+            try:
+                status, answer = await ask()
+            except Gone:
+                status, answer = 503, {}
+            if status == 404:
+                # It never began. What carries the id may still be on its way, so it is stopped.
+                ask = lambda: self._http.request("POST", f"/v1/transaction/{chosen}/abort")  # noqa: E731
+            elif status == 200 and answer["state"] != "in_progress":
+                self._workload.counts["learned"] += 1
+                self._workload.counts["info"] -= 1
+                committed = answer["state"] == "committed"
+                ops = tuple(op for op in one.ops if isinstance(op, Append)) if committed else one.ops
+                return Transaction(one.id, Outcome.OK if committed else Outcome.FAIL, ops, one.began)
+            await asyncio.sleep(_PAUSE_S)
+        self._workload.wrong.append(f"the outcome of {chosen} cannot be learned")
+        return one

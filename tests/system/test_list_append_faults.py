@@ -1,0 +1,46 @@
+"""The list-append workload while the service is harmed: its history is strictly serializable all the same."""
+
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fault_plan import KINDS, FaultPlan
+from tests.faults import eventually, none_in_doubt, serves
+from tests.histories import check
+from tests.list_append import ListAppend, create_table, final_lists
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+TRANSACTIONS = 1000
+FAULT_EVERY = 60
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+def test_list_append_with_faults(service: Service) -> None:
+    """Nothing acknowledged is lost, nothing refused shows, nothing is read that no order explains, nothing is left."""
+    seed = random.SystemRandom().randrange(2**32)
+    with service.client() as client:
+        create_table(Sql(client), "lists")
+    work = ListAppend(service, "lists", seed, TRANSACTIONS, clients=6, chosen_ids=0.5)
+    thread = threading.Thread(target=work.run)
+    thread.start()
+    with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS) as plan:
+        thread.join()
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    with service.client() as client:
+        final = final_lists(Sql(client), "lists")
+    anomalies = check(work.history, final, real_time=True)
+    assert anomalies == [], f"seed {seed}: {anomalies[:5]}"
+    assert work.wrong == [], f"seed {seed}: {work.wrong[:5]}"
+    assert len(work.history) == TRANSACTIONS
+    assert plan.done.total() > 0
+    assert work.counts["ok"] > TRANSACTIONS / 2, work.counts

@@ -1,0 +1,325 @@
+"""Connections cut and processes killed at every step of a transaction: one definite outcome, applied once or never."""
+
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults import (
+    as_superuser,
+    child,
+    definite,
+    eventually,
+    kill_engine,
+    kill_worker,
+    none_in_doubt,
+    send_signal,
+    serves,
+)
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.wire_proxy import At, Fault, WireProxy
+
+ID = "Querygate-Transaction-Id"
+KEY = "Idempotency-Key"
+
+When = Callable[[str], bool]
+
+
+class Harm(Enum):
+    CUT = "the connection is cut"
+    WORKER = "the worker is killed"
+    ENGINE = "the engine is killed"
+
+
+class Step(Enum):
+    EXECUTE = "a statement"
+    PREPARE = "PREPARE TRANSACTION"
+    COMMIT_PREPARED = "COMMIT PREPARED"
+    COMMIT = "COMMIT in one phase"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def module_proxy(service: Service) -> Iterator[WireProxy]:
+    with WireProxy(service.data_dir / "run") as proxy:
+        kill_worker(service)
+        yield proxy
+    eventually(lambda: serves(service))
+
+
+@pytest.fixture
+def proxy(service: Service, module_proxy: WireProxy) -> Iterator[WireProxy]:
+    """Everything between worker and engine goes through it."""
+    if not module_proxy.in_place:
+        # The engine was killed and has put its own socket there; what connected since then went past the proxy.
+        module_proxy.install()
+        kill_worker(service)
+    eventually(lambda: serves(service))
+    yield module_proxy
+    module_proxy.disarm()
+    eventually(lambda: as_superuser(service, "select 1") == [(1,)])
+
+
+@pytest.fixture
+def t(service: Service, proxy: WireProxy) -> str:
+    """An empty table `(a text)` without a key: what is applied twice is there twice."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with service.client() as client:
+        Sql(client)(f"create table {name} (a text)")
+    return name
+
+
+def harm_of(harm: Harm, service: Service) -> Callable[[], None]:
+    def act() -> None:
+        if harm is Harm.WORKER:
+            kill_worker(service)
+        elif harm is Harm.ENGINE:
+            kill_engine(service)
+
+    return act
+
+
+def text_of(step: Step, table: str) -> When:
+    match step:
+        case Step.EXECUTE:
+            return lambda text: text.startswith(f"insert into {table} values ('b')")
+        case Step.PREPARE | Step.COMMIT_PREPARED:
+            return lambda text: text.startswith(step.value)
+        case Step.COMMIT:
+            return Following("'synchronous_commit'", "COMMIT")
+
+
+class Following:
+    """The statement `text` that comes right behind one that holds `before`: the service's own COMMITs do not."""
+
+    def __init__(self, before: str, text: str) -> None:
+        self._before = before
+        self._text = text
+        self._is_next = False
+
+    def __call__(self, text: str) -> bool:
+        found = self._is_next and text == self._text
+        self._is_next = self._before in text
+        return found
+
+
+def transaction(service: Service, statements: list[str], headers: dict[str, str]) -> tuple[int, dict[str, Any]] | None:
+    """Status and body; None where there was no answer."""
+    with service.client() as client:
+        try:
+            answer = client.post("/v1/transaction", json={"statements": statements}, headers=headers)
+        except httpx.TransportError:
+            return None
+    return answer.status_code, answer.json()
+
+
+def count(service: Service, table: str) -> int:
+    with service.client() as client:
+        return int(Sql(client).value(f"select count(*) from {table}"))
+
+
+def outcome(service: Service, id: str) -> str:
+    """The outcome that a client learns in the end. An id that is not known is stopped from ever being used."""
+    with service.client() as client:
+        return definite(client, id) or str(client.post(f"/v1/transaction/{id}/abort").json()["state"])
+
+
+# -- transactions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("harm", "chosen"),
+    # With the worker goes the answer, and with that the id that the service would have made.
+    [(Harm.CUT, True), (Harm.CUT, False), (Harm.WORKER, True), (Harm.ENGINE, True), (Harm.ENGINE, False)],
+)
+@pytest.mark.parametrize("at", At)
+@pytest.mark.parametrize("step", Step)
+def test_transaction(service: Service, proxy: WireProxy, t: str, step: Step, at: At, harm: Harm, chosen: bool) -> None:
+    """Whatever happens at whatever step, the client has a definite answer or can ask for it, and it holds."""
+    statements = [f"insert into {t} values ('a')", f"insert into {t} values ('b')"]
+    if step is Step.COMMIT:
+        statements.append("create temp table scratch (a int)")
+    id = f"txn_{uuid.uuid4().hex}" if chosen else None
+    fault = proxy.arm(Fault(text_of(step, t), at, harm_of(harm, service)))
+    answer = transaction(service, statements, {ID: id} if id else {})
+    assert fault.happened.wait(30), "the step was never reached"
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    there = count(service, t)
+    assert there in (0, 2), "half of it is there, or it is there twice"
+    if harm is Harm.WORKER:
+        assert answer is None
+        decided = (step is Step.PREPARE and at is At.ANSWER) or step is Step.COMMIT_PREPARED
+        assert there == (2 if decided or (step is Step.COMMIT and at is At.ANSWER) else 0)
+    else:
+        assert answer is not None
+        status, body = answer
+        assert body["success"] or (status, body["error"]["code"]) == (503, "engine_unavailable"), body
+        assert body["success"] or harm is Harm.ENGINE, "a cut connection alone is made good"
+        assert there == (2 if body["success"] else 0), body
+        id = body["transaction_id"]
+    if id is not None:
+        assert outcome(service, id) == ("committed" if there else "aborted")
+
+
+@pytest.mark.parametrize("step", Step)
+def test_cut_behind_the_answer(service: Service, proxy: WireProxy, t: str, step: Step) -> None:
+    """The answer to a step and the end of the connection arrive together: it is made good as any other cut."""
+    statements = [f"insert into {t} values ('a')", f"insert into {t} values ('b')"]
+    if step is Step.COMMIT:
+        statements.append("create temp table scratch (a int)")
+    worker = child(service, engine=False)
+    fault = Fault(text_of(step, t), At.ANSWER, lambda: send_signal(worker, signal.SIGSTOP))
+    fault.behind = lambda: send_signal(worker, signal.SIGCONT)
+    proxy.arm(fault)
+    answer = transaction(service, statements, {})
+    assert fault.happened.wait(30)
+    assert answer is not None
+    assert answer[1]["success"] is True, answer
+    assert count(service, t) == 2
+    assert outcome(service, answer[1]["transaction_id"]) == "committed"
+
+
+def test_settling_is_lost_too(service: Service, proxy: WireProxy, t: str) -> None:
+    """PREPARE is lost, and then the commit by which that was made good: it is applied once, and said to be."""
+    proxy.arm(Fault(text_of(Step.PREPARE, t), At.ANSWER))
+    second = proxy.arm(Fault(text_of(Step.COMMIT_PREPARED, t), At.ANSWER))
+    answer = transaction(service, [f"insert into {t} values ('a')"], {})
+    assert second.happened.wait(30)
+    assert answer is not None
+    assert answer[1]["success"] is True, answer
+    assert count(service, t) == 1
+
+
+@pytest.mark.parametrize("step", [Step.PREPARE, Step.COMMIT_PREPARED, Step.COMMIT])
+def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, step: Step) -> None:
+    """The engine dies as it says that it has committed: what was acknowledged is there, whatever was SET."""
+    statements = ["set synchronous_commit = off", f"insert into {t} values ('a')"]
+    if step is Step.COMMIT:
+        statements.append("create temp table scratch (a int)")
+    stop_writing(service)
+    fault = proxy.arm(Fault(text_of(step, t), At.ANSWER, lambda: kill_engine(service), cut=False))
+    answer = transaction(service, statements, {})
+    assert fault.happened.wait(30)
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    assert answer is not None
+    assert answer[1]["success"] is True, answer
+    assert count(service, t) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "do $$ begin set local synchronous_commit = off; insert into {t} values ('a'); end $$",
+        "with s as (select set_config('synchronous_commit', 'off', false)) insert into {t} select 'a' from s",
+        "insert into {t} values (set_config('synchronous_commit', 'off', false)) returning a",
+    ],
+)
+def test_acknowledged_single_write_is_on_disk(service: Service, proxy: WireProxy, t: str, statement: str) -> None:
+    """The same for one statement by itself, which can SET and write at once."""
+    stop_writing(service)
+    fault = proxy.arm(Fault(text_of(Step.COMMIT, t), At.ANSWER, lambda: kill_engine(service), cut=False))
+    with service.client() as client:
+        Sql(client)(statement.format(t=t))
+    assert fault.happened.wait(30)
+    eventually(lambda: serves(service))
+    assert count(service, t) == 1
+
+
+def stop_writing(service: Service) -> None:
+    """From now on nothing reaches the disk but what a commit itself writes there."""
+    for (pid,) in as_superuser(service, "select pid from pg_stat_activity where backend_type = 'walwriter'"):
+        send_signal(pid, signal.SIGSTOP)
+
+
+# -- records --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("at", At)
+@pytest.mark.parametrize("record", ["querygate.begin", "querygate.decide"])
+def test_records(service: Service, proxy: WireProxy, t: str, record: str, at: At, harm: Harm) -> None:
+    """The writing of a chosen id's own records is lost: the outcome is as definite as ever."""
+    id = f"txn_{uuid.uuid4().hex}"
+    fault = proxy.arm(Fault(lambda text: record in text, at, harm_of(harm, service)))
+    answer = transaction(service, [f"insert into {t} values ('a')"], {ID: id})
+    assert fault.happened.wait(30)
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    there = count(service, t)
+    if answer is not None:
+        assert there == (1 if answer[1]["success"] else 0), answer
+        assert answer[1]["success"] or answer[1]["error"]["code"] == "engine_unavailable", answer
+    assert outcome(service, id) == ("committed" if there else "aborted")
+
+
+# -- single writes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("at", At)
+def test_single_write(service: Service, proxy: WireProxy, t: str, at: At, harm: Harm) -> None:
+    """A single write without a key says honestly that nobody knows."""
+    fault = proxy.arm(Fault(text_of(Step.EXECUTE, t), at, harm_of(harm, service)))
+    with service.client() as client:
+        try:
+            answer = Sql(client).answer(f"insert into {t} values ('b')")
+        except httpx.TransportError:
+            assert harm is Harm.WORKER
+        else:
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["retryable"]) == (503, "outcome_unknown", False)
+    assert fault.happened.wait(30)
+    eventually(lambda: serves(service))
+    assert count(service, t) == (1 if at is At.ANSWER else 0)
+
+
+@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("at", At)
+@pytest.mark.parametrize(
+    ("route", "step"),
+    [
+        ("/v1/query", Step.EXECUTE),
+        ("/v1/query", Step.PREPARE),
+        ("/v1/query", Step.COMMIT_PREPARED),
+        ("/v1/transaction", Step.COMMIT),
+    ],
+)
+def test_repeated_with_a_key(
+    service: Service, proxy: WireProxy, t: str, route: str, step: Step, at: At, harm: Harm
+) -> None:
+    """With an Idempotency-Key the client may repeat until it is answered: it is applied exactly once."""
+    sql = f"insert into {t} values ('b')"
+    body: dict[str, Any] = {"sql": sql}
+    if step is Step.COMMIT:
+        body = {"statements": [sql, "create temp table scratch (a int)"]}
+    fault = proxy.arm(Fault(text_of(step, t), at, harm_of(harm, service)))
+
+    def succeeds() -> bool:
+        with service.client() as client:
+            answer = client.post(route, json=body, headers={KEY: t}).json()
+        return bool(answer["success"]) and int(answer["affected_rows"]) == 1
+
+    eventually(succeeds)
+    assert fault.happened.wait(30)
+    assert succeeds()
+    assert count(service, t) == 1
+    eventually(lambda: none_in_doubt(service))
+
+
+def test_proxy_is_in_the_way(service: Service, proxy: WireProxy, t: str) -> None:
+    """What the tests above rest on: the worker's connections go through the proxy."""
+    mark = uuid.uuid4().hex
+    with service.client() as client:
+        Sql(client)(f"select '{mark}'")
+    assert f"select '{mark}'" in proxy.seen

@@ -1,0 +1,1 @@
+"""`make torture`: a long run of the list-append workload with faults, checked as a whole."""

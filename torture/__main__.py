@@ -1,0 +1,120 @@
+"""`make torture`: transactions through HTTP while the service is harmed, and a verdict on their whole history.
+
+    make torture ARGS="--transactions 200000 --seed 7 --fault-every 500"
+
+The seed decides what every client sends and which faults come after how many transactions; how the clients interleave
+is the machine's own. Progress goes to stderr, the verdict to stdout; the exit code is 1 where anything is wrong.
+"""
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.fault_plan import KINDS, FaultPlan
+from tests.faults import eventually, none_in_doubt, serves
+from tests.histories import check
+from tests.list_append import ListAppend, create_table, final_lists
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+
+TABLE = "torture"
+CHOSEN_IDS = 0.3
+REPORT_S = 5.0
+
+
+def main() -> int:
+    arguments = _arguments()
+    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
+    _say(f"seed {seed}: {arguments.transactions:,} transactions, {arguments.clients} clients")
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    try:
+        wrong = _torture(service, arguments, seed)
+    finally:
+        service.stop()
+        remove(data_dir)
+    for line in wrong[:20]:
+        print(line)
+    print(f"seed {seed}: {f'{len(wrong)} WRONG' if wrong else 'nothing wrong'}")
+    return 1 if wrong else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="torture", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--transactions", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, help="printed by an earlier run; a new one without it")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--fault-every", type=int, default=500, help="transactions between two faults, on average")
+    parser.add_argument(
+        "--faults", nargs="*", metavar="FAULT", default=list(KINDS), help=f"some of: {', '.join(KINDS)}; or none"
+    )
+    arguments = parser.parse_args()
+    unknown = [kind for kind in arguments.faults if kind not in KINDS]
+    if unknown:
+        parser.error(f"no such fault: {', '.join(unknown)}")
+    return arguments
+
+
+def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list[str]:
+    with service.client() as client:
+        create_table(Sql(client), TABLE)
+    share = CHOSEN_IDS if arguments.faults else 0.0
+    work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
+    thread = threading.Thread(target=work.run)
+    started = time.monotonic()
+    thread.start()
+    if arguments.faults:
+        with FaultPlan(service, seed, arguments.fault_every, lambda: work.done, tuple(arguments.faults)) as plan:
+            _report(thread, work, started, plan)
+        _say(f"faults: {dict(plan.done)}; steps that did not come: {dict(plan.missed)}")
+    else:
+        _report(thread, work, started, None)
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    with service.client() as client:
+        final = final_lists(Sql(client), TABLE)
+    _say(f"{_counts(work, started)}; checking")
+    began = time.monotonic()
+    wrong = [*work.wrong, *(str(anomaly) for anomaly in check(work.history, final, real_time=True))]
+    _say(f"checked in {time.monotonic() - began:.0f} s")
+    if len(work.history) != arguments.transactions:
+        wrong.append(f"only {len(work.history)} transactions have an end")
+    if wrong:
+        wrong.append(f"the history is in {_kept(work, seed)}, with the service's log beside it")
+    return wrong
+
+
+def _report(thread: threading.Thread, work: ListAppend, started: float, plan: FaultPlan | None) -> None:
+    while thread.is_alive():
+        thread.join(REPORT_S)
+        faults = f", {plan.done.total()} faults" if plan is not None else ""
+        _say(f"{_counts(work, started)}{faults}")
+        if plan is not None and plan.failure is not None:
+            return
+
+
+def _counts(work: ListAppend, started: float) -> str:
+    rate = work.done / (time.monotonic() - started)
+    return f"{work.done:,} done, {rate:.0f}/s, {dict(work.counts)}"
+
+
+def _kept(work: ListAppend, seed: int) -> Path:
+    path = Path(f"/tmp/torture-{seed}.jsonl")  # noqa: S108 - it outlives the run on purpose
+    with path.open("w") as file:
+        for one in work.history:
+            ops = [{"op": type(op).__name__, **asdict(op)} for op in one.ops]
+            row = {"id": one.id, "outcome": one.outcome.value, "began": one.began, "ended": one.ended, "ops": ops}
+            file.write(json.dumps(row) + "\n")
+    path.with_suffix(".log").write_text(work.service.log)
+    return path
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
