@@ -1,6 +1,9 @@
 # make serve | test | check | bench | bench-peers | bench-growth | torture | install
 
 PYTHON ?= python3
+# make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
+ENGINE ?=
+export QUERYGATE_TEST_ENGINE := $(ENGINE)
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin

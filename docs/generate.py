@@ -50,8 +50,8 @@ A setting can come from four places; a later one wins:
 4. a flag of `querygate serve`: `--data-port 9000`, or `make serve ARGS="--data-port 9000"`.
 
 A name that does not exist in the file, or a value that a setting does not take, is refused at the start with a message
-that says where it came from. Settings are read once, when the service starts. `querygate key create` takes `--data-dir`
-and the environment, not the file.
+that says where it came from. Settings are read once, when the service starts. `querygate key create` reads the file and
+the environment too.
 
 | setting | flag | variable | default | takes | meaning |
 |---|---|---|---|---|---|

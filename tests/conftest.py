@@ -34,7 +34,8 @@ def service() -> Iterator[Service]:
 def read_key(service: Service) -> str:
     """A key that may only read, made from the machine itself."""
     command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir)]
-    made = subprocess.run([*command, "--name", "reader", "--scope", "read"], capture_output=True, text=True, check=True)
+    command += ["--name", "reader", "--scope", "read"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()
 
 

@@ -16,9 +16,7 @@ DOUBT_S = 30.0
 
 
 def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(
-        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
-    ) as connection:
+    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
 

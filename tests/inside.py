@@ -11,18 +11,19 @@ from typing import Any
 import psycopg
 
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.logins import read_url
 from tests.service import Service
 
 _WAIT_S = 60.0
 
 
 def conninfo(service: Service) -> str:
-    return f"host={service.data_dir}/run user=querygate"
+    return read_url(service.engine) if service.engine else f"host={service.data_dir}/run user=querygate"
 
 
 def tenant_of(service: Service) -> str:
     """The engine's name of the first database."""
-    with psycopg.connect(f"{conninfo(service)} dbname=querygate") as connection:
+    with psycopg.connect(service.conninfo("querygate")) as connection:
         row = connection.execute("select id from database where is_default").fetchone()
     assert row is not None
     return str(row[0])
@@ -30,7 +31,7 @@ def tenant_of(service: Service) -> str:
 
 def owner(service: Service) -> "psycopg.Connection[tuple[Any, ...]]":
     """A connection to the first database as the owner of the installation."""
-    return psycopg.connect(f"{conninfo(service)} dbname={tenant_of(service)}", autocommit=True)
+    return psycopg.connect(service.conninfo(tenant_of(service)), autocommit=True)
 
 
 def scratch_schemas(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
@@ -58,5 +59,8 @@ def kill_worker(service: Service) -> None:
 @asynccontextmanager
 async def engine_of(service: Service) -> AsyncIterator[PostgresEngine]:
     """The adapter that a worker has, on the same server."""
-    async with PostgresEngine(EngineSettings(conninfo(service), installation="test", secret=bytes(32))) as engine:
+    with psycopg.connect(service.conninfo("querygate")) as connection:
+        row = connection.execute("select secret from installation").fetchone()
+    assert row is not None
+    async with PostgresEngine(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:
         yield engine

@@ -12,8 +12,17 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx
+import psycopg
+import pytest
+
+ENGINE = os.environ.get("QUERYGATE_TEST_ENGINE", "")
+"""URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
+user must be a superuser named querygate, and max_prepared_transactions large."""
+
+needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled engine, and another was given")
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -30,14 +39,27 @@ class Service:
     control_url: str
     key: str
     output: list[str] = field(default_factory=list)
+    engine: str = ""
+    """The URL of its engine, where that is not the bundled one."""
 
     @property
     def data_dir(self) -> Path:
         return self.home / "data"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """For commands on the service's machine."""
+        return {**os.environ, **({"QUERYGATE_ENGINE": self.engine} if self.engine else {})}
+
+    @property
     def log(self) -> str:
         return (self.home / "service.log").read_text()
+
+    def conninfo(self, database: str) -> str:
+        """For the engine's superuser; `querygate` is the metadata database, whatever its name."""
+        if not self.engine:
+            return f"host={self.data_dir}/run user=querygate dbname={database}"
+        return self.engine if database == "querygate" else with_database(self.engine, database)
 
     @property
     def trust(self) -> ssl.SSLContext:
@@ -71,13 +93,24 @@ def new_data_dir() -> Path:
     return home / "data"
 
 
+def with_database(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+def engine_for(data_dir: Path) -> str:
+    """The engine that the tests were given, with a metadata database for this data directory alone."""
+    return with_database(ENGINE, f"qgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""
+
+
 def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None) -> Service:
     """Starts it and waits until it serves. Its output goes to files in the parent of the data directory."""
     log, out = data_dir.parent / "service.log", data_dir.parent / "service.out"
     ports = ["--data-port", "0", "--alias-port", "0", "--control-port", "0"]
     command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), *ports, *flags]
+    engine = (env or {}).get("QUERYGATE_ENGINE") or engine_for(data_dir)
+    given = {**os.environ, **({"QUERYGATE_ENGINE": engine} if engine else {}), **(env or {})}
     with log.open("a") as stderr, out.open("w") as stdout:
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env={**os.environ, **(env or {})})
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
     deadline = time.monotonic() + START_TIMEOUT_S
     # The addresses, the key and the line to paste are written at once, when the service is ready.
     while not (text := out.read_text()).endswith("\n"):
@@ -96,11 +129,28 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
         values.get("control", ""),
         values.get("key", ""),
         output,
+        engine,
     )
 
 
 def remove(data_dir: Path) -> None:
+    """Removes the data directory, and on an engine that was given everything that the service has made there."""
+    if engine := engine_for(data_dir):
+        remove_installation(engine)
     shutil.rmtree(data_dir.parent, ignore_errors=True)
+
+
+def remove_installation(engine: str) -> None:
+    metadata = urlsplit(engine).path[1:]
+    with psycopg.connect(with_database(engine, "postgres"), autocommit=True) as server:
+        if not server.execute("select 1 from pg_database where datname = %s", [metadata]).fetchall():
+            return
+        with psycopg.connect(engine, autocommit=True) as catalog:
+            databases = [row[0] for row in catalog.execute("select id from database").fetchall()]
+        for name in databases:
+            server.execute(f"drop database if exists {name} with (force)".encode())
+            server.execute(f"drop role if exists {name}_w, {name}_r".encode())
+        server.execute(f"drop database {metadata} with (force)".encode())
 
 
 class Sql:

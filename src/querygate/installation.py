@@ -10,8 +10,18 @@ from querygate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_tok
 from querygate.catalog.catalog import Catalog
 from querygate.catalog.schema import Installation, add_installation, find_installation, migrate
 from querygate.catalog.session import Actor
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_metadata_database
+from querygate.engine.port import EngineUnavailable
+from querygate.engine.postgres.admin import (
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    check_login,
+    find_capabilities,
+    make_metadata_database,
+)
 from querygate.engine.postgres.databases import PostgresDatabases
+from querygate.engine.postgres.metadata import LOCK
+from querygate.engine.postgres.probes import Capabilities, problems
 from querygate.tenancy.lifecycle import new_database_id
 
 FIRST_ORGANIZATION = "default"
@@ -20,11 +30,24 @@ FIRST_TIER = "unlimited"
 _REQUEST = "install"
 
 
-async def install(conninfo: str) -> Token | None:
-    """Brings the installation up to date; the first key, if this made it."""
+class EngineRefused(Exception):
+    """The engine cannot be used; the message names everything that is missing."""
+
+
+async def examine(conninfo: str) -> Capabilities:
+    """What an engine of the user's own can do; raises EngineRefused where that is not enough."""
+    found = await find_capabilities(AdminConnector(conninfo))
+    if missing := problems(found):
+        raise EngineRefused("".join(f"\n- {problem}" for problem in missing))
+    return found
+
+
+async def install(conninfo: str, *, bundled: bool = True) -> Token | None:
+    """Brings the installation up to date; the first key, if this made it. One service process at a time."""
     connector = AdminConnector(conninfo)
-    await make_metadata_database(connector)
+    await make_metadata_database(connector, exclusive=bundled)
     async with AdminSession(connector, METADATA_DATABASE) as session:
+        await session.fetch(LOCK)
         await migrate(session)
         installation = await find_installation(session)
         if installation is None:
@@ -42,9 +65,24 @@ async def install(conninfo: str) -> Token | None:
             if place.state == "creating" and place.clone_of is None:
                 await databases.create(place.engine_name)
                 await catalog.databases.was_made(place.id)
+        await _check_login(connector, catalog, organization, installation.secret)
         if await catalog.keys.exist():
             return None
         return await _add_key(catalog, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
+
+
+async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:
+    """Tenants' roles log in with passwords, and the engine's rules of access must let them."""
+    database = await catalog.databases.default_of(organization)
+    if database is None:
+        return
+    try:
+        await check_login(connector, database, secret)
+    except EngineUnavailable as exc:
+        raise EngineRefused(
+            f"\n- it does not let the roles of tenants' databases log in ({exc}): allow all roles into all databases"
+            " with scram-sha-256 in pg_hba.conf, from this machine's address, and reload it"
+        ) from exc
 
 
 async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Token:

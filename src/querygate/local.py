@@ -6,7 +6,7 @@ from querygate.access.scopes import Scope
 from querygate.engine.bundled import BundledServer
 from querygate.engine.port import EngineFailure
 from querygate.installation import create_key, install
-from querygate.serve import ServeError, bundled_engine, bundled_settings
+from querygate.serve import ServeError, bundled_engine, bundled_settings, engine_conninfo
 from querygate.settings import Settings
 
 
@@ -16,6 +16,8 @@ class LocalError(Exception):
 
 def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
     """A new key of the installation: through the running service's engine, or by starting the engine for a moment."""
+    if settings.engine:
+        return _make_key_at(settings, name, scopes)
     if not (settings.data_dir / "querygate.lock").exists():
         raise LocalError(
             f"{settings.data_dir} is not a data directory of Querygate, or cannot be read by this user."
@@ -32,3 +34,10 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             return asyncio.run(create_key(engine.conninfo, name, scopes)).text
     except (ServeError, EngineFailure) as exc:
         raise LocalError(str(exc)) from exc
+
+
+def _make_key_at(settings: Settings, name: str, scopes: list[Scope]) -> str:
+    try:
+        return asyncio.run(create_key(engine_conninfo(settings), name, scopes)).text
+    except (ServeError, EngineFailure) as exc:
+        raise LocalError(f"no key was made: {exc}") from exc

@@ -1,8 +1,9 @@
-"""`querygate serve`: the supervisor. It owns the data directory, the engine and the sockets, and watches its worker.
+"""`querygate serve`: the supervisor. It owns the data directory, the engine and the sockets, and watches its workers.
 
 It does no work of a request itself, so that nothing a request does can take the engine down with it. A dead engine or
-worker is started again and the fact is logged. What it starts does not outlive it, not even after kill -9: the engine
-is told by the kernel, the worker by a pipe that closes.
+worker is started again and the fact is logged; the other workers go on meanwhile, and take the connections that arrive,
+since all of them listen on the same sockets. What it starts does not outlive it, not even after kill -9: the engine is
+told by the kernel, the workers by a pipe that closes.
 """
 
 import asyncio
@@ -22,12 +23,18 @@ from pathlib import Path
 import structlog
 
 from querygate import logs, worker
+from querygate.access.tokens import Token
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
+from querygate.engine.external import ExternalServer
 from querygate.engine.port import EngineFailure
+from querygate.engine.postgres.logins import BadUrl, read_url, where
+from querygate.engine.postgres.probes import warnings
+from querygate.engine.postgres.tally import Tally
 from querygate.http import self_signed
+from querygate.http.acceptor import Balance
 from querygate.http.origins import Origin, parse_origin
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
-from querygate.installation import install
+from querygate.installation import EngineRefused, examine, install
 from querygate.settings import Settings
 
 _log = structlog.get_logger()
@@ -38,6 +45,7 @@ _WATCH_S = 0.25
 _RESTART_PAUSE_S = 1.0
 _READY_TIMEOUT_S = 60.0
 _STOP_MARGIN_S = 10.0
+_STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
 _CERTIFICATE_EVERY_S = 3600.0
 
@@ -53,20 +61,56 @@ def serve(settings: Settings) -> None:
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
-    with _signals() as stopped, bundled_engine(settings) as engine:
+    with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
-        try:
-            key = asyncio.run(install(engine.conninfo))
-        except (EngineFailure, RuntimeError) as exc:
-            raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
+        key, connections = _install(settings, engine)
+        settings = replace(settings, engine_connections_max=connections)
         tls = given_tls or _self_signed(settings, edge)
         supervisor = Supervisor(settings, engine, sockets, edge, tls, stopped)
-        supervisor.start_worker()
+        supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
         _announce(sockets, key.text if key else None, tls, is_self_signed=bool(settings.tls))
         supervisor.watch()
+
+
+@contextlib.contextmanager
+def opened_engine(settings: Settings) -> Iterator[BundledServer | ExternalServer]:
+    """The engine of the user's own, if there is one, or the bundled one."""
+    if settings.engine:
+        yield ExternalServer(engine_conninfo(settings))
+        return
+    with bundled_engine(settings) as engine:
+        yield engine
+
+
+def engine_conninfo(settings: Settings) -> str:
+    try:
+        return read_url(settings.engine)
+    except BadUrl as exc:
+        raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
+
+
+def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Token | None, int]:
+    """Brings the installation up to date; the first key, if this made it, and how many connections the engine has."""
+    if isinstance(engine, BundledServer):
+        try:
+            return asyncio.run(install(engine.conninfo)), settings.engine_connections_max
+        except (EngineFailure, RuntimeError) as exc:
+            raise ServeError(f"the data directory {settings.data_dir} cannot be prepared: {exc}") from exc
+    place = where(engine.conninfo)
+    try:
+        found = asyncio.run(examine(engine.conninfo))
+        for warning in warnings(found, settings.engine_connections_max):
+            _log.warning(warning)
+        return asyncio.run(install(engine.conninfo, bundled=False)), min(
+            found.connections_free, settings.engine_connections_max
+        )
+    except EngineRefused as exc:
+        raise ServeError(f"the engine at {place} cannot be used:{exc}") from exc
+    except (EngineFailure, RuntimeError) as exc:
+        raise ServeError(f"the engine at {place} cannot be prepared: {exc}") from exc
 
 
 @contextlib.contextmanager
@@ -106,38 +150,62 @@ class Edge:
 
 
 @dataclass
+class WorkerProcess:
+    """A worker as its supervisor sees it. `ready` is the end of a pipe that it writes to once it serves."""
+
+    number: int
+    pid: int
+    ready: int
+    started_at: float
+    dead: bool = False
+
+
+@dataclass
 class Supervisor:
     settings: Settings
-    engine: BundledServer
+    engine: BundledServer | ExternalServer
     sockets: dict[str, socket.socket]
     edge: Edge
     tls: TlsFiles | None
     stopped: Callable[[], bool]
-    _pid: int = 0
+    _workers: list[WorkerProcess] = field(default_factory=list)
     _life: tuple[int, int] = field(default_factory=os.pipe)
-    _started_at: float = 0.0
     _reload_asked: bool = False
 
-    def start_worker(self) -> None:
-        """Forks the worker and waits until it serves."""
+    def __post_init__(self) -> None:
+        workers = self.settings.workers
+        self._tally = Tally(workers, shared=bool(self.settings.engine))
+        self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
+
+    def start_workers(self) -> None:
+        """Forks the workers and waits until all of them serve."""
+        self._workers = [self._fork(number, first=True) for number in range(self.settings.workers)]
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        for started in self._workers:
+            self._wait_ready(started, deadline)
+
+    def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
         ready_read, ready_write = os.pipe()
-        self._started_at = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            self._be_worker(ready_write)
-        self._pid = pid
+            self._be_worker(number, ready_write, first)
         os.close(ready_write)
-        try:
-            self._wait_ready(ready_read)
-        finally:
-            os.close(ready_read)
+        return WorkerProcess(number, pid, ready_read, time.monotonic())
 
-    def _be_worker(self, ready_write: int) -> None:
+    def _be_worker(self, number: int, ready_write: int, first: bool) -> None:
         """Never returns: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
             os.setsid()
-            keep = {0, 1, 2, self._life[0], ready_write, *(sock.fileno() for sock in self.sockets.values())}
+            keep = {
+                0,
+                1,
+                2,
+                self._life[0],
+                ready_write,
+                self._tally.lock,
+                *(sock.fileno() for sock in self.sockets.values()),
+            }
             _close_others(keep)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -152,6 +220,10 @@ class Supervisor:
                     self.edge.cors_origins,
                     self._life[0],
                     lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
+                    self._tally,
+                    number,
+                    self._balances,
+                    alone=first and not self.settings.engine,
                 )
             )
             status = 0
@@ -160,10 +232,10 @@ class Supervisor:
         finally:
             os._exit(status)
 
-    def _wait_ready(self, ready_read: int) -> None:
+    def _wait_ready(self, started: WorkerProcess, deadline: float) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(ready_read, selectors.EVENT_READ)
-            if not selector.select(_READY_TIMEOUT_S) or os.read(ready_read, 1) != b"r":
+            selector.register(started.ready, selectors.EVENT_READ)
+            if not selector.select(max(deadline - time.monotonic(), 0)) or os.read(started.ready, 1) != b"r":
                 raise ServeError("the worker did not start; the log above says why")
 
     def watch(self) -> None:
@@ -171,21 +243,22 @@ class Supervisor:
         bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
-            self._watch_worker()
+            for number in range(len(self._workers)):
+                self._watch_worker(number)
             if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
                 reloaded_at = time.monotonic()
                 self._reload_certificate()
             if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.engine.bound_log()
-        self._stop_worker()
+        self._stop_workers()
 
     def ask_reload(self) -> None:
         """Of the certificate, when `watch` comes around to it."""
         self._reload_asked = True
 
     def _reload_certificate(self) -> None:
-        """Lets the worker take up a certificate that has changed; one of our own is renewed here when it is time."""
+        """Lets the workers take up a certificate that has changed; one of our own is renewed here when it is time."""
         self._reload_asked = False
         if self.tls is None:
             return
@@ -193,8 +266,10 @@ class Supervisor:
             _self_signed(self.settings, self.edge)
         except ServeError as exc:
             _log.error("the certificate could not be renewed", reason=str(exc))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGHUP)
+        for watched in self._workers:
+            if not watched.dead:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(watched.pid, signal.SIGHUP)
 
     def _watch_engine(self) -> None:
         status = self.engine.poll()
@@ -209,29 +284,34 @@ class Supervisor:
         else:
             _log.warning("the engine is back", pid=self.engine.pid)
 
-    def _watch_worker(self) -> None:
-        pid, status = os.waitpid(self._pid, os.WNOHANG)
-        if pid == 0:
-            return
-        _log.error("the worker died, starting it again", status=os.waitstatus_to_exitcode(status))
-        if time.monotonic() - self._started_at < _RESTART_PAUSE_S:
-            time.sleep(_RESTART_PAUSE_S)
-        try:
-            self.start_worker()
-        except ServeError as exc:
-            _log.error("the worker did not start", reason=str(exc))
-
-    def _stop_worker(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGTERM)
-        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
-        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-            if time.monotonic() > deadline:
-                _log.error("the worker did not stop in time and is killed")
-                os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
+    def _watch_worker(self, number: int) -> None:
+        """Starts a dead one again, at once if it had served for a while; nobody waits for that."""
+        watched = self._workers[number]
+        if not watched.dead:
+            pid, status = os.waitpid(watched.pid, os.WNOHANG)
+            if pid == 0:
                 return
-            self.stopped()
+            watched.dead = True
+            os.close(watched.ready)
+            exit_code = os.waitstatus_to_exitcode(status)
+            _log.error("the worker died, starting it again", worker=number, status=exit_code)
+        if time.monotonic() - watched.started_at >= _RESTART_PAUSE_S:
+            self._workers[number] = self._fork(number)
+
+    def _stop_workers(self) -> None:
+        running = [watched for watched in self._workers if not watched.dead]
+        for watched in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(watched.pid, signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
+        while running := [watched for watched in running if os.waitpid(watched.pid, os.WNOHANG)[0] == 0]:
+            if time.monotonic() > deadline:
+                _log.error("workers did not stop in time and are killed", workers=[w.number for w in running])
+                for watched in running:
+                    os.kill(watched.pid, signal.SIGKILL)
+                    os.waitpid(watched.pid, 0)
+                return
+            time.sleep(_STOP_POLL_S)
 
 
 @contextlib.contextmanager

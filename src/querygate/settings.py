@@ -54,9 +54,23 @@ class Settings:
         "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )
 
+    workers: int = _setting(
+        1, "Processes that answer requests, about one for every core or two.", at_least=1, at_most=64
+    )
+
+    engine: str = _setting(
+        "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
+    )
+    engine_exclusive: bool = _setting(
+        False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
+    )
     engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
     engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
-    engine_connections_max: int = _setting(100, "Connections the bundled engine accepts.", at_least=10)
+    engine_connections_max: int = _setting(
+        100,
+        "Connections to the engine: what the bundled one accepts, what this service opens at your own.",
+        at_least=10,
+    )
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
     engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
@@ -68,7 +82,9 @@ class Settings:
     answer_bytes_max: int = _setting(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
     )
-    connections_per_database: int = _setting(16, "Engine connections for one database and scope.", at_least=1)
+    connections_per_database: int = _setting(
+        16, "Engine connections for one database and scope, over all workers.", at_least=1
+    )
     running_max: int = _setting(32, "Statements of one organization that may run at once.", at_least=1)
     queue_max: int = _setting(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)

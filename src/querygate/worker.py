@@ -39,6 +39,8 @@ from querygate.engine.port import Databases, Engine
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.tally import Tally
+from querygate.http.acceptor import Balance
 from querygate.http.cors import CorsPolicy
 from querygate.http.origins import Origin
 from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
@@ -49,7 +51,8 @@ from querygate.tenancy.lifecycle import Lifecycle
 _log = structlog.get_logger()
 
 _UPSTREAM_IDLE_S = 20.0
-_RESERVED_CONNECTIONS = 10
+_RESERVED_CONNECTIONS = 6
+_RESERVED_PER_WORKER = 4
 """Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
 
 
@@ -78,6 +81,13 @@ class WorkerInput:
     cors_origins: frozenset[str]
     life_fd: int
     ready: Callable[[], None]
+    tally: Tally
+    number: int
+    """Of this worker among its fellows, from 0."""
+    balances: dict[str, Balance]
+    """Of the planes' sockets, where there are several workers."""
+    alone: bool
+    """Nobody served on this engine before this worker and its fellows were started."""
 
 
 def run(given: WorkerInput) -> None:
@@ -97,7 +107,7 @@ async def _main(given: WorkerInput) -> None:
     installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
     catalog = Catalog(session)
-    engine = PostgresEngine(_engine_settings(settings, given.conninfo, installation))
+    engine = PostgresEngine(_engine_settings(given, installation))
     tiers = read_tiers(settings.tiers)
     async with session, engine:
         quotas = Quotas(catalog.permits, tiers)
@@ -137,7 +147,7 @@ async def _main(given: WorkerInput) -> None:
                 cors=None if is_alias else cors,
                 whole_bodies=not is_alias,
             )
-            await server.start(sock)
+            await server.start(sock, given.balances.get(name), given.number)
             servers.append(server)
         gc.collect()
         gc.freeze()
@@ -262,18 +272,26 @@ def data_routes(
     return _with_about(table, AboutRoutes(engine, "data"))
 
 
-def _engine_settings(settings: Settings, conninfo: str, installation: Installation) -> EngineSettings:
+def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:
+    """Every worker has its share of the connections."""
+    settings, workers = given.settings, given.tally.workers
+    most = settings.engine_connections_max
+    reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
-        conninfo=conninfo,
+        conninfo=given.conninfo,
         installation=installation.id,
         secret=installation.secret,
-        connections_max=settings.engine_connections_max
-        - min(_RESERVED_CONNECTIONS, settings.engine_connections_max // 2),
-        connections_per_target_max=settings.connections_per_database,
+        connections_max=max(1, (most - reserved) // workers),
+        connections_per_target_max=-(-settings.connections_per_database // workers),
         queue_max=settings.queue_max,
         idle_close_s=settings.connection_idle_s,
         attempts_max=settings.attempts_max,
-        placement=settings.engine_placement,
+        # Of an engine elsewhere the process ids would be those of strangers.
+        placement=settings.engine_placement and workers == 1 and not settings.engine,
+        tally=given.tally,
+        worker=given.number,
+        alone=given.alone,
+        exclusive=not settings.engine or settings.engine_exclusive,
     )
 
 

@@ -47,7 +47,8 @@ def new_key(service: Service, *scopes: str) -> str:
         "--name",
         "test",
     ]
-    made = subprocess.run([*command, *(f"--scope={s}" for s in scopes)], capture_output=True, text=True, check=True)
+    command += [f"--scope={scope}" for scope in scopes]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()
 
 
@@ -323,7 +324,7 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
     """Revoked or expired in the catalog while it is in use."""
     key = new_key(service, "read")
     assert ask(service, f"Bearer {key}").status_code == 200
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as catalog:
+    with psycopg.connect(service.conninfo("querygate")) as catalog:
         done = catalog.execute(f"update api_key set {change} where id = %s", [token_id(key)])
         assert done.rowcount == 1
     ended = time.monotonic()
@@ -335,7 +336,7 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
 
 def test_only_a_digest_of_a_key_is_stored(service: Service) -> None:
     """Nothing in the catalog's records holds the secret."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as catalog:
+    with psycopg.connect(service.conninfo("querygate")) as catalog:
         rows = str(catalog.execute("select api_key::text from api_key").fetchall())
     assert service.key[:10] in rows  # the hint
     assert service.key[12:-6] not in rows

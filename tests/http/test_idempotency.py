@@ -61,7 +61,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def asleep(service: Service, mark: str) -> int:
     """How many statements with the mark sleep in the engine."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query like %s", [f"%{mark}%"]
         ).fetchone()

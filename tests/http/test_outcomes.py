@@ -66,7 +66,7 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 
 
 def as_superuser(service: Service, sql: str, database: str = "postgres") -> list[Any]:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}") as connection:
+    with psycopg.connect(service.conninfo(database)) as connection:
         return connection.execute(sql.encode()).fetchall()
 
 

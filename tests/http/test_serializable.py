@@ -54,7 +54,7 @@ def test_list_append(service: Service, sql: Sql, lists: str) -> None:
 @contextmanager
 def on_the_engine(service: Service, table: str, database: str) -> Iterator[Run]:
     """Straight to the engine, at REPEATABLE READ."""
-    connection = psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}")
+    connection = psycopg.connect(service.conninfo(database))
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
     def run(ops: Sequence[Op], rng: random.Random) -> tuple[Outcome, tuple[Op, ...]]:
@@ -126,7 +126,7 @@ class Started:
         self.thread = threading.Thread(target=work)
         self.thread.start()
         deadline = time.monotonic() + WAIT_S
-        with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True) as look:
+        with psycopg.connect(service.conninfo("postgres"), autocommit=True) as look:
             question = "select 1 from pg_stat_activity where wait_event = 'PgSleep' and query = %s"
             while look.execute(question, [sleep]).fetchone() is None:
                 assert time.monotonic() < deadline, "it never slept"

@@ -3,6 +3,8 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import psycopg
@@ -18,13 +20,13 @@ select 10 * (sum(setting::int) + 2) from pg_settings where name in ('max_connect
 
 @pytest.fixture
 def slots(service: Service) -> int:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(SLOTS).fetchone()
         assert row is not None
         return int(row[0])
 
 
-def fill(service: Service, count: int) -> None:
+def fill(service: Service, count: int, sock: socket.socket | None = None) -> None:
     """That many statements, each a serializable transaction, sent without waiting for their answers one by one."""
     address = urlsplit(service.url)
     body = json.dumps({"sql": "select 1"})
@@ -32,7 +34,7 @@ def fill(service: Service, count: int) -> None:
         f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {service.key}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
-    with socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
+    with sock or socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
         writer = threading.Thread(target=sock.sendall, args=(request * count,))
         writer.start()
         answered, tail = 0, b""
@@ -43,11 +45,20 @@ def fill(service: Service, count: int) -> None:
         writer.join()
 
 
+@contextmanager
+def shut(conninfo: str, table: str) -> Iterator[None]:
+    """Who reads the table waits until the block is left. At READ COMMITTED, so that it takes no place in the pool."""
+    with psycopg.connect(conninfo) as gate:
+        gate.execute("set transaction isolation level read committed")
+        gate.execute(f"lock table {table} in access exclusive mode".encode())
+        yield
+
+
 def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(
     service: Service, sql: Sql, slots: int
 ) -> None:
     """What the guard is for: without it the same three steps end in a state that no order of them could give."""
-    conninfo = f"host={service.data_dir}/run user=querygate dbname=postgres"
+    conninfo = service.conninfo("postgres")
     with (
         psycopg.connect(conninfo, autocommit=True) as one,
         psycopg.connect(conninfo, autocommit=True) as two,
@@ -82,7 +93,7 @@ def test_the_service_does_not(service: Service, sql: Sql, slots: int) -> None:
     thread = threading.Thread(target=slow)
     thread.start()
     started.wait()
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True) as watch:
+    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as watch:
         sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
         while watch.execute(sleeping).fetchone() != (1,):
             pass

@@ -26,9 +26,7 @@ class Watch:
     """The engine seen by its superuser: what the tenants' connections are doing."""
 
     def __init__(self, service: Service) -> None:
-        self.connection = psycopg.connect(
-            f"host={service.data_dir}/run user=querygate dbname=postgres", autocommit=True
-        )
+        self.connection = psycopg.connect(service.conninfo("postgres"), autocommit=True)
 
     def count(self, condition: LiteralString = "true") -> int:
         row = self.connection.execute(
@@ -475,7 +473,7 @@ def test_a_conflict_is_retried_before_any_row(
 ) -> None:
     """A serialization conflict that comes before the first row has left is retried unseen."""
     database = sql.value("select current_database()")
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}") as other:
+    with psycopg.connect(service.conninfo(database)) as other:
         other.execute("update public.streamed set n = n + 5 where id = 1")
         with Stream(service, statement) as stream:
             watch.until(lambda: watch.count("wait_event_type = 'Lock'") == 1)
@@ -560,7 +558,7 @@ def test_cancelled_when_the_client_leaves(service: Service, watch: Watch, accept
 def test_cancelled_while_it_waits_for_a_lock(service: Service, sql: Sql, watch: Watch) -> None:
     """A statement that waits for a lock, even before it is described, is cancelled too when its client leaves."""
     database = sql.value("select current_database()")
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}") as other:
+    with psycopg.connect(service.conninfo(database)) as other:
         other.execute("lock table public.streamed")
         with Stream(service, "select * from streamed"):
             watch.until(lambda: watch.count("wait_event_type = 'Lock'") == 1)

@@ -74,7 +74,7 @@ def t(sql: Sql, service: Service) -> Iterator[str]:
 
 
 def as_superuser(service: Service, sql: str) -> Any:
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(sql.encode()).fetchone()
     assert row is not None
     return row[0]

@@ -19,9 +19,11 @@ import psycopg
 import pytest
 
 from querygate.settings import entries
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import ENDS, Event, Stream
 from tests.system.servers import alive, needs_linux, needs_root, wait_until
+
+pytestmark = needs_bundled
 
 COMMAND = [sys.executable, "-m", "querygate"]
 RUN_S = 60
@@ -99,7 +101,7 @@ def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 
 def sleeping(service: Service) -> int:
     """How many statements sleep in the engine, as its superuser sees it."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=postgres") as connection:
+    with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute("select count(*) from pg_stat_activity where wait_event = 'PgSleep'").fetchone()
     assert row is not None
     number: int = row[0]

@@ -16,7 +16,9 @@ import psycopg
 import pytest
 
 from tests.faults import as_superuser, child, definite, eventually, send_signal
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+
+pytestmark = needs_bundled
 
 CLIENTS = 6
 ID = "Querygate-Transaction-Id"
@@ -236,9 +238,7 @@ def tenant_database(service: Service) -> str:
 
 def prepare(service: Service, database: str, table: str, number: int, gid: str) -> None:
     """At READ COMMITTED: one that is serializable makes every reader fail after a crash, as long as it is there."""
-    with psycopg.connect(
-        f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True
-    ) as connection:
+    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
         connection.execute("begin isolation level read committed")
         connection.execute(f"insert into {table} values ({number}, 1, 'left')".encode())
         connection.execute(f"prepare transaction '{gid}'".encode())

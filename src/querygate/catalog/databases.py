@@ -60,6 +60,13 @@ class Databases:
         records = await read(self._session, DatabaseRecord, _RECORDS, organization, id)
         return records[0] if records else None
 
+    async def default_of(self, organization: str) -> str | None:
+        """What the engine knows its default database as, if that is in use."""
+        rows = await self._session.fetch(
+            "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'", organization
+        )
+        return rows[0][0] if rows else None
+
     async def engine_names(self, ids: list[str]) -> dict[str, str]:
         rows = await self._session.fetch(
             "SELECT id, engine_name FROM database WHERE id = ANY (string_to_array($1, ','))", ",".join(ids)

@@ -56,6 +56,7 @@ def key() -> None:
 
 
 @key.command("create")
+@click.option("--config", metavar="FILE", help="Settings file of the service.", envvar="QUERYGATE_CONFIG")
 @click.option("--data-dir", metavar="DIR", help="Make it on this machine, in the data directory of the service.")
 @click.option("--local", is_flag=True, help="Make it on this machine, in the default data directory.")
 @click.option("--name", required=True, help="What the key is for.")
@@ -65,6 +66,7 @@ def key() -> None:
 @click.option("--expires-in", type=click.IntRange(min=1), metavar="SECONDS", help="How long it is valid.")
 @remote.options
 def key_create(
+    config: str | None,
     data_dir: str | None,
     local: bool,
     name: str,
@@ -80,10 +82,10 @@ def key_create(
     not the service runs. Otherwise the service is asked, and --database is what the key is for.
     """
     chosen = any(where.values())
-    if data_dir or local or (not chosen and (os.environ.get("QUERYGATE_DATA_DIR") or not remote.has_key())):
+    if config or data_dir or local or (not chosen and (os.environ.get("QUERYGATE_DATA_DIR") or not remote.has_key())):
         if expires_in is not None or database is not None:
             raise click.UsageError("--expires-in and --database need the service; a key made here has neither")
-        make_key_here(data_dir, name, scopes)
+        make_key_here(config, data_dir, name, scopes)
         return
     with remote.told_apart(), remote.connect(database=None, **where) as client:
         control.create_key(client, format, name, scopes, database, expires_in)

@@ -33,8 +33,18 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
+    from querygate.engine.postgres.logins import BadUrl, has_password, read_url
     from querygate.serve import ServeError, serve
 
+    try:
+        if flags.get("engine") and has_password(read_url(flags["engine"])):
+            click.echo(
+                "Warning: the password in --engine is visible in the list of processes;"
+                " give the URL as QUERYGATE_ENGINE or in the settings file.",
+                err=True,
+            )
+    except BadUrl:
+        pass  # it is said when it is used
     try:
         serve(settings_of(flags))
     except ServeError as exc:
@@ -50,12 +60,14 @@ serve = click.Command(
 )
 
 
-def make_key_here(data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
+def make_key_here(config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
     from querygate.access.scopes import Scope
     from querygate.local import LocalError, make_local_key
 
     try:
-        made = make_local_key(settings_of({"data_dir": data_dir}), name, [Scope(scope) for scope in scopes])
+        made = make_local_key(
+            settings_of({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
+        )
     except LocalError as exc:
         raise click.ClickException(str(exc)) from exc
     click.echo(f"key: {made}")

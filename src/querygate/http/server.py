@@ -23,6 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from querygate.http.acceptor import Acceptor, Balance
 from querygate.http.answers import error_body, respond_error
 from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
@@ -89,14 +90,21 @@ class HttpServer:
         self.stopping = False
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_numbers = count(1)
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Acceptor | None = None
+        self._open: memoryview | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
-    async def start(self, sock: Any) -> None:
+    async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
+        """`balance` is given where other workers listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
-        self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
+        if balance is None:
+            self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
+        else:
+            self._open = balance.open[worker : worker + 1]
+            self.connections_changed()
+            self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
         self._ticker = loop.create_task(self._tick())
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
@@ -145,6 +153,10 @@ class HttpServer:
             connection.close()
         if self._ticker is not None:
             self._ticker.cancel()
+
+    def connections_changed(self) -> None:
+        if self._open is not None:
+            self._open[0] = len(self.connections)
 
     @property
     def running(self) -> int:
@@ -226,10 +238,12 @@ class HttpConnection(asyncio.Protocol):
         if not self.server.has_room():
             self._refuse(ServiceError("busy", "too many connections are open"))
         self.server.connections.add(self)
+        self.server.connections_changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self.server.connections.discard(self)
+        self.server.connections_changed()
         self.resume_writing()
         self._waiting.clear()
         if self.current is not None and self.current.run is not None:

@@ -5,34 +5,50 @@ tenant cannot put anything into.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from psycopg.pq.abc import PGresult
 
-from querygate.engine.port import EngineLost, EngineUnavailable
-from querygate.engine.postgres import roles
+from querygate.engine.port import Access, EngineLost, EngineUnavailable, StatementFailed
+from querygate.engine.postgres import logins, metadata, roles
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.logins import named_database
+from querygate.engine.postgres.probes import Capabilities, probe
 
 METADATA_DATABASE = "querygate"
+"""Stands for the metadata database, and is its name unless the engine's URL names another."""
+
+_DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
+
+_SETTINGS = {
+    "timezone": "UTC",
+    "statement_timeout": "60000",
+    # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "synchronous_commit": "on",
+}
 
 
 class AdminConnector:
-    """Opens connections as the owner of the installation. `conninfo` names the server and the user."""
+    """Opens connections as the owner of the installation. `conninfo` names the server, the user, and the metadata
+    database where that is not the usual one; `METADATA_DATABASE` stands for it here."""
 
     def __init__(self, conninfo: str, timeout_s: float = 10.0) -> None:
-        self._conninfo = conninfo
+        self.conninfo = conninfo
+        self.metadata_database = named_database(conninfo) or METADATA_DATABASE
         self._timeout_s = timeout_s
 
-    async def connect(self, database: str, search_path: str = "pg_catalog") -> Connection:
-        options = f"-c search_path={search_path} -c timezone=UTC -c lc_messages=C -c statement_timeout=60000"
-        # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
-        options += " -c default_transaction_isolation=read\\\\ committed"
-        conninfo = (
-            f"{self._conninfo} dbname={database} client_encoding=UTF8 application_name=querygate options='{options}'"
-        )
+    async def connect(self, database: str, search_path: str = "pg_catalog", conninfo: str | None = None) -> Connection:
+        """`conninfo` is that of another role, where it is not the owner that is wanted."""
+        name = self.metadata_database if database == METADATA_DATABASE else database
+        settings = {**_SETTINGS, "search_path": search_path}
         try:
-            return await Connection.open(conninfo, self._timeout_s)
+            return await Connection.open(
+                logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s
+            )
         except ConnectionLost as exc:
             raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
 
@@ -40,8 +56,11 @@ class AdminConnector:
 class AdminSession:
     """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks."""
 
-    def __init__(self, connector: AdminConnector, database: str, search_path: str = "public") -> None:
+    def __init__(
+        self, connector: AdminConnector, database: str, search_path: str = "public", conninfo: str | None = None
+    ) -> None:
         self._connector = connector
+        self._conninfo = conninfo
         self._database = database
         self._search_path = search_path
         self._connection: Connection | None = None
@@ -68,8 +87,13 @@ class AdminSession:
     async def _connected(self) -> Connection:
         async with self._opening:
             if self._connection is None or self._connection.closed:
-                self._connection = await self._connector.connect(self._database, self._search_path)
+                self._connection = await self._connector.connect(self._database, self._search_path, self._conninfo)
             return self._connection
+
+    async def verifier(self, role: str, password: str) -> str:
+        """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
+        connection = await self._connected()
+        return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
 
     async def __aenter__(self) -> "AdminSession":
         return self
@@ -88,11 +112,57 @@ def _command(sql: str, params: Sequence[str | None]) -> Command:
     return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
 
 
-async def make_metadata_database(connector: AdminConnector) -> None:
-    """Makes the metadata database and closes the doors that a new server leaves open. May be repeated."""
-    async with AdminSession(connector, "postgres", "pg_catalog") as session:
-        if not await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", METADATA_DATABASE):
-            await session.fetch(f"CREATE DATABASE {METADATA_DATABASE} TEMPLATE template0 ENCODING 'UTF8'")
-            await session.fetch(f"REVOKE ALL ON DATABASE {METADATA_DATABASE} FROM PUBLIC")
-        for statement in roles.LOCKDOWN:
+@asynccontextmanager
+async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
+    """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
+    failure: EngineUnavailable | None = None
+    for database in (*_DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
+        async with AdminSession(connector, database, "pg_catalog") as session:
+            try:
+                await session.fetch("SELECT 1")
+            except EngineUnavailable as exc:
+                failure = failure or exc
+            else:
+                yield session
+                return
+    assert failure is not None
+    raise failure
+
+
+async def find_capabilities(connector: AdminConnector) -> Capabilities:
+    async with _anywhere(connector) as session:
+        return await probe(session)
+
+
+async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> None:
+    """Makes the metadata database. May be repeated, and raced.
+
+    `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
+    """
+    name = connector.metadata_database
+    async with _anywhere(connector) as session:
+        if not await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
+            try:
+                await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8'")
+            except StatementFailed as exc:
+                if exc.sqlstate not in ("42P04", "23505"):  # somebody else was quicker
+                    raise
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        await session.fetch(metadata.LOCK)
+        await session.fetch(f"REVOKE ALL ON DATABASE {quoted(name)} FROM PUBLIC")
+        for statement in roles.LOCKDOWN if exclusive else ():
             await session.fetch(statement)
+        for statement in metadata.SCHEMA:
+            await session.fetch(statement)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
+    """Raises EngineUnavailable where a tenant's roles cannot log in."""
+    for access in Access:
+        conninfo = logins.as_tenant(connector.conninfo, secret, database, access)
+        async with AdminSession(connector, database, "pg_catalog", conninfo) as session:
+            await session.fetch("SELECT 1")

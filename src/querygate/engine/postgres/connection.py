@@ -51,7 +51,8 @@ class Command(msgspec.Struct, gc=False):
     """One statement for the wire.
 
     `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
-    the statement without running it; `portal` names a cursor to describe.
+    the statement without running it; `portal` names a cursor to describe. `begins` is false for what cannot begin a
+    serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
     """
 
     sql: bytes
@@ -59,12 +60,19 @@ class Command(msgspec.Struct, gc=False):
     chunk_rows: int = 0
     describe: bool = False
     portal: bytes = b""
+    begins: bool = True
 
 
 class Meter:
-    """Counts the commands that were sent; connections may share one."""
+    """Is told of the transactions that commands can begin, before they are sent; connections may share one."""
 
-    begun: int = 0
+    @property
+    def begun(self) -> int:
+        """So many have begun, by all who are counted together."""
+        return 0
+
+    def count(self, begun: int) -> None:
+        pass
 
 
 OnRows = Callable[[PGresult, int], None]
@@ -165,7 +173,12 @@ class Connection:
         if self.closed:
             raise ConnectionLost("the connection is closed")
         self._last_notices = []
-        self.meter.begun += len(commands)
+        begun = 0
+        for command in commands:
+            if command.begins:
+                begun += 1
+        if begun:
+            self.meter.count(begun)
         try:
             self._write(commands)
         except Exception as exc:

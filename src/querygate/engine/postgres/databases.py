@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from querygate.engine.port import Access, EngineBusy, EngineFailure, StatementFailed
 from querygate.engine.postgres import records, roles
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.logins import password_of
+from querygate.engine.postgres.metadata import NOTE_RECOVERED
 
 _MISSING, _IN_USE = "3D000", "55006"
 _EXISTS = ("42P04", "23505")
@@ -161,6 +163,9 @@ class PostgresDatabases:
                 except StatementFailed as failure:
                     if failure.sqlstate not in _EXISTS:
                         raise
+            for role in _roles(name):
+                verifier = await session.verifier(role, password_of(self._secret, role))
+                await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
 
     async def _furnish(self, name: str, rights: Sequence[str]) -> None:
         """Rights, and what the service's own records need."""
@@ -177,6 +182,7 @@ class PostgresDatabases:
         async with self._session(name) as session:
             for (gid,) in gids:
                 try:
+                    await metadata.fetch(NOTE_RECOVERED, gid)
                     await session.fetch("COMMIT PREPARED '" + str(gid).replace("'", "''") + "'")
                 except EngineFailure:
                     continue  # somebody else was quicker, or it goes with the next try

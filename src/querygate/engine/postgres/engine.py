@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 
@@ -16,19 +16,23 @@ from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
-from querygate.engine.postgres.guard import SLOTS_SQL, SerializableGuard
+from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.headroom import BeginRate, headroom
 from querygate.engine.postgres.inspect import find_tables, read_durability
+from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
+from querygate.engine.postgres.logins import as_tenant, with_settings
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
-from querygate.engine.postgres.pool import DatabaseState, Pool, Room
+from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
+from querygate.engine.postgres.probes import CHECK_INTERVAL, Capabilities, probe
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
 from querygate.engine.postgres.scratch import Scratch
 from querygate.engine.postgres.session import Session, borrow_session, open_session
 from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
+from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
 
@@ -62,6 +66,8 @@ _PLACEMENT_TICK_S = 0.25
 _EXPIRE_EVERY_S = 3600.0
 _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
+_BEGUN_PER_REQUEST = 3
+"""What a request can begin beside its own transaction: its inspections, and the question for types."""
 _OWN_TIMEOUT_MS = 10_000
 
 
@@ -79,6 +85,10 @@ class EngineSettings:
     idle_close_s: float = 60.0
     placement: bool = True
     attempts_max: int = 50
+    tally: Tally = field(default_factory=Tally)
+    worker: int = 0
+    alone: bool = True
+    exclusive: bool = True
 
 
 class PostgresEngine:
@@ -88,7 +98,7 @@ class PostgresEngine:
         self._settings = settings
         connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._recovery = Recovery(connector, settings.installation)
+        self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
         self._pools: dict[port.Target, Pool] = {}
@@ -101,16 +111,23 @@ class PostgresEngine:
         self._time = time.monotonic
         self._served = 0
         self._placement = Placement(settings.placement)
-        self.version = ""
-        self._work_mem = ""
-        self._guard = SerializableGuard(0)
+        self.can: Capabilities
+        self._lease: Lease | None = None
+        self._guard = SerializableGuard(0, settings.tally, settings.worker)
         self._begin_rate = BeginRate()
+
+    @property
+    def version(self) -> str:
+        return self.can.version
 
     async def __aenter__(self) -> "PostgresEngine":
         self._built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
-        self.version = str((await self._session.fetch("SHOW server_version"))[0][0])
-        self._guard = SerializableGuard(int(str((await self._session.fetch(SLOTS_SQL))[0][0])))
-        self._work_mem = str((await self._session.fetch("SHOW work_mem"))[0][0])
+        self.can = await probe(self._session)
+        settings, tally = self._settings, self._settings.tally
+        self._guard = SerializableGuard(self.can.slots, tally, settings.worker, exclusive=settings.exclusive)
+        if tally.shared:
+            allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
+            self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -131,6 +148,8 @@ class PostgresEngine:
         await self._recovery.__aexit__(None, None, None)
         for pool in self._pools.values():
             await pool.close()
+        if self._lease is not None:
+            await self._lease.__aexit__(None, None, None)
         await self._session.close()
 
     # -- the port -----------------------------------------------------------------------------------------------
@@ -145,6 +164,8 @@ class PostgresEngine:
         attempt = 1
         while True:
             member = pool.take() or await pool.wait(deadline)
+            if self._guard.must_wait:
+                await self._admitted(pool, member, deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
             execution.begun = self._guard.begun
             self._running.add(execution)
@@ -178,10 +199,12 @@ class PostgresEngine:
     ) -> port.TransactionResult:
         pool = self._pools.get(target) or self._pool(target)
         deadline = self._time() + bounds.timeout_ms / 1000
-        describe, two_phase = False, True
+        describe, two_phase = False, self.can.two_phase
         attempt = 1
         while True:
             member = pool.take() or await pool.wait(deadline)
+            if self._guard.must_wait:
+                await self._admitted(pool, member, deadline)
             run = TransactionRun(
                 pool=pool,
                 member=member,
@@ -227,6 +250,14 @@ class PostgresEngine:
                 describe = True
             finally:
                 self._running.discard(run)
+
+    async def _admitted(self, pool: Pool, member: Member, deadline: float) -> None:
+        """Returns when this service may begin one more transaction; the connection is kept."""
+        try:
+            await self._guard.wait(deadline)
+        except BaseException:
+            pool.give_back_unclean(member)
+            raise
 
     async def _with_id(self, database: str, promise: port.Promise | None) -> port.Promise:
         """What is committed in one phase needs an id, so that its record tells what became of it."""
@@ -282,7 +313,10 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
-        member = pool.take() or await pool.wait(self._time() + bounds.timeout_ms / 1000)
+        deadline = self._time() + bounds.timeout_ms / 1000
+        member = pool.take() or await pool.wait(deadline)
+        if self._guard.must_wait:
+            await self._admitted(pool, member, deadline)
         clock = EngineClock(pool, member, target, statement, bounds)
         clock.begun = self._guard.begun
         self._running.add(clock)
@@ -364,14 +398,14 @@ class PostgresEngine:
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"
-        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self._work_mem}
-        if int(self.version.split(".")[0]) >= 17:
+        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        if self.can.major >= 17:
             options |= _SINCE_17
-        flags = " ".join(f"-c {name}={_escape(value)}" for name, value in options.items())
-        return (
-            f"{self._settings.conninfo} user={role_of(target.database, target.access)} dbname={target.database} "
-            f"client_encoding=UTF8 application_name=querygate options='{_quote(flags)}'"
-        )
+        if self.can.notices_leaving:
+            options["client_connection_check_interval"] = CHECK_INTERVAL
+        settings = self._settings
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        return with_settings(tenant, target.database, options)
 
     def _make_room(self) -> None:
         """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
@@ -438,13 +472,3 @@ class PostgresEngine:
 def _repeatable(statement: port.Statement) -> bool:
     """A statement that commits in steps of its own cannot be started over."""
     return "concurrently" not in statement.sql.lower()
-
-
-def _escape(value: str) -> str:
-    """For the options of a start-up packet, where a blank separates."""
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
-
-
-def _quote(value: str) -> str:
-    """For a quoted value in libpq's connection string."""
-    return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -31,9 +31,9 @@ _BEGIN = {
     port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
     port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 }
-_SNAPSHOT = Command(b"SELECT 1")
-_COMMIT = Command(b"COMMIT")
-DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)")
+_SNAPSHOT = Command(b"SELECT 1", begins=False)
+_COMMIT = Command(b"COMMIT", begins=False)
+DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
 """Comes right before a COMMIT: that waits for the disk then, whatever a statement has set."""
 
 CURSORS = frozenset({"select", "with", "values", "table", ""})
@@ -54,7 +54,9 @@ ENCODING_SETTINGS = {
 }
 """The settings under which the server writes the text that this service promises."""
 
-RESTORE_ENCODING = [Command(f"SET {name} = '{value}'".encode()) for name, value in ENCODING_SETTINGS.items()]
+RESTORE_ENCODING = [
+    Command(f"SET {name} = '{value}'".encode(), begins=False) for name, value in ENCODING_SETTINGS.items()
+]
 
 
 def begin(access: port.Access) -> list[Command]:
@@ -205,7 +207,7 @@ class Execution:
                 if failure.position is not None:
                     failure.position -= prefix
                 raise
-            check(await self.member.run(Command(b"ROLLBACK")))
+            check(await self.member.run(Command(b"ROLLBACK", begins=False)))
             return True
         return False
 

@@ -33,4 +33,4 @@ class BeginRate:
 def headroom(guard: SerializableGuard, rate: BeginRate, now: float) -> Headroom:
     per_second = rate.per_second(now, guard.begun)
     safe_seconds = round(guard.safe / per_second, 3) if per_second else None
-    return Headroom(guard.slots, safe_seconds, guarded=guard.slots > 0)
+    return Headroom(guard.slots, safe_seconds, guarded=guard.exclusive)

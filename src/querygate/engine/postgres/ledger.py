@@ -18,8 +18,8 @@ from querygate.engine.postgres.pool import Pool
 from querygate.engine.postgres.records import Records, database_secret
 from querygate.engine.postgres.transaction import promised
 
-_BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-_COMMIT = Command(b"COMMIT")
+_BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
+_COMMIT = Command(b"COMMIT", begins=False)
 _WAIT_S = 30.0
 
 

@@ -33,8 +33,8 @@ _log = structlog.get_logger()
 
 _IDLE = pq.TransactionStatus.IDLE
 
-DISCARD = Command(b"DISCARD ALL")
-_ROLLBACK = Command(b"ROLLBACK")
+DISCARD = Command(b"DISCARD ALL", begins=False)
+_ROLLBACK = Command(b"ROLLBACK", begins=False)
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
 _LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")

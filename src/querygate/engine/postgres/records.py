@@ -122,4 +122,6 @@ class Records:
     def _call(self, call: str, message: str, *params: str) -> Command:
         inner = hashlib.sha256(self.secret + message.encode()).digest()
         mac = hashlib.sha256(self.secret + inner).hexdigest()
-        return Command(f"SELECT {call}".encode(), [*(param.encode() for param in params), mac.encode()])
+        # Always inside a block: a tenant's transaction, or one at READ COMMITTED.
+        texts = [*(param.encode() for param in params), mac.encode()]
+        return Command(f"SELECT {call}".encode(), texts, begins=False)

@@ -1,11 +1,15 @@
 """Transactions in doubt: finishing what was prepared, and finding out what became of a transaction.
 
 A prepared transaction of this installation is decided, so whoever finds one commits it; that may be its own worker, or
-another when that one is gone. Prepared transactions of others, which carry another name, are left alone. Finding out
-waits until the lost connection's server process is gone: while it lives it may still be doing what it was told.
+another, on this machine or elsewhere, when it is not committed after a while. Who commits what another has prepared
+notes that first: so an owner that does not find its own any more can tell "committed by somebody" from "never prepared"
+(and does not run it again), whoever is alive and whoever is thought to be. Prepared transactions of others, which carry
+another name, are left alone. Finding out waits until the lost connection's server process is gone: while it lives it
+may still be doing what it was told.
 """
 
 import asyncio
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed
+from querygate.engine.postgres import metadata
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 
 _log = structlog.get_logger()
@@ -32,16 +37,17 @@ _STATES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progr
 class Recovery:
     """`async with` resolves what is there and goes on looking until it is closed."""
 
-    def __init__(self, connector: AdminConnector, installation: str) -> None:
+    def __init__(self, connector: AdminConnector, installation: str, *, alone: bool = True) -> None:
         self._connector = connector
         self._prefix = f"querygate_{installation}_"
+        self._alone = alone
         self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
         self._seen_through: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._in_hand: set[str] = set()
 
     async def __aenter__(self) -> "Recovery":
-        await self.resolve(older_than_s=0)
+        await self._resolve_first()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
         return self
 
@@ -62,7 +68,8 @@ class Recovery:
             self._in_hand.discard(gid)
 
     def new_gid(self) -> str:
-        return self._prefix + secrets.token_hex(12)
+        """The process id is for whoever looks at the list."""
+        return f"{self._prefix}{os.getpid()}_{secrets.token_hex(12)}"
 
     async def see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even if whoever waits for it is cancelled."""
@@ -86,10 +93,27 @@ class Recovery:
             if gid in self._in_hand:
                 continue
             try:
+                await self._session.fetch(metadata.NOTE_RECOVERED, gid)
                 await self._commit(str(database), str(gid))
             except StatementFailed as exc:
                 _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
+        if rows:
+            await self._session.fetch(metadata.EXPIRE_RECOVERED)
         return len(rows)
+
+    async def _resolve_first(self) -> None:
+        """What was prepared before now is committed when this returns: by its owner, if that lives, or by us."""
+        if self._alone:
+            await self.resolve(older_than_s=0)
+            return
+        started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]
+        before = "SELECT 1 FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND prepared <= $2::timestamptz"
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while await self._session.fetch(before, self._prefix, started):
+            await self.resolve(_AGE_S)
+            if asyncio.get_running_loop().time() > deadline:
+                return  # one that cannot be committed; the log has it
+            await asyncio.sleep(_SETTLE_PAUSE_S)
 
     async def _commit(self, database: str, gid: str) -> None:
         async with AdminSession(self._connector, database, "pg_catalog") as session:
@@ -132,6 +156,8 @@ class Recovery:
             if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
                 seen = True  # also when the answer to the commit is lost, and the name with it
                 await self._commit(database, gid)
+            elif not seen and await self._session.fetch(metadata.FIND_RECOVERED, gid):
+                return True
             return True if seen else (False if gone else None)
 
         return await self._until_known(look)

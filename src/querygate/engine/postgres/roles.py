@@ -14,28 +14,29 @@ def role_of(database: str, access: Access) -> str:
 
 # Functions through which one tenant's session could see, end or starve another's, or fill tables that all share.
 _REVOKED_FUNCTIONS = (
-    "pg_terminate_backend(integer, bigint)",
-    "pg_cancel_backend(integer)",
-    "pg_stat_get_activity(integer)",
-    "pg_logical_emit_message(boolean, text, text, boolean)",
-    "pg_logical_emit_message(boolean, text, bytea, boolean)",
-    "pg_advisory_lock(bigint)",
-    "pg_advisory_lock(integer, integer)",
-    "pg_advisory_lock_shared(bigint)",
-    "pg_advisory_lock_shared(integer, integer)",
-    "pg_try_advisory_lock(bigint)",
-    "pg_try_advisory_lock(integer, integer)",
-    "pg_try_advisory_lock_shared(bigint)",
-    "pg_try_advisory_lock_shared(integer, integer)",
-    "pg_advisory_xact_lock(bigint)",
-    "pg_advisory_xact_lock(integer, integer)",
-    "pg_advisory_xact_lock_shared(bigint)",
-    "pg_advisory_xact_lock_shared(integer, integer)",
-    "pg_try_advisory_xact_lock(bigint)",
-    "pg_try_advisory_xact_lock(integer, integer)",
-    "pg_try_advisory_xact_lock_shared(bigint)",
-    "pg_try_advisory_xact_lock_shared(integer, integer)",
+    "pg_terminate_backend",
+    "pg_cancel_backend",
+    "pg_stat_get_activity",
+    "pg_logical_emit_message",
+    "pg_advisory_lock",
+    "pg_advisory_lock_shared",
+    "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
 )
+
+
+# By name: what they take differs from one version of the server to the next.
+_REVOKE_FUNCTIONS = f"""
+DO $$ DECLARE f pg_catalog.regprocedure; BEGIN
+  FOR f IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::pg_catalog.regnamespace
+            AND proname IN ({", ".join(f"'{name}'" for name in _REVOKED_FUNCTIONS)})
+  LOOP EXECUTE pg_catalog.format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f); END LOOP;
+END $$
+"""
 
 
 def creation(database: str, template: str) -> list[str]:
@@ -67,6 +68,8 @@ def grants(database: str) -> list[str]:
     both = f"{writer}, {reader}"
     return [
         *entry(database),
+        # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
+        f"ALTER DATABASE {database} SET lc_messages TO 'C'",
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
         f"GRANT USAGE ON SCHEMA public TO {reader}",
@@ -75,7 +78,7 @@ def grants(database: str) -> list[str]:
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON SEQUENCES TO {reader}",
         *records.SCHEMA,
         *records.rights(both),
-        *(f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC" for function in _REVOKED_FUNCTIONS),
+        _REVOKE_FUNCTIONS,
         # How the service finds out that a setting of an earlier request is still there.
         f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",
     ]

@@ -104,10 +104,10 @@ async def _declare(
     prefix = b"DECLARE querygate NO SCROLL CURSOR FOR " if plain else DECLARE_HELD
     declare = Command(prefix + statement.sql.encode(), params)
     # A text that could change how its rows are written is run to its end first, then written with our settings.
-    after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT")]
+    after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT", begins=False)]
     results = await member.run(*begin(target.access), declare, *after)
     if find_error(results) is not None:
-        check(await member.run(Command(b"ROLLBACK")))
+        check(await member.run(Command(b"ROLLBACK", begins=False)))
         if not plain and results[2].error_field(pq.DiagnosticField.SQLSTATE) == b"0A000":
             raise _not_streamed()
         return None
@@ -256,7 +256,7 @@ class _CursorStream(Stream):
                 break
             portion = next_portion(portion, self.clock.elapsed_us - before)
         with self.clock:
-            results = await self._member.run(Command(b"COMMIT"))
+            results = await self._member.run(Command(b"COMMIT", begins=False))
         check(results)
         self._note()
         if results[-1].command_status != b"COMMIT":
@@ -264,7 +264,7 @@ class _CursorStream(Stream):
 
     async def _fetch(self, portion: int) -> PGresult:
         with self.clock:
-            results = await self._member.run(Command(b"FETCH %d FROM querygate" % portion))
+            results = await self._member.run(Command(b"FETCH %d FROM querygate" % portion, begins=False))
         check(results)
         self._note()
         return results[0]
@@ -272,7 +272,7 @@ class _CursorStream(Stream):
     async def _declare_again(self) -> None:
         """No row has left yet, so a conflict can be retried unseen."""
         with self.clock:
-            check(await self._member.run(Command(b"ROLLBACK")))
+            check(await self._member.run(Command(b"ROLLBACK", begins=False)))
             if await _declare(self._member, self._target, self._statement, self._params) is None:
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
@@ -294,7 +294,7 @@ class _PlainStream(Stream):
                 if self.row_count or attempts == _ATTEMPTS_MAX:
                     raise
                 attempts += 1
-                check(await self._member.run(Command(b"ROLLBACK")))
+                check(await self._member.run(Command(b"ROLLBACK", begins=False)))
             else:
                 return
 
@@ -305,7 +305,7 @@ class _PlainStream(Stream):
         member = self._member
         in_block = self._statement.keyword in ("call", "do")
         command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if in_block else 1)
-        commands = [*begin(self._target.access), command, Command(b"COMMIT")] if in_block else [command]
+        commands = [*begin(self._target.access), command, Command(b"COMMIT", begins=False)] if in_block else [command]
         answer = member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         member.flush()

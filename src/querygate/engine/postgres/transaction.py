@@ -10,8 +10,10 @@ or one that the service makes for it, and the record of that id tells whether it
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from time import perf_counter_ns
 
 from psycopg import pq
@@ -20,8 +22,8 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived
-from querygate.engine.postgres.failures import check, to_failure
-from querygate.engine.postgres.guard import SerializableGuard
+from querygate.engine.postgres.failures import check, field, to_failure
+from querygate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
@@ -35,15 +37,16 @@ _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 _LOST = pq.TransactionStatus.UNKNOWN
 
-_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()")
-_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE")
-_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()")
+_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
+_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
 # has a meaning for the statements that follow, and a value that shows an offset is rewritten.
 _RESTORE_STYLES = Command(
     b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
     b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
-    b" pg_catalog.set_config('client_encoding', 'UTF8', true)"
+    b" pg_catalog.set_config('client_encoding', 'UTF8', true)",
+    begins=False,
 )
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
@@ -81,15 +84,16 @@ class TransactionRun:
     deciding: bool = False
     recording: bool = False
     """It has come to its records: a conflict may be with whoever settled them."""
-    _rows: list[RowCollector] = field(default_factory=list)
-    _closing: list[PGresult] = field(default_factory=list)
-    _notices: list[port.Notice] = field(default_factory=list)
+    _rows: list[RowCollector] = default(default_factory=list)
+    _closing: list[PGresult] = default(default_factory=list)
+    _notices: list[port.Notice] = default(default_factory=list)
 
     async def run(self) -> port.TransactionResult:
         """Raises the port's failures; the connection is given back in every case."""
         started = perf_counter_ns()
         try:
             number = await self._phase_one()
+            self._promise_id(number)
             results = [await self._result(index) for index in range(len(self.statements))]
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             done = port.TransactionResult(
@@ -132,7 +136,7 @@ class TransactionRun:
                 await self._send(waiting, owners)
                 waiting, owners = [], []
             params = await self._params(index, statement)
-            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS))
+            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS, begins=False))
             owners.append(index)
             if self.pool.state.has_code or not is_plain(statement.sql, statement.keyword):
                 waiting.append(_RESTORE_STYLES)
@@ -151,8 +155,6 @@ class TransactionRun:
         if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
         number = results[-1].get_value(0, 0)
-        if number is not None and self.guard.outlived(self.begun):
-            raise outlived()
         return int(number) if number is not None else None
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
@@ -208,6 +210,12 @@ class TransactionRun:
     def is_read_only(self) -> bool:
         return self.read_only or self.target.access is port.Access.READ
 
+    def _promise_id(self, number: int | None) -> None:
+        """What is committed in one phase has an id, whose record tells what became of it."""
+        if number is None or self.two_phase or (self.promise is not None and self.promise.id is not None):
+            return
+        self.promise = port.Promise(f"txn_{secrets.token_hex(16)}", self.promise.keep if self.promise else None)
+
     async def _write_records(self, done: port.TransactionResult) -> None:
         """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
         if self.promise is None or self.is_read_only:
@@ -226,7 +234,7 @@ class TransactionRun:
         """Commits, and gives the connection back. Nothing cancels it."""
         try:
             if number is None:
-                await self._commit_plainly()
+                await self._commit_plainly(wrote=False)
             elif self.two_phase:
                 await self._prepare_and_commit()
             else:
@@ -238,8 +246,21 @@ class TransactionRun:
             raise
         self._give_back()
 
-    async def _commit_plainly(self, *before: Command) -> None:
-        results = await self.member.run(*before, Command(b"COMMIT"))
+    async def _guarded(self, *commands: Command) -> list[PGresult]:
+        """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
+        seal = await self.guard.seal(self.begun)
+        if seal is None:
+            raise outlived()
+        results = await self.member.run(*seal, *commands)
+        if not seal or results[0].status != _ERROR:
+            return results[len(seal) :]
+        if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
+            raise outlived()
+        return results
+
+    async def _commit_plainly(self, *, wrote: bool) -> None:
+        commit = Command(b"COMMIT", begins=False)
+        results = await (self._guarded(DURABLY, commit) if wrote else self.member.run(commit))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -250,7 +271,7 @@ class TransactionRun:
         assert self.promise.id is not None
         id = self.promise.id
         try:
-            await self._commit_plainly(DURABLY)
+            await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
             settled = await self.recovery.settle_recorded(
                 self.target.database, self.member.backend, lambda: self.is_recorded(id)
@@ -267,7 +288,7 @@ class TransactionRun:
             # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
             # listed could mean that it was committed as well as that it never was prepared.
             try:
-                prepared = await self.member.run(Command(f"PREPARE TRANSACTION '{gid}'".encode()))
+                prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
             except ConnectionLost as exc:
                 settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
                 if settled is None:
@@ -277,7 +298,7 @@ class TransactionRun:
                 return
             _check_prepared(prepared)
             try:
-                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode()))
+                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
             except ConnectionLost:
                 committed = []
             if not committed or committed[-1].status == _ERROR:

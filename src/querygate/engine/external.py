@@ -1,0 +1,20 @@
+"""An engine that somebody else runs: the supervisor has nothing to start, to watch or to stop."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalServer:
+    """Looks like a bundled one that never dies."""
+
+    conninfo: str
+    pid: int | None = None
+
+    def poll(self) -> int | None:
+        return None
+
+    def restart(self) -> None:
+        pass
+
+    def bound_log(self) -> None:
+        pass

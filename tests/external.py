@@ -1,0 +1,105 @@
+"""A PostgreSQL server that is not the service's own: over TCP, with passwords, as a user's would be."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+from querygate.engine.binaries import Binaries, before_exec, child_options, choose_custom, choose_wheel, run_program
+from querygate.engine.data_directory import DataDirectory
+
+PROGRAMS = os.environ.get("QUERYGATE_TEST_PROGRAMS", "")
+"""Directory of the programs of another PostgreSQL, to see the same tests on it."""
+
+OWNER = "querygate"
+PASSWORD = "it's a secret/with \\ signs"
+START_S = 60.0
+
+
+class ExternalServer:
+    """`settings` are the server's own. Its programs are those of the wheel, unless others were given."""
+
+    def __init__(self, **settings: str) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="qge-", dir="/tmp"))
+        self._home.chmod(0o755)
+        self._directory = DataDirectory(self._home / "data")
+        self._directory.take(None)
+        self._binaries: Binaries = (
+            choose_custom(Path(PROGRAMS), self._directory) if PROGRAMS else choose_wheel(self._directory)
+        )
+        self._settings = {"max_prepared_transactions": "1000", "max_connections": "100", **settings}
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._initialize()
+        self.start()
+
+    @property
+    def pgdata(self) -> Path:
+        return self._directory.pgdata
+
+    def url(self, database: str = "querygate", *, user: str = OWNER, password: str = PASSWORD) -> str:
+        return f"postgresql://{user}:{_encode(password)}@127.0.0.1:{self.port}/{database}?sslmode=disable"
+
+    def execute(self, sql: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _initialize(self) -> None:
+        self._directory.replace("password", PASSWORD.encode())
+        command = [str(self._binaries.path / "initdb"), "-D", str(self.pgdata), "-U", OWNER, "--encoding=UTF8"]
+        command += ["--auth=scram-sha-256", f"--pwfile={self._home / 'data' / 'password'}", "--no-sync"]
+        run_program([*command, "--locale=C"], self._directory, self._directory.account)
+
+    def start(self) -> None:
+        command = [str(self._binaries.path / "postgres"), "-D", str(self.pgdata), "-p", str(self.port)]
+        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                preexec_fn=before_exec(signal.SIGINT),  # noqa: PLW1509 - it is started before any thread
+                **child_options(self._directory, self._directory.account),
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            assert self._process.poll() is None, (self._home / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            return self.execute("select 1") == [(1,)]
+        except psycopg.OperationalError:
+            return False
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(START_S)
+            self._process = None
+
+    def remove(self) -> None:
+        self.stop()
+        self._directory.release()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _encode(password: str) -> str:
+    return "".join(c if c.isalnum() else f"%{ord(c):02X}" for c in password)

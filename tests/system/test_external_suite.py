@@ -1,0 +1,46 @@
+"""A part of the suite, on an engine that is not the bundled one: the same tests, with this module's `service`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.external import ExternalServer
+from tests.http.test_isolation import *  # noqa: F403 - its tests and fixtures
+from tests.http.test_transactions import *  # noqa: F403 - as above
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+
+pytestmark = needs_bundled
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ExternalServer]:
+    running = ExternalServer(max_connections="250")
+    yield running
+    running.remove()
+
+
+def started(server: ExternalServer, database: str, *flags: str) -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, *flags, env={"QUERYGATE_ENGINE": server.url(database)})
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def service(server: ExternalServer) -> Iterator[Service]:
+    yield from started(server, "several_workers", "--workers", "2")
+
+
+@pytest.fixture(scope="module")  # type: ignore[no-redef] # in place of the imported one
+def single(server: ExternalServer) -> Iterator[Service]:
+    yield from started(server, "single", "--connections-per-database", "1")
+
+
+@pytest.fixture(scope="module")
+def read_key(service: Service) -> str:
+    command = [sys.executable, "-m", "querygate", "key", "create", "--name", "reader", "--scope", "read"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
+    return made.stdout.removeprefix("key: ").strip()

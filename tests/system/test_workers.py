@@ -1,0 +1,295 @@
+"""Several workers: they share the work, and what one promises the others keep."""
+
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.http.test_serializable_pool import SLOTS, fill, shut
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.system.servers import alive, needs_linux, wait_until
+from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
+
+pytestmark = needs_linux
+
+WORKERS = 4
+ID = "Querygate-Transaction-Id"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--workers", str(WORKERS))
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture
+def each(service: Service) -> Iterator[list[Caller]]:
+    """A caller for each worker."""
+    wait_until(lambda: len(workers(service)) == WORKERS)
+    made = callers(service)
+    yield made
+    for caller in made:
+        caller.close()
+
+
+@pytest.fixture
+def t(service: Service) -> str:
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with service.client() as client:
+        Sql(client)(f"create table {name} (a int primary key, b text)")
+    return name
+
+
+def as_superuser(service: Service, sql: str) -> list[Any]:
+    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as connection:
+        return connection.execute(sql.encode()).fetchall()
+
+
+def waiting(service: Service, mark: str) -> bool:
+    query = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{mark}%'"
+    return bool(as_superuser(service, query))
+
+
+def sleeping(service: Service, mark: str) -> bool:
+    query = f"select 1 from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+    return bool(as_superuser(service, query))
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_connections_are_spread(service: Service) -> None:
+    """No worker is left without connections while others have many."""
+    wait_until(lambda: len(workers(service)) == WORKERS)
+    opened = [connect(service) for _ in range(10 * WORKERS)]
+    try:
+        taken = [worker_of(service, sock) for sock in opened]
+        counts = [taken.count(pid) for pid in workers(service)]
+        assert len(counts) == WORKERS
+        assert min(counts) > 0, counts
+    finally:
+        for sock in opened:
+            sock.close()
+
+
+def test_each_worker_answers(service: Service, each: list[Caller], t: str) -> None:
+    """What is written through one worker is read through all others."""
+    for number, caller in enumerate(each):
+        caller.sql(f"insert into {t} values ({number}, 'x')")
+        assert [other.sql(f"select count(*) from {t}") for other in each] == [[{"count": number + 1}]] * WORKERS
+
+
+def test_kill_of_one_worker(service: Service, each: list[Caller]) -> None:
+    """The others go on with what they do; the dead one is started again, and serves."""
+    victim, *others = each
+    with ThreadPoolExecutor(WORKERS) as pool:
+        running = [pool.submit(caller.sql, "select 'mark_kill', pg_sleep(2)") for caller in others]
+        wait_until(
+            lambda: len(as_superuser(service, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")) == 3
+        )
+        os.kill(victim.pid, signal.SIGKILL)
+        for answer in running:
+            answer.result()
+    for caller in others:
+        assert caller.sql("select 1 as a") == [{"a": 1}]
+    wait_until(lambda: len(workers(service)) == WORKERS)
+    [new] = set(workers(service)) - {caller.pid for caller in each}
+    caller = Caller(service, connect_to(service, pid=new))
+    assert caller.sql("select 1 as a") == [{"a": 1}]
+    caller.close()
+
+
+def test_stop_finishes_what_all_workers_do() -> None:
+    """A stop in order lets the requests of every worker finish."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir, "--workers", "3")
+    each = callers(service)
+    pids = workers(service)
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(caller.sql, "select 1 as a, pg_sleep(1.5)::text as b") for caller in each]
+        wait_until(
+            lambda: len(as_superuser(service, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")) == 3
+        )
+        assert service.stop() == 0
+        assert [answer.result()[0]["a"] for answer in running] == [1, 1, 1]
+    for caller in each:
+        caller.close()
+    assert not any(map(alive, pids))
+    remove(data_dir)
+
+
+def test_kill_of_the_supervisor_ends_all_workers() -> None:
+    data_dir = new_data_dir()
+    service = start_service(data_dir, "--workers", "3")
+    pids = workers(service)
+    assert len(pids) == 3
+    service.kill()
+    wait_until(lambda: not any(map(alive, pids)))
+    remove(data_dir)
+
+
+def test_connections_to_the_engine_are_bounded_in_all() -> None:
+    """The workers together stay within the engine's connections, however many requests come."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir, "--workers", "4", "--engine-connections-max", "30")
+    with service.client() as client, ThreadPoolExecutor(60) as pool:
+        answers = list(pool.map(lambda _: Sql(client).answer("select pg_sleep(0.2)"), range(120)))
+        assert {answer.status_code for answer in answers} == {200}, [a.text for a in answers if a.status_code != 200]
+    assert "no connection to the engine" not in service.log
+    assert service.stop() == 0
+    remove(data_dir)
+
+
+# -- transactions ---------------------------------------------------------------------------------------------------
+
+
+def test_worker_killed_between_prepare_and_commit(service: Service, t: str) -> None:
+    """The other workers commit what it had prepared, and tell what became of it."""
+    stopping = threading.Event()
+    ids: dict[int, str] = {}
+
+    def work(first: int) -> None:
+        number = first
+        while not stopping.is_set():
+            ids[number] = f"txn_{uuid.uuid4().hex}"
+            try:
+                with service.client() as client:
+                    client.post(
+                        "/v1/transaction",
+                        json={"statements": [f"insert into {t} values ({number}, 'x')"]},
+                        headers={ID: ids[number]},
+                    )
+            except httpx.TransportError:
+                pass  # its worker was killed
+            number += WORKERS
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        gid = _kill_one_that_has_prepared(service)
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+    wait_until(lambda: as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'") == [])
+    wait_until(lambda: gid in service.log)
+    wait_until(lambda: len(workers(service)) == WORKERS)
+    with service.client() as client:
+        there = {row["a"] for row in Sql(client).rows(f"select a from {t}")}
+    for caller in callers(service):
+        for number, id in ids.items():
+            status, body = caller("GET", f"/v1/transaction/{id}")
+            if status == 404:
+                assert number not in there
+            else:
+                assert body["state"] in ("in_progress", "committed" if number in there else "aborted"), (number, body)
+        caller.close()
+
+
+def _kill_one_that_has_prepared(service: Service) -> str:
+    """Stops all workers until one of them stands between its PREPARE and its COMMIT PREPARED, and kills that one."""
+    found: list[str] = []
+
+    def caught() -> bool:
+        pids = workers(service)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            for (gid,) in as_superuser(service, "select gid from pg_prepared_xacts"):
+                owner = int(gid.split("_")[2])
+                if owner in pids and not found:
+                    found.append(gid)
+                    os.kill(owner, signal.SIGKILL)
+        finally:
+            for pid in workers(service):
+                os.kill(pid, signal.SIGCONT)
+        return bool(found)
+
+    wait_until(caught)
+    return found[0]
+
+
+def test_outcome_and_abort_through_another_worker(service: Service, each: list[Caller], t: str) -> None:
+    """A transaction that one worker runs is in progress for the others, and any of them can abort it."""
+    one, two, three, _ = each
+    id = f"txn_{uuid.uuid4().hex}"
+    statements = [f"insert into {t} values (1, 'x')", f"select pg_sleep(2) /* {id} */"]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements}, {ID: id})
+        wait_until(lambda: sleeping(service, id))
+        assert two("GET", f"/v1/transaction/{id}") == (
+            200,
+            {"success": True, "transaction_id": id, "state": "in_progress"},
+        )
+        assert two("POST", "/v1/transaction", {"statements": ["select 1"]}, {ID: id})[0] == 409
+        assert three("POST", f"/v1/transaction/{id}/abort")[1]["state"] == "aborted"
+        status, body = answer.result()
+    assert (status, body["error"]["code"]) == (409, "transaction_aborted")
+    assert two("GET", f"/v1/transaction/{id}")[1]["state"] == "aborted"
+    assert two.sql(f"select * from {t}") == []
+
+
+def test_outcome_of_a_service_made_id_through_another_worker(each: list[Caller], t: str) -> None:
+    one, two, *_ = each
+    _, done = one("POST", "/v1/transaction", {"statements": [f"insert into {t} values (1, 'x')"]})
+    assert done["commit"] == "two_phase"
+    assert two("GET", f"/v1/transaction/{done['transaction_id']}")[1]["state"] == "committed"
+
+
+def test_idempotency_across_workers(service: Service, each: list[Caller], t: str) -> None:
+    """While one worker runs a request its key is taken for all; afterwards all give the same answer."""
+    one, two, three, _ = each
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    body = {"statements": [f"insert into {t} values (1, 'x')", f"select pg_sleep(1) /* {key['Idempotency-Key']} */"]}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(one, "POST", "/v1/transaction", body, key)
+        wait_until(lambda: sleeping(service, key["Idempotency-Key"]))
+        status, refused = two("POST", "/v1/transaction", body, key)
+        assert (status, refused["error"]["code"]) == (409, "idempotency_in_progress")
+        status, first = answer.result()
+    assert status == 200, first
+    assert three("POST", "/v1/transaction", body, key) == (200, first)
+    assert two.sql(f"select count(*) from {t}") == [{"count": 1}]
+
+
+# -- the hole in SERIALIZABLE ---------------------------------------------------------------------------------------
+
+
+def test_write_skew_behind_the_load_of_other_workers(service: Service, each: list[Caller], t: str) -> None:
+    """A transaction of one worker is run again when the others have begun more than the engine remembers."""
+    one, two, *_ = each
+    [(slots,)] = as_superuser(service, SLOTS)
+    two.sql(f"insert into {t} values (1, '1'), (2, '1')")
+    two.sql(f"create table gate_{t} ()")
+    [database] = two.sql("select current_database() as name")
+    total = f"select sum(b::int) from {t}"
+    statements = [total, f"select count(*) from gate_{t}", f"update {t} set b = '0' where a = 2"]
+    with ThreadPoolExecutor(1) as pool:
+        with shut(service.conninfo(database["name"]), f"gate_{t}"):
+            answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements})
+            wait_until(lambda: waiting(service, f"gate_{t}"))
+            two.sql(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
+            fill(service, int(slots) + 100, connect_to(service, other_than=one.pid))
+        status, body = answer.result()
+    assert status == 200
+    assert body["success"], body
+    assert body["attempts"] > 1
+    assert body["results"][0]["rows"] == [{"sum": 1}]
+
+
+def test_a_long_transaction_on_a_quiet_engine(each: list[Caller], t: str) -> None:
+    """Time alone ends nothing: only many others do."""
+    statements = [f"select count(*) from {t}", "select pg_sleep(3)", f"insert into {t} values (1, 'x')"]
+    _, body = each[0]("POST", "/v1/transaction", {"statements": statements})
+    assert (body["success"], body["attempts"]) == (True, 1), body
