@@ -41,6 +41,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/sync_client.py --check
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

@@ -1,9 +1,11 @@
-"""Writes docs/errors.md and docs/settings.md from their tables; `--check` only says whether they are up to date."""
+"""Writes the pages of docs/ that are made of tables; `--check` only says whether they are up to date."""
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from querygate.access.states import LIVES, Life
+from querygate.cli.exits import MEANINGS
 from querygate.protocol.errors import ERRORS
 from querygate.settings import Entry, entries
 
@@ -55,6 +57,26 @@ the environment too.
 |---|---|---|---|---|---|
 """
 
+_STATES_HEAD = """\
+# States
+
+<!-- Written by docs/generate.py from querygate.access.states. Do not edit. -->
+
+What can happen to a session, a key and a database, and the state that follows. The code obeys the same tables. What is
+not in a table cannot happen: a request for it gets `409` `wrong_state`, or `401` where the token itself has ended.
+"""
+
+_EXIT_CODES_HEAD = """\
+# Exit codes
+
+<!-- Written by docs/generate.py from querygate.cli.exits. Do not edit. -->
+
+How a command of [`querygate`](cli.md) ends:
+
+| code | name | meaning |
+|---|---|---|
+"""
+
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
     "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
@@ -71,6 +93,21 @@ def errors_page() -> str:
 def settings_page() -> str:
     rows = (_row(f"`{e.name}`", f"`{e.flag}`", f"`{e.variable}`", _default(e), _takes(e), e.help) for e in entries())
     return _SETTINGS_HEAD + "".join(rows)
+
+
+def states_page() -> str:
+    return _STATES_HEAD + "".join(_life(life) for life in LIVES)
+
+
+def _life(life: Life) -> str:
+    rows = (_row(f"`{state}`", event, f"`{after}`") for (state, event), after in life.transitions.items())
+    head = f"\n## The life of a {life.name}\n\nIt begins as `{life.first}`.\n\n"
+    return head + "| state | what happens to it | then |\n|---|---|---|\n" + "".join(rows)
+
+
+def exit_codes_page() -> str:
+    rows = (_row(str(int(code)), f"`{code.name.lower()}`", meaning) for code, meaning in MEANINGS.items())
+    return _EXIT_CODES_HEAD + "".join(rows)
 
 
 def _row(*cells: str) -> str:
@@ -108,7 +145,12 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         sys.stderr.write("usage: python docs/generate.py [--check]\n")
         return 2
-    pages = [(DOCS / "errors.md", errors_page()), (DOCS / "settings.md", settings_page())]
+    pages = [
+        (DOCS / "errors.md", errors_page()),
+        (DOCS / "settings.md", settings_page()),
+        (DOCS / "states.md", states_page()),
+        (DOCS / "exit_codes.md", exit_codes_page()),
+    ]
     stale = stale_pages(pages)
     if arguments:
         for path in stale:

@@ -8,10 +8,17 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.control import Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(QUERYGATE_DATA_PORT="0", QUERYGATE_ALIAS_PORT="0", QUERYGATE_CONTROL_PORT="0")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clients() -> Iterator[None]:
+    yield
+    close_clients()
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +54,29 @@ def sql(client: httpx.Client) -> Sql:
 def read_sql(service: Service, read_key: str) -> Iterator[Sql]:
     with service.client(read_key) as opened:
         yield Sql(opened)
+
+
+@pytest.fixture
+def operator(service: Service) -> Control:
+    """The control plane with the first key, which may do everything."""
+    return Control(service, service.key)
+
+
+@pytest.fixture(scope="module")
+def organization(service: Service) -> Organization:
+    """An organization of the module's own, without a limit."""
+    return new_organization(service)
+
+
+@pytest.fixture
+def control(organization: Organization) -> Control:
+    """The control plane with the first key of the module's organization."""
+    return organization.control
+
+
+@pytest.fixture(scope="session")
+def other(service: Service) -> Organization:
+    """Another organization, whose things nobody else may see. Has a database `secret-plans`."""
+    made = new_organization(service)
+    made.control.post("/v1/databases", {"name": "secret-plans"})
+    return made

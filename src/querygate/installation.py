@@ -61,7 +61,7 @@ async def install(conninfo: str, *, bundled: bool = True) -> Token | None:
             database = (new_database_id(), FIRST_DATABASE)
             await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
         databases = PostgresDatabases(connector, installation.secret)
-        for place in await catalog.databases.unfinished():
+        for place in await catalog.databases.unfinished(organization):
             if place.state == "creating" and place.clone_of is None:
                 await databases.create(place.engine_name)
                 await catalog.databases.was_made(place.id)

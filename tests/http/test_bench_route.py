@@ -1,5 +1,7 @@
 """`GET /bench` measures within bounds, one at a time in a database, and is gone when it is over, however it ends."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -146,6 +148,29 @@ def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
     finally:
         assert service.stop() == 0
         remove(data_dir)
+
+
+def test_nothing_is_left_where_the_engine_crashed() -> None:
+    """The worker lives on, cannot drop its schema just then, and does so when the engine is back."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    try:
+        with owner(service) as inside, running(service, inside) as schema:
+            os.kill(inside.info.backend_pid, signal.SIGKILL)  # the server takes all its processes with it
+        wait_until(lambda: _answers(service) and schema not in _schemas(service))
+    finally:
+        assert service.stop() == 0
+        remove(data_dir)
+
+
+def _answers(service: Service) -> bool:
+    with service.client() as client:
+        return client.get("/health").status_code == 200
+
+
+def _schemas(service: Service) -> list[str]:
+    with owner(service) as inside:
+        return scratch_schemas(inside)
 
 
 def test_percentiles_are_times_that_were_measured() -> None:

@@ -64,8 +64,10 @@ def test_the_limits_in_force_are_those_of_the_settings(client: httpx.Client) -> 
     for name in (
         "statement_timeout_ms", "transaction_timeout_ms", "transaction_statements_max", "body_bytes_max",
         "answer_bytes_max", "header_timeout_s", "body_timeout_s", "connections_per_database", "queue_max",
+        "running_max", "session_lifetime_s",
     ):  # fmt: skip
         assert limits[name] == getattr(settings, name)
+    assert limits["tiers"]["free"] == {"requests_per_minute": 200}
     assert not any(name.endswith("port") for name in limits)
     assert limits["serializable"]["slots"] > 1000
     assert limits["serializable"]["guarded"] is True

@@ -12,15 +12,20 @@ from typing import Any
 
 import pytest
 
+from querygate.access.states import LIVES
 from querygate.protocol.errors import ERRORS
 from querygate.settings import entries
+from tests.control import Control
 from tests.service import Service, new_data_dir, remove, start_service
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-DOCUMENTED_ADDRESS = "http://127.0.0.1:8080"
+DATA, CONTROL = "http://127.0.0.1:8080", "http://127.0.0.1:8082"
+"""The addresses that the pages name."""
+
+_OWN = {"id", "key", "hint", "token", "organization", "next_cursor", "at", "created_at", "expires_at"}
 _MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"}
-VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256"} | _MEASURED)
+VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256"} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,7 +63,7 @@ def examples(page: Path) -> list[Example]:
 
 def run(command: str, service: Service) -> str:
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command.replace(DOCUMENTED_ADDRESS, service.url)],
+        ["bash", "-euo", "pipefail", "-c", command.replace(DATA, service.url).replace(CONTROL, service.control_url)],
         env={**os.environ, "QUERYGATE_API_KEY": service.key, "no_proxy": "*"},
         capture_output=True,
         text=True,
@@ -110,7 +115,7 @@ def test_every_curl_of_a_page_answers_what_the_page_shows(name: str, fresh_servi
     found = examples(ROOT / name)
     assert found, f"{name} has no examples"
     for example in found:
-        assert DOCUMENTED_ADDRESS in example.command
+        assert DATA in example.command or CONTROL in example.command
         output = run(example.command, fresh_service)
         assert read_answer(output) == read_answer(example.answer), example.command
 
@@ -123,11 +128,27 @@ def test_every_route_has_its_heading_in_the_reference(service: Service) -> None:
     assert {f"`{endpoint}`" for endpoint in endpoints} <= headings
 
 
+def test_every_route_of_the_control_plane_has_its_row(service: Service) -> None:
+    """As its banner lists them."""
+    rows = (ROOT / "docs/api.md").read_text("utf-8").splitlines()
+    for endpoint in Control(service, service.key).client.get("/").json()["endpoints"]:
+        if endpoint not in ("GET /", "GET /health"):
+            assert len([row for row in rows if row.startswith(f"| `{endpoint}` |")]) == 1, endpoint
+
+
+def test_every_state_has_its_row() -> None:
+    """Of every life."""
+    text = (ROOT / "docs/states.md").read_text("utf-8")
+    for life in LIVES:
+        for (state, event), after in life.transitions.items():
+            assert f"| `{state}` | {event} | `{after}` |" in text
+
+
 def test_every_request_header_of_the_service_has_its_row() -> None:
     """Those that the planes look at, as their sources name them."""
     text = (ROOT / "docs/api.md").read_text("utf-8").lower()
-    planes = [ROOT / "src/querygate" / name for name in ("admission", "data_plane")]
-    sources = [path.read_text("utf-8") for plane in planes for path in plane.glob("*.py")]
+    planes = ("admission", "data_plane", "control_plane")
+    sources = [path.read_text("utf-8") for plane in planes for path in (ROOT / "src/querygate" / plane).glob("*.py")]
     names = {name for source in sources for name in _HEADER_READ.findall(source)}
     assert {"authorization", "idempotency-key", "querygate-transaction-id"} <= names, "the pattern finds nothing"
     assert {name for name in names if f"| `{name}` |" not in text} == set()

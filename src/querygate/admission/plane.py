@@ -8,7 +8,9 @@ from functools import partial
 import structlog
 
 from querygate.access.scopes import Scope
+from querygate.admission.failures import to_service_error
 from querygate.admission.identity import Identity, IdentityCache
+from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
@@ -78,7 +80,8 @@ class Plane:
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
-            error = unexpected(exchange, exc)
+            known = to_service_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
+            error = known or unexpected(exchange, exc)
             if not exchange.answered:
                 respond_error(exchange, error)
             else:
@@ -129,7 +132,12 @@ async def _options(methods: list[str], exchange: Exchange) -> None:
 
 
 def match_template(template: str, path: str) -> dict[str, str] | None:
-    """What stands in the path for every {name} of the template; None where the path is another one."""
+    """What stands in the path for every {name} of the template; None where the path is another one.
+
+    No thing has a NUL in its name, and the engine would take it for the end of it.
+    """
+    if "\0" in path:
+        return None
     parts, given = template.split("/"), path.split("/")
     if len(parts) != len(given):
         return None

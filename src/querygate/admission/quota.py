@@ -113,6 +113,7 @@ class Quotas:
         self._permits = permits
         self._tiers = tiers
         self._quotas: dict[str, Quota] = {}
+        self._former: list[Quota] = []
 
     def of(self, organization: str, tier: str) -> Quota | None:
         """None where any number is let through. A tier that is no longer in the settings has the least of all."""
@@ -121,6 +122,7 @@ class Quotas:
             return None
         quota = self._quotas.get(organization)
         if quota is None or quota.limit != known.requests:
+            self._former += [] if quota is None else [quota]
             quota = self._quotas[organization] = Quota(self._permits, organization, known.requests)
         return quota
 
@@ -128,7 +130,8 @@ class Quotas:
         """Gives back what lies idle. Goes on for ever."""
         while True:
             await asyncio.sleep(_IDLE_S)
-            await self._give_back([quota for quota in self._quotas.values() if not quota.touched])
+            former, self._former = self._former, []
+            await self._give_back([*former, *(quota for quota in self._quotas.values() if not quota.touched)])
             for quota in self._quotas.values():
                 quota.touched = False
 

@@ -65,7 +65,7 @@ class Credentials:
         if not rows:
             return None
         key, organization, bound, scopes, key_scopes, digest, live, tier, *database = rows[0]
-        rights = _scopes(scopes) & effective(_scopes(key_scopes))
+        rights = effective(_scopes(scopes)) & effective(_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
         return Credential(principal, [str(digest)], live == "t", str(tier), _place(database))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from querygate.catalog.paging import Page, page_of
-from querygate.catalog.session import Actor, Session, change, read
+from querygate.catalog.session import Actor, Session, change, noted, read
 from querygate.protocol.control import DatabaseRecord
 
 _RECORDS = (
@@ -56,6 +56,10 @@ class Databases:
         records = await read(self._session, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)
         return records[0] if records else None
 
+    async def find(self, organization: str, id: str) -> DatabaseRecord | None:
+        records = await read(self._session, DatabaseRecord, _RECORDS, organization, id)
+        return records[0] if records else None
+
     async def default_of(self, organization: str) -> str | None:
         """What the engine knows its default database as, if that is in use."""
         rows = await self._session.fetch(
@@ -72,31 +76,25 @@ class Databases:
     async def change(
         self, actor: Actor, id: str, *, name: str | None, delete_protection: bool | None, default: bool
     ) -> bool:
-        """What is None stays as it is. The default is taken from whichever has it."""
-        done = await change(
-            self._session, actor, "database.change", "name",
-            "UPDATE database SET name = coalesce($3, name),"
+        """What is None stays as it is. The default is taken from whichever has it, and all of it happens at once."""
+        change = noted(
+            actor, "database.change", "name",
+            "UPDATE database SET name = coalesce($3, name), is_default = is_default OR $5::boolean,"
             " delete_protection = coalesce($4::boolean, delete_protection)"
             " WHERE organization = $1 AND id = $2 AND state = 'active' RETURNING name",
             actor.organization, id, name, None if delete_protection is None else str(delete_protection).lower(),
+            str(default).lower(),
         )  # fmt: skip
-        if done and default:
-            await self._session.atomically(
-                [
-                    (
-                        "UPDATE database SET is_default = false WHERE organization = $1 AND is_default"
-                        " AND EXISTS (SELECT FROM database WHERE id = $2 AND state = 'active')",
-                        (actor.organization, id),
-                    ),
-                    (
-                        "UPDATE database SET is_default = true WHERE organization = $1 AND id = $2"
-                        " AND state = 'active'",
-                        (actor.organization, id),
-                    ),
-                    ("UPDATE revision SET number = number + 1", ()),
-                ]
-            )
-        return bool(done)
+        if not default:
+            return bool(await self._session.fetch(change[0], *change[1]))
+        # Locked in one order, so that neither another change of the default nor a deletion comes between.
+        lock = "SELECT FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
+        clear = (
+            "UPDATE database SET is_default = false WHERE organization = $1 AND is_default AND EXISTS"
+            " (SELECT FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
+        )
+        steps = [(lock, (actor.organization,)), (clear, (actor.organization, id)), change]
+        return bool(await self._session.atomically(steps))
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
         """From now on it answers nobody. False where it may not be deleted any more, or not yet."""
@@ -110,11 +108,12 @@ class Databases:
 
     # -- its life, as the service brings it forward -------------------------------------------------------------
 
-    async def unfinished(self) -> list[Place]:
-        """What is half made or half removed."""
+    async def unfinished(self, organization: str | None = None) -> list[Place]:
+        """What is half made or half removed, of one organization or of all."""
         rows = await self._session.fetch(
             "SELECT id, engine_name, state, clone_of FROM database WHERE state IN ('creating', 'deleting')"
-            " ORDER BY created_at"
+            " AND ($1::text IS NULL OR organization = $1) ORDER BY created_at",
+            organization,
         )
         return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
 
@@ -130,6 +129,14 @@ class Databases:
 
     async def was_not_made(self, id: str) -> None:
         await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
+
+    async def discard(self, actor: Actor, id: str) -> None:
+        """Forgets one that could not be made and that nobody has heard of: its name is free again."""
+        await change(
+            self._session, actor, "database.fail", "name",
+            "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING name",
+            id,
+        )  # fmt: skip
 
     async def was_removed(self, id: str) -> None:
         """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""

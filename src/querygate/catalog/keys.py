@@ -38,7 +38,7 @@ class Keys:
             " VALUES ($1, $2, $3, decode($4, 'hex'), $5, string_to_array($6, ','), $7,"
             f" {_EXPIRY.format(place=8)}) RETURNING id",
             token.id, organization, name, token.digest.hex(), token.hint, ",".join(scopes), database,
-            None if expires_in is None else str(expires_in),
+            None if expires_in is None else str(expires_in), quiet=True,
         )  # fmt: skip
 
     async def page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:

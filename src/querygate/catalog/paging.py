@@ -2,8 +2,8 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -31,16 +31,26 @@ class Page:
 
 
 def make_cursor(last: Dated) -> str:
-    return urlsafe_b64encode(msgspec.json.encode((last.created_at, last.id))).decode().rstrip("=")
+    return _written(last.created_at, last.id)
 
 
 def read_cursor(text: str) -> tuple[datetime, str]:
+    """The place that a cursor names. Raises BadCursor for whatever `make_cursor` would not have written."""
     try:
-        return msgspec.json.decode(
-            urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)), type=tuple[datetime, str]
-        )
-    except (ValueError, msgspec.MsgspecError) as exc:
+        at, id = msgspec.json.decode(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)), type=_Place)
+        at = at.astimezone(UTC)
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
         raise BadCursor from exc
+    if _written(at, id) != text:
+        raise BadCursor
+    return at, id
+
+
+_Place = tuple[Annotated[datetime, msgspec.Meta(tz=True)], Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_]+\Z")]]
+
+
+def _written(at: datetime, id: str) -> str:
+    return urlsafe_b64encode(msgspec.json.encode((at, id))).decode().rstrip("=")
 
 
 def page_of(alias: str, page: Page, sql: str, *params: str | None) -> tuple[str, list[str | None]]:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 Row = tuple[str | None, ...]
+Statement = tuple[str, Sequence[str | None]]
 _T = TypeVar("_T")
 
 
@@ -19,7 +20,9 @@ class Session(Protocol):
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
-    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None: ...
+    async def atomically(self, statements: Sequence[Statement]) -> list[Row]:
+        """The rows of the last."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +42,35 @@ async def read(session: Session, kind: type[_T], sql: str, *params: str | None) 
 
 
 async def change(
-    session: Session, actor: Actor, action: str, subject: str, sql: str, *params: str | None, also: str = ""
+    session: Session,
+    actor: Actor,
+    action: str,
+    subject: str,
+    sql: str,
+    *params: str | None,
+    also: str = "",
+    quiet: bool = False,
 ) -> list[Row]:
-    """Runs a changing statement with RETURNING and notes it, with `subject` of the rows that it returns.
+    """Runs a changing statement with RETURNING and notes it; see `noted`."""
+    statement, values = noted(actor, action, subject, sql, *params, also=also, quiet=quiet)
+    return await session.fetch(statement, *values)
 
-    `subject` is an expression over them; a statement that returns none has changed nothing, and nothing is noted.
-    `also` are further parts of the same statement, which may speak of those rows as `done`.
+
+def noted(
+    actor: Actor, action: str, subject: str, sql: str, *params: str | None, also: str = "", quiet: bool = False
+) -> Statement:
+    """A changing statement with RETURNING, and the note of it in the audit, as one statement.
+
+    `subject` is an expression over the rows that it returns; one that returns none has changed nothing, and nothing is
+    noted. `also` are further parts of the same statement, which may speak of those rows as `done`. `quiet` is for what
+    no worker can hold anything outdated of, so that none has to forget what it knows.
     """
     first = len(params) + 1
     places = ", ".join(f"${first + place}::text" for place in range(5))
-    return await session.fetch(
+    counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
+    return (
         f"WITH done AS ({sql}), {also + ', ' if also else ''}"
         " noted AS (INSERT INTO audit (organization, key, session, action, request_id, subject)"
-        f" SELECT {places}, {subject} FROM done),"
-        " counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
-        " SELECT * FROM done",
-        *params,
-        actor.organization,
-        actor.key,
-        actor.session,
-        action,
-        actor.request_id,
+        f" SELECT {places}, {subject} FROM done){'' if quiet else counted} SELECT * FROM done",
+        (*params, actor.organization, actor.key, actor.session, action, actor.request_id),
     )

@@ -27,7 +27,7 @@ class Sessions:
             "INSERT INTO session (id, key, digest, scopes, database, expires_at)"
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5,"
             " now() + $6::float8 * interval '1 second') RETURNING id",
-            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s),
+            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), quiet=True,
         )  # fmt: skip
 
     async def show(self, id: str) -> SessionRecord | None:
@@ -41,7 +41,7 @@ class Sessions:
             "UPDATE session SET expires_at = least(expires_at + $2::float8 * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
             " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id",
-            id, str(lifetime_s), None if cap_s is None else str(cap_s),
+            id, str(lifetime_s), None if cap_s is None else str(cap_s), quiet=True,
         )  # fmt: skip
         return bool(done)
 

@@ -1,105 +1,116 @@
-"""The command `querygate` and its commands. What a command needs is imported when it runs."""
+"""The command `querygate`: its commands, and how it ends. What a command needs is imported when it runs."""
 
+import errno
+import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from querygate import __version__
-from querygate.settings import Entry, Settings, SettingsError, entries, load
+from querygate.cli import control, remote
+from querygate.cli.doctor import doctor
+from querygate.cli.exits import Exit
+from querygate.cli.profile import profile
+from querygate.cli.queries import capabilities, query, tables
+from querygate.cli.serving import make_key_here, serve
+from querygate.cli.shell import shell
+from querygate.cli.transfer import export, import_
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Root(click.Group):
+    """Tells apart what can happen to the output."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()
+            raise click.exceptions.Exit(Exit.PIPE) from None
+        except OSError as exc:
+            if exc.errno not in _NO_ROOM:
+                raise
+            _drop_output()
+            click.echo(f"error: the output cannot be written: {exc.strerror}", err=True)
+            raise click.exceptions.Exit(Exit.OUTPUT) from None
+        return done
+
+
+def _drop_output() -> None:
+    """What is still in the buffer must not be tried again when Python exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="querygate")
 def cli() -> None:
     """PostgreSQL over HTTPS."""
 
 
-def _option(entry: Entry) -> click.Option:
-    kind: Any = click.Choice(entry.choices) if entry.choices else str
-    names = [entry.name, entry.flag]
-    if entry.kind is bool:
-        return click.Option(names, is_flag=True, default=None, help=f"{entry.help} [{entry.variable}]")
-    shown = f"{entry.help} [default: {entry.default or 'none'}; {entry.variable}]"
-    return click.Option(names, type=kind, default=None, metavar=None if entry.choices else _metavar(entry), help=shown)
-
-
-def _metavar(entry: Entry) -> str:
-    return {int: "N", Path: "DIR"}.get(entry.kind, "TEXT")
-
-
-def _settings(flags: dict[str, Any]) -> Settings:
-    import os
-
-    config = flags.pop("config", None)
-    given = {name: value for name, value in flags.items() if value is not None}
-    try:
-        return load(given, os.environ, Path(config) if config else None)
-    except SettingsError as exc:
-        raise click.UsageError(str(exc)) from exc
-
-
-def _serve(**flags: Any) -> None:
-    """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
-    from querygate.engine.postgres.logins import BadUrl, has_password, read_url
-    from querygate.serve import ServeError, serve
-
-    try:
-        if flags.get("engine") and has_password(read_url(flags["engine"])):
-            click.echo(
-                "Warning: the password in --engine is visible in the list of processes;"
-                " give the URL as QUERYGATE_ENGINE or in the settings file.",
-                err=True,
-            )
-    except BadUrl:
-        pass  # it is said when it is used
-    try:
-        serve(_settings(flags))
-    except ServeError as exc:
-        raise click.ClickException(str(exc)) from exc
-
-
-_CONFIG = click.Option(
-    ["config", "--config"], metavar="FILE", help="Settings file (TOML). [QUERYGATE_CONFIG]", envvar="QUERYGATE_CONFIG"
-)
-
-cli.add_command(
-    click.Command(
-        "serve", params=[_CONFIG, *(_option(entry) for entry in entries())], callback=_serve, help=_serve.__doc__
-    )
-)
-
-
 @cli.group()
 def key() -> None:
-    """API keys, from the machine that the service runs on."""
+    """API keys of the organization."""
 
 
 @key.command("create")
 @click.option("--config", metavar="FILE", help="Settings file of the service.", envvar="QUERYGATE_CONFIG")
-@click.option("--data-dir", metavar="DIR", help="Data directory of the service.")
+@click.option("--data-dir", metavar="DIR", help="Make it on this machine, in the data directory of the service.")
+@click.option("--local", is_flag=True, help="Make it on this machine, in the default data directory.")
 @click.option("--name", required=True, help="What the key is for.")
 @click.option(
-    "--scope", "scopes", multiple=True, required=True, type=click.Choice(["read", "write", "admin", "operator"]),
-    help="What it may do; may be given more than once.",
-)  # fmt: skip
-def key_create(config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
-    """Make a key and print it, once. Works whether or not the service runs."""
-    from querygate.access.scopes import Scope
-    from querygate.local import LocalError, make_local_key
+    "--scope", "scopes", multiple=True, required=True, type=control.SCOPES, help="What it may do; may be repeated."
+)
+@click.option("--expires-in", type=click.IntRange(min=1), metavar="SECONDS", help="How long it is valid.")
+@remote.options
+def key_create(
+    config: str | None,
+    data_dir: str | None,
+    local: bool,
+    name: str,
+    scopes: tuple[str, ...],
+    expires_in: int | None,
+    format: str | None,
+    database: str | None,
+    **where: Any,
+) -> None:
+    """Make a key and print it, once.
 
+    With --data-dir, QUERYGATE_DATA_DIR or --local, or where no service is known, it is made on this machine, whether or
+    not the service runs. Otherwise the service is asked, and --database is what the key is for.
+    """
+    chosen = any(where.values())
+    if config or data_dir or local or (not chosen and (os.environ.get("QUERYGATE_DATA_DIR") or not remote.has_key())):
+        if expires_in is not None or database is not None:
+            raise click.UsageError("--expires-in and --database need the service; a key made here has neither")
+        make_key_here(config, data_dir, name, scopes)
+        return
+    with remote.told_apart(), remote.connect(database=None, **where) as client:
+        control.create_key(client, format, name, scopes, database, expires_in)
+
+
+for command in (control.key_list, control.key_rotate, control.key_revoke):
+    key.add_command(command)
+for command in (serve, query, shell, import_, export, tables, capabilities, profile, doctor):
+    cli.add_command(command)
+for command in (control.session, control.database, control.organization):
+    cli.add_command(command)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs a command and answers its exit code."""
     try:
-        made = make_local_key(
-            _settings({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
-        )
-    except LocalError as exc:
-        raise click.ClickException(str(exc)) from exc
-    click.echo(f"key: {made}")
+        code = cli.main(arguments, prog_name="querygate", standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show()
+        return exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    return code if isinstance(code, int) else Exit.DONE
 
 
 def main() -> None:
-    try:
-        cli(prog_name="querygate")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run(sys.argv[1:]))

@@ -1,13 +1,14 @@
 """What the routes of the control plane share: reading bodies and pages, answering with records, naming the actor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from querygate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
-from querygate.engine.port import EngineBusy, EngineFailure, StatementFailed
+from querygate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
 from querygate.http.exchange import Exchange
 from querygate.http.requests import check_content_type, read_json
 from querygate.protocol.errors import ServiceError
@@ -16,11 +17,12 @@ _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
-UNIQUE_VIOLATION = "23505"
+_UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
 
 
 def read_body(exchange: Exchange, kind: type[_T]) -> _T:
-    """The body as a message; no body at all is an empty object."""
+    """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
+    query_of(exchange)
     body = exchange.read_body()
     if body:
         check_content_type(exchange, "application/json")
@@ -55,8 +57,10 @@ def query_of(exchange: Exchange, *known: str) -> dict[str, str]:
 def read_limit(text: str | None) -> int:
     if text is None:
         return LIMIT_DEFAULT
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LIMIT_MAX:
-        raise ServiceError("malformed_request", f"limit must be a whole number from 1 to {LIMIT_MAX}, not {text!r}")
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= LIMIT_MAX:
+        raise ServiceError(
+            "malformed_request", f"limit must be a whole number from 1 to {LIMIT_MAX}, not {text[:20]!r}"
+        )
     return int(text)
 
 
@@ -82,12 +86,23 @@ def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> Non
     answer(exchange, {"items": shown, "next_cursor": more})
 
 
-def as_error(failure: EngineFailure, taken: str) -> ServiceError:
-    """What a failure of the catalog or the engine means here. `taken` is the message for a name that is not free."""
-    if isinstance(failure, StatementFailed) and failure.sqlstate == UNIQUE_VIOLATION:
-        return ServiceError("already_exists", taken)
-    if isinstance(failure, EngineBusy):
-        return ServiceError("busy", str(failure))
-    if isinstance(failure, StatementFailed):
-        raise failure
-    return ServiceError("engine_unavailable", "the engine is not there just now; nothing was changed")
+@contextmanager
+def after_change() -> Iterator[None]:
+    """Where the engine is lost in here, the change itself is done, and nobody may hear that it is not."""
+    try:
+        yield
+    except EngineUnavailable as gone:
+        raise OutcomeUnknown("the engine was lost after the change") from gone
+
+
+@contextmanager
+def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
+    """What it means where the catalog refuses a change: a name that is not free, a thing that was deleted meanwhile."""
+    try:
+        yield
+    except StatementFailed as failure:
+        if taken and failure.sqlstate == _UNIQUE_VIOLATION:
+            raise ServiceError("already_exists", taken) from failure
+        if gone and failure.sqlstate == _FOREIGN_KEY_VIOLATION:
+            raise ServiceError("not_found", gone) from failure
+        raise

@@ -7,15 +7,16 @@ from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
+    after_change,
     answer,
     answer_page,
-    as_error,
     fields_of,
     query_of,
     read_body,
     read_page,
+    refusing,
 )
-from querygate.engine.port import Databases, EngineFailure
+from querygate.engine.port import Databases
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
 from querygate.protocol.errors import ServiceError
@@ -45,17 +46,16 @@ class DatabaseRoutes:
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)
             _after(source, "be cloned")
-        try:
-            await self._lifecycle.create(
+        with refusing(taken=f"there is a database {request.name!r} already"):
+            id = await self._lifecycle.create(
                 actor_of(identity, exchange), request.name, None if source is None else source.id
             )
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is a database {request.name!r} already") from failure
-        answer(exchange, fields_of(await self._show(identity, request.name)), 201)
+        await self._answer(exchange, identity, id, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
-        answer(exchange, fields_of(await self._show(identity, exchange.path_values["name"])))
+        [record] = await self._measured([await self._find(identity, exchange.path_values["name"])])
+        answer(exchange, fields_of(record))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, DatabaseChange)
@@ -63,7 +63,7 @@ class DatabaseRoutes:
         _after(record, "change")
         name = None if isinstance(request.name, msgspec.UnsetType) else request.name
         protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
-        try:
+        with refusing(taken=f"there is a database {name!r} already"):
             changed = await self._catalog.databases.change(
                 actor_of(identity, exchange),
                 record.id,
@@ -71,14 +71,13 @@ class DatabaseRoutes:
                 delete_protection=protection,
                 default=request.default is True,
             )
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is a database {name!r} already") from failure
         if not changed:
             raise ServiceError("wrong_state", f"the database {record.name!r} is not active any more")
         self._identities.forget()
-        answer(exchange, fields_of(await self._show(identity, name or record.name)))
+        await self._answer(exchange, identity, record.id)
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         record = await self._find(identity, exchange.path_values["name"])
         state = _after(record, "be deleted")
         if record.default:
@@ -93,10 +92,7 @@ class DatabaseRoutes:
                 f"the database {record.name!r} is protected",
                 hint='PATCH it with {"delete_protection": false} first.',
             )
-        try:
-            deleted = await self._lifecycle.delete(actor_of(identity, exchange), record.id)
-        except EngineFailure as failure:
-            raise as_error(failure, "") from failure
+        deleted = await self._lifecycle.delete(actor_of(identity, exchange), record.id)
         if not deleted:
             raise ServiceError("wrong_state", f"the database {record.name!r} was changed at the same time")
         self._identities.forget()
@@ -109,9 +105,14 @@ class DatabaseRoutes:
             raise ServiceError("not_found", f"there is no database {name!r}")
         return record
 
-    async def _show(self, identity: Identity, name: str) -> DatabaseRecord:
-        [record] = await self._measured([await self._find(identity, name)])
-        return record
+    async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
+        """After a change. By its id: its name may be another by now."""
+        with after_change():
+            record = await self._catalog.databases.find(identity.principal.organization, id)
+            if record is None:
+                raise ServiceError("not_found", "the database was deleted at the same time")
+            [record] = await self._measured([record])
+        answer(exchange, fields_of(record), status)
 
     async def _measured(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
         names = await self._catalog.databases.engine_names([record.id for record in records])

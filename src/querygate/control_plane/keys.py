@@ -11,7 +11,16 @@ from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
 from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import answer, answer_page, fields_of, query_of, read_body, read_page
+from querygate.control_plane.common import (
+    after_change,
+    answer,
+    answer_page,
+    fields_of,
+    query_of,
+    read_body,
+    read_page,
+    refusing,
+)
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import KeyChange, KeyRecord, KeyRequest, RotateRequest
 from querygate.protocol.errors import ServiceError
@@ -40,11 +49,14 @@ class KeyRoutes:
                 raise ServiceError("not_found", f"there is no database {request.database!r}")
             database = found.id
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        await self._catalog.keys.add(
-            actor_of(identity, exchange), token, principal.organization, request.name,
-            sorted(set(request.scopes)), database, request.expires_in,
-        )  # fmt: skip
-        answer(exchange, {**await self._fields(identity, token.id), "key": token.text}, 201)
+        with refusing(gone="the database was deleted at the same time"):
+            await self._catalog.keys.add(
+                actor_of(identity, exchange), token, principal.organization, request.name,
+                sorted(set(request.scopes)), database, request.expires_in,
+            )  # fmt: skip
+        with after_change():
+            fields = await self._fields(identity, token.id)
+        answer(exchange, {**fields, "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
@@ -79,6 +91,7 @@ class KeyRoutes:
         await self._changed(exchange, identity, record, rotated, key=token.text)
 
     async def revoke(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         record = await self._find(identity, exchange.path_values["id"])
         _after(record, "be revoked")
         _check_scopes(identity, record.scopes)
@@ -91,7 +104,9 @@ class KeyRoutes:
         if not done:
             raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
         self._identities.forget()
-        answer(exchange, {**await self._fields(identity, record.id), **more})
+        with after_change():
+            fields = await self._fields(identity, record.id)
+        answer(exchange, {**fields, **more})
 
     async def _find(self, identity: Identity, id: str) -> KeyRecord:
         principal = identity.principal

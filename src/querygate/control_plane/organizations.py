@@ -13,21 +13,21 @@ from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import (
+    after_change,
     answer,
     answer_page,
-    as_error,
     bad_cursor,
     fields_of,
     query_of,
     read_body,
     read_limit,
     read_page,
+    refusing,
 )
-from querygate.engine.port import EngineFailure
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
 from querygate.protocol.errors import ServiceError
-from querygate.tenancy.lifecycle import Lifecycle, new_database_id
+from querygate.tenancy.lifecycle import Lifecycle
 
 _FIRST_DATABASE = "main"
 
@@ -85,16 +85,16 @@ class OrganizationRoutes:
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         """With its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
-        tier = self._known_tier(request.tier or self._default_tier)
+        tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        database = (new_database_id(), _FIRST_DATABASE)
-        try:
-            await self._catalog.organizations.add(actor_of(identity, exchange), id, request.name, tier, database, token)
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is an organization {request.name!r} already") from failure
-        await self._lifecycle.finish_all()
-        answer(exchange, {**fields_of(await self._find(id)), "key": token.text}, 201)
+        with refusing(taken=f"there is an organization {request.name!r} already"):
+            await self._lifecycle.create_organization(
+                actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
+            )
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, {**fields_of(record), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
@@ -105,17 +105,18 @@ class OrganizationRoutes:
         id = exchange.path_values["id"]
         name = None if isinstance(request.name, msgspec.UnsetType) else request.name
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
-        try:
+        with refusing(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
-        except EngineFailure as failure:
-            raise as_error(failure, f"there is an organization {name!r} already") from failure
         if not changed:
             raise _unknown(id)
         self._identities.forget()
-        answer(exchange, fields_of(await self._find(id)))
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, fields_of(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """With everything in it."""
+        query_of(exchange)
         id = exchange.path_values["id"]
         if id == await self._catalog.organizations.first():
             raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")
@@ -145,7 +146,7 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
         return None
     try:
         time = datetime.fromisoformat(given[name])
-    except ValueError as exc:
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
         message = f"{name} must be a time such as 2026-11-14T23:00:00Z, not {given[name]!r}"
         raise ServiceError("malformed_request", message) from exc
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -11,7 +11,7 @@ from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.plane import count
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import answer, read_body
+from querygate.control_plane.common import after_change, answer, query_of, read_body, refusing
 from querygate.http.exchange import Exchange
 from querygate.protocol.control import SessionRecord, SessionRequest
 from querygate.protocol.errors import ServiceError
@@ -41,6 +41,7 @@ class SessionRoutes:
         else:
             identity = await self._identities.identify_token(request.api_key.encode(), now)
         await count(exchange, identity, now)
+        exchange.usage = identity.usage
         request = request or read_body(exchange, SessionRequest)
         if identity.principal.session is not None:
             raise ServiceError("forbidden", "a session is opened with an API key, not with another session's token")
@@ -62,23 +63,29 @@ class SessionRoutes:
             database = found[0]
         token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
-        await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
-        record = await self._record(token.id)
+        with refusing(gone="the key or its database was deleted at the same time"):
+            await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
+        with after_change():
+            record = await self._record(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": self._bounds.lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         answer(exchange, {"session": await self._record(_session_of(identity))})
 
     async def refresh(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         id = _session_of(identity)
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
             raise _ended()
-        record = await self._record(id)
+        with after_change():
+            record = await self._record(id)
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
+        query_of(exchange)
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
             raise _ended()
         self._identities.forget()

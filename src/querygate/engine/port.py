@@ -358,6 +358,10 @@ class EngineUnavailable(EngineFailure):
     """No connection could be had, or it was lost before anything could have been applied."""
 
 
+class EngineLost(EngineUnavailable):
+    """The connection was lost after something was sent over it: a question can be asked again, a change may be done."""
+
+
 class EngineBusy(EngineFailure):
     """The bounded queue for connections is full."""
 

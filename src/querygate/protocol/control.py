@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_-]{0,62}$")]
-Title = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}\Z")]
+Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,200}\Z")]
 ScopeName = Literal["read", "write", "admin", "operator"]
 Scopes = Annotated[list[ScopeName], msgspec.Meta(min_length=1, max_length=4)]
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)]
@@ -16,7 +16,7 @@ Grace = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key: str | None = None
     scopes: Scopes | None = None
-    database: str | None = None
+    database: Name | None = None
 
 
 class DatabaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

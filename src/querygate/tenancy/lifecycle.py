@@ -13,16 +13,26 @@ from typing import Any, TypeVar
 
 import structlog
 
-from querygate.access.tokens import RANDOM_BYTES, make_id
+from querygate.access.tokens import RANDOM_BYTES, Token, make_id
 from querygate.catalog.catalog import Catalog
 from querygate.catalog.databases import Place
 from querygate.catalog.session import Actor
-from querygate.engine.port import Databases, Engine, EngineBusy, EngineFailure
+from querygate.engine.port import (
+    Databases,
+    Engine,
+    EngineBusy,
+    EngineFailure,
+    EngineUnavailable,
+    OutcomeUnknown,
+    StatementFailed,
+)
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 _SWEEP_S = 5.0
+_LOOK_AGAIN_S = 0.1
+_PATIENCE_S = 60.0
 _PAUSE_S = 4.0
 """How long workers let go of a database without being asked again; its source is paused for as long as a copy takes."""
 
@@ -36,23 +46,19 @@ class Lifecycle:
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
         """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
-        id = new_database_id()
-        await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of)
-        await self._see_through(self._finish(id))
-        return id
+        return await self._see_through(self._create(actor, name, clone_of))
+
+    async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
+        """Makes an organization with its first database, of that name, and a key that manages it."""
+        await self._see_through(self._create_organization(actor, id, name, tier, (new_database_id(), database), key))
 
     async def delete(self, actor: Actor, id: str) -> bool:
         """False where the catalog does not let it go."""
-        if not await self._catalog.databases.start_deleting(actor, id):
-            return False
-        await self._see_through(self._finish(id))
-        return True
+        return await self._see_through(self._delete(actor, id))
 
     async def delete_organization(self, actor: Actor, id: str) -> bool:
-        if not await self._catalog.organizations.start_deleting(actor, id):
-            return False
-        await self._see_through(self.finish_all())
-        return True
+        """With everything in it. False where there is none."""
+        return await self._see_through(self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
         """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
@@ -68,7 +74,7 @@ class Lifecycle:
         await self._catalog.organizations.finish_deleting()
         for place in await self._catalog.databases.unfinished():
             try:
-                await self._finish(place.id)
+                await self._finish(place.id, patient=False)
             except EngineFailure as failure:
                 _log.error(
                     "a database could not be finished", database=place.id, state=place.state, reason=str(failure)
@@ -79,33 +85,91 @@ class Lifecycle:
     async def watch(self) -> None:
         """Goes on for ever."""
         while True:
-            await asyncio.sleep(_SWEEP_S)
             try:
                 await self.finish_all()
                 await self._catalog.sessions.remove_old()
             except EngineFailure as failure:
                 _log.warning("databases could not be looked after", reason=str(failure))
+            await asyncio.sleep(_SWEEP_S)
+
+    # -- whole tenants ------------------------------------------------------------------------------------------
+
+    async def _create(self, actor: Actor, name: str, clone_of: str | None) -> str:
+        id = new_database_id()
+        await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of)
+        try:
+            await self._finish_made(id)
+        except (StatementFailed, EngineBusy):
+            await self._catalog.databases.discard(actor, id)
+            raise
+        return id
+
+    async def _create_organization(
+        self, actor: Actor, id: str, name: str, tier: str, database: tuple[str, str], key: Token
+    ) -> None:
+        await self._catalog.organizations.add(actor, id, name, tier, database, key)
+        try:
+            await self._finish_made(database[0])
+        except (StatementFailed, EngineBusy):
+            await self._catalog.organizations.start_deleting(actor, id)
+            raise
+
+    async def _delete(self, actor: Actor, id: str) -> bool:
+        if not await self._catalog.databases.start_deleting(actor, id):
+            return False
+        await self._finish(id)
+        return True
+
+    async def _delete_organization(self, actor: Actor, id: str) -> bool:
+        if not await self._catalog.organizations.start_deleting(actor, id):
+            return False
+        while id in await self._catalog.organizations.finish_deleting():
+            for place in await self._catalog.databases.unfinished(id):
+                await self._finish(place.id)
+        return True
 
     # -- one database -------------------------------------------------------------------------------------------
 
-    async def _finish(self, id: str) -> None:
-        """Makes or removes it, unless somebody else is at it."""
-        async with self._engine.hold(f"database/{id}") as free:
-            place = await self._catalog.databases.find_place(id) if free else None
-            if place is None:
+    async def _finish_made(self, id: str) -> None:
+        """Makes it, or waits for who makes it. Raises where it is not there then."""
+        await self._finish(id)
+        place = await self._catalog.databases.find_place(id)
+        if place is None or place.state == "failed":
+            raise EngineBusy("the database could not be made")
+
+    async def _finish(self, id: str, *, patient: bool = True) -> None:
+        """Makes or removes it. Where somebody else is at it, waits for them, or leaves it to them."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            async with self._engine.hold(f"database/{id}") as free:
+                place = await self._catalog.databases.find_place(id)
+                if place is None or place.state not in ("creating", "deleting"):
+                    return
+                if free:
+                    await self._bring_about(place)
+                    return
+            if not patient:
                 return
-            if place.state == "creating":
-                await self._make(place)
-            elif place.state == "deleting":
-                await self._remove(place)
+            if asyncio.get_running_loop().time() > deadline:
+                raise EngineBusy(f"the database is still {place.state}")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _bring_about(self, place: Place) -> None:
+        """The catalog has said already what is to be: what an engine that is gone keeps from it now is done later."""
+        try:
+            await (self._make(place) if place.state == "creating" else self._remove(place))
+        except EngineUnavailable as gone:
+            raise OutcomeUnknown(f"the engine was lost while the database was {place.state}") from gone
 
     async def _make(self, place: Place) -> None:
+        """Where the engine refuses it, nothing of it stays there; where the engine is gone, it is tried again later."""
         try:
             if place.clone_of is None:
                 await self._databases.create(place.engine_name)
             else:
                 await self._copy(place, place.clone_of)
-        except EngineFailure:
+        except (StatementFailed, EngineBusy):
+            await self._databases.drop(place.engine_name)
             await self._catalog.databases.was_not_made(place.id)
             raise
         await self._catalog.databases.was_made(place.id)
@@ -173,7 +237,7 @@ class Lifecycle:
 
     async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even when whoever waits for it is gone."""
-        task = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)

@@ -1,5 +1,6 @@
 """The limits in force: every whole number among the settings, but for those about the machine and not its requests."""
 
+from querygate.access.quotas import read_tiers
 from querygate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from querygate.data_plane.storage_test import BYTES_MAX
 from querygate.engine import port
@@ -17,6 +18,7 @@ def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
     }
     return {
         **numbers,
+        "tiers": {tier.name: {"requests_per_minute": tier.requests} for tier in read_tiers(settings.tiers).values()},
         "bench_seconds_max": SECONDS_MAX,
         "bench_concurrency_max": CONCURRENCY_MAX,
         "storage_test_bytes_max": BYTES_MAX,

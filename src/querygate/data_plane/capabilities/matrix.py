@@ -33,12 +33,19 @@ class Matrix:
         self._runs: dict[str, asyncio.Task[Verdicts]] = {}
 
     async def verdicts(self, version: str, database: str) -> Verdicts:
-        """The run goes on when one of those who wait for it leaves; a run that failed is not kept."""
-        run = self._runs.get(version)
-        if run is None:
-            run = self._runs[version] = asyncio.get_running_loop().create_task(self._run(database))
-            run.add_done_callback(lambda done: self._forget_failed(version, done))
-        return await asyncio.shield(run)
+        """The run goes on when one of those who wait for it leaves. A run that failed is not kept, and whoever waited
+        for it in another's database tries in its own."""
+        while True:
+            run = self._runs.get(version)
+            own = run is None
+            if run is None:
+                run = self._runs[version] = asyncio.get_running_loop().create_task(self._run(database))
+                run.add_done_callback(lambda done: self._forget_failed(version, done))
+            try:
+                return await asyncio.shield(run)
+            except port.EngineFailure:
+                if own:
+                    raise
 
     async def _run(self, database: str) -> Verdicts:
         return {name: (await run_probe(self._engine, database, probe)).supported for name, probe in PROBES.items()}

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from psycopg.pq.abc import PGresult
 
-from querygate.engine.port import Access, EngineUnavailable, StatementFailed
+from querygate.engine.port import Access, EngineLost, EngineUnavailable, StatementFailed
 from querygate.engine.postgres import logins, metadata, roles
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
 from querygate.engine.postgres.failures import check
@@ -70,16 +70,17 @@ class AdminSession:
         results = await self._run([_command(sql, params)])
         return text_rows(results[-1])
 
-    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> None:
-        """All statements in one implicit transaction: one segment, one commit."""
-        await self._run([_command(sql, params) for sql, params in statements])
+    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
+        """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
+        results = await self._run([_command(sql, params) for sql, params in statements])
+        return text_rows(results[-1]) if results else []
 
     async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
         connection = await self._connected()
         try:
             results = await connection.run(*commands)
         except ConnectionLost as exc:
-            raise EngineUnavailable(f"the connection to the engine was lost: {exc}") from exc
+            raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
         check(results)
         return results
 
@@ -106,6 +107,8 @@ class AdminSession:
 
 
 def _command(sql: str, params: Sequence[str | None]) -> Command:
+    if any(param is not None and "\0" in param for param in params):
+        raise ValueError("a parameter has a NUL, at which the engine would end it")
     return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
 
 

@@ -9,9 +9,18 @@ from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, A
 from querygate.engine.postgres.logins import password_of
 from querygate.engine.postgres.metadata import NOTE_RECOVERED
 
-_EXISTS, _MISSING, _IN_USE = "42P04", "3D000", "55006"
+_MISSING, _IN_USE = "3D000", "55006"
+_EXISTS = ("42P04", "23505")
+"""The second where somebody else is making it just now, such as a server process whose worker was killed."""
+
+_WAITS = (_IN_USE, "2BP01", "XX000")
+"""In use; something still depends on the role, as in a copy that is being made; changed by somebody else just now."""
+
 _TRY_AGAIN_S = 0.1
-_TRIES_S = 10.0
+_DROP_TRIES_S = 10.0
+_COPY_TRIES_S = 4.0
+"""The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
+
 _PORTION = 100
 _PATIENCE = 10
 
@@ -62,19 +71,21 @@ class PostgresDatabases:
 
     async def create(self, name: str) -> None:
         await self._make(name, "template0")
-        await self._furnish(name)
+        await self._furnish(name, roles.grants(name))
 
     async def copy(self, source: str, name: str) -> None:
         """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
 
         It waits for a while: whoever uses the source was asked to let go.
         """
-        deadline = asyncio.get_running_loop().time() + _TRIES_S
+        deadline = asyncio.get_running_loop().time() + _COPY_TRIES_S
         while True:
             try:
                 await self._make(name, source)
                 break
             except StatementFailed as failure:
+                if failure.sqlstate == _MISSING:
+                    raise EngineBusy("the source was deleted; nothing was copied") from failure
                 if failure.sqlstate != _IN_USE:
                     raise
                 if asyncio.get_running_loop().time() > deadline:
@@ -86,7 +97,7 @@ class PostgresDatabases:
         async with self._session(name) as session:
             await session.fetch(_REWRITE_ROLES.replace("{pairs}", pairs))
             await session.fetch(records.EMPTY)
-        await self._furnish(name)
+        await self._furnish(name, roles.entry(name))
 
     async def silence(self, name: str) -> None:
         """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
@@ -115,21 +126,22 @@ class PostgresDatabases:
 
     async def drop(self, name: str) -> None:
         """Ends whatever runs in it. What was prepared there is decided and so is committed first."""
-        deadline = asyncio.get_running_loop().time() + _TRIES_S
+        deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
+        statements = [f"DROP DATABASE {name} WITH (FORCE)", *(f"DROP ROLE IF EXISTS {role}" for role in _roles(name))]
         async with self._session(METADATA_DATABASE) as session:
-            while True:
+            while statements:
                 try:
-                    await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
-                    break
+                    await session.fetch(statements[0])
                 except StatementFailed as failure:
-                    if failure.sqlstate == _MISSING:
-                        break
-                    if failure.sqlstate != _IN_USE or asyncio.get_running_loop().time() > deadline:
+                    if failure.sqlstate in _WAITS:
+                        if asyncio.get_running_loop().time() > deadline:
+                            raise EngineBusy("the database is still in use; it is removed later") from failure
+                        await self._finish_prepared(session, name)
+                        await asyncio.sleep(_TRY_AGAIN_S)
+                        continue
+                    if failure.sqlstate != _MISSING:
                         raise
-                await self._finish_prepared(session, name)
-                await asyncio.sleep(_TRY_AGAIN_S)
-            for role in _roles(name):
-                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+                statements.pop(0)
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes on disk of those that exist."""
@@ -138,7 +150,7 @@ class PostgresDatabases:
                 "SELECT datname, pg_database_size(oid) FROM pg_database WHERE datname = ANY (string_to_array($1, ','))",
                 ",".join(names),
             )
-        return {str(name): int(str(size)) for name, size in rows}
+        return {str(name): int(size) for name, size in rows if size is not None}  # none for one that is just dropped
 
     def _session(self, database: str) -> AdminSession:
         return AdminSession(self._connector, database, "pg_catalog")
@@ -149,16 +161,16 @@ class PostgresDatabases:
                 try:
                     await session.fetch(statement)
                 except StatementFailed as failure:
-                    if failure.sqlstate != _EXISTS:
+                    if failure.sqlstate not in _EXISTS:
                         raise
             for role in _roles(name):
                 verifier = await session.verifier(role, password_of(self._secret, role))
                 await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
 
-    async def _furnish(self, name: str) -> None:
-        """Rights, and the service's own records."""
+    async def _furnish(self, name: str, rights: Sequence[str]) -> None:
+        """Rights, and what the service's own records need."""
         async with self._session(name) as session:
-            await session.atomically([(statement, ()) for statement in roles.grants(name)])
+            await session.atomically([(statement, ()) for statement in rights])
             await session.fetch(
                 "INSERT INTO querygate.secret (value) VALUES (decode($1, 'hex'))"
                 " ON CONFLICT (only_one) DO UPDATE SET value = excluded.value",

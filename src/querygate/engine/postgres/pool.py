@@ -364,6 +364,8 @@ class Pool:
         whoever has it closes it."""
         if self._closed:
             raise EngineUnavailable("the service is stopping")
+        if self._suspended:
+            raise EngineBusy("the database is being copied or replaced just now")
         if not self._room.take():
             raise EngineBusy("every connection to the engine is in use")
         try:

@@ -44,10 +44,21 @@ def creation(database: str, template: str) -> list[str]:
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     return [
         *(
-            f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOINHERIT; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+            f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOINHERIT;"
+            " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
             for role in (writer, reader)
         ),
         f"CREATE DATABASE {database} TEMPLATE {template} ENCODING 'UTF8'",
+    ]
+
+
+def entry(database: str) -> list[str]:
+    """Who may enter the database. These rights belong to it and not to what is in it, so a copy has none of them."""
+    writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
+    return [
+        f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+        f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
+        f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
     ]
 
 
@@ -56,11 +67,9 @@ def grants(database: str) -> list[str]:
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     both = f"{writer}, {reader}"
     return [
-        f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
-        f"GRANT CONNECT ON DATABASE {database} TO {both}",
+        *entry(database),
         # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
         f"ALTER DATABASE {database} SET lc_messages TO 'C'",
-        f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
         f"GRANT USAGE ON SCHEMA public TO {reader}",

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
@@ -41,10 +41,11 @@ class Scratch:
         self._hold = hold
         self._recovery = recovery
         self._secret = secret
+        self._suspects: set[str] = set()
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        name = self._sign(database, secrets.token_hex(8))
+        name = self._sign(secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -55,7 +56,7 @@ class Scratch:
 
     async def _make(self, database: str, name: str) -> None:
         async with self._session(database) as session:
-            await self._sweep(session, database)
+            await self._sweep(session)
             await session.fetch(f"CREATE SCHEMA {name} AUTHORIZATION {role_of(database, Access.WRITE)}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
@@ -65,41 +66,46 @@ class Scratch:
             async with self._session(database) as session:
                 await self._drop(session, name)
         except EngineFailure as failure:
+            self._suspects.add(database)
             _log.warning("a scratch schema is left to be dropped later", schema=name, reason=str(failure))
 
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Drops what dead workers have left in any database; ends when nothing is left, not even of living ones."""
-        pending: Iterable[str] | None = None
-        while pending is None or pending:
+        """Drops what was left in any database by workers that died, and later what this one could not drop itself."""
+        everywhere = True
+        while True:
             try:
-                pending = [name for name in await self._databases(pending) if not await self._sweep_database(name)]
+                if everywhere or self._suspects:
+                    there = await self._databases()
+                    self._suspects = there if everywhere else self._suspects & there
+                    everywhere = False
+                for database in sorted(self._suspects):
+                    if await self._sweep_database(database):
+                        self._suspects.discard(database)
             except EngineFailure as failure:
                 _log.warning("scratch schemas could not be looked for", reason=str(failure))
-            if pending is None or pending:
-                await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _databases(self, wanted: Iterable[str] | None) -> list[str]:
+    async def _databases(self) -> set[str]:
         async with self._session(METADATA_DATABASE) as session:
             rows = await session.fetch(r"SELECT datname FROM pg_database WHERE datname LIKE 'qg\_%' AND datallowconn")
-        names = [str(row[0]) for row in rows]
-        return names if wanted is None else [name for name in names if name in wanted]
+        return {str(row[0]) for row in rows}
 
     async def _sweep_database(self, database: str) -> bool:
         """Whether no scratch schema is left there."""
         try:
             async with self._session(database) as session:
-                return await self._sweep(session, database)
+                return await self._sweep(session)
         except EngineFailure as failure:
             _log.warning("scratch schemas were not removed", database=database, reason=str(failure))
             return False
 
-    async def _sweep(self, session: AdminSession, database: str) -> bool:
+    async def _sweep(self, session: AdminSession) -> bool:
         rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
         clean = True
         for (name,) in rows:
-            if name is None or name != self._sign(database, name[len(PREFIX) :][:16]):
+            if name is None or name != self._sign(name[len(PREFIX) :][:16]):
                 continue  # the tenant's own
             async with self._hold(f"scratch/{name}") as free:
                 clean = free and await self._drop_left(session, name) and clean
@@ -121,6 +127,7 @@ class Scratch:
     def _session(self, database: str) -> AdminSession:
         return AdminSession(self._connector, database, "pg_catalog")
 
-    def _sign(self, database: str, nonce: str) -> str:
-        mac = hmac.new(self._secret, f"scratch/{database}/{nonce}".encode(), hashlib.sha256).hexdigest()
+    def _sign(self, nonce: str) -> str:
+        """The same in every database: a copy of one may hold what was scratch in it."""
+        mac = hmac.new(self._secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
         return f"{PREFIX}{nonce}{mac[:16]}"

@@ -1,0 +1,150 @@
+"""What the commands that talk to a service share: which service, with which key, and what a failure looks like."""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from querygate.cli.exits import Exit
+from querygate.cli.output import FORMATS, harmless
+from querygate.cli.profiles import find
+
+if TYPE_CHECKING:
+    from querygate.client import Client, QuerygateError
+
+_OPTIONS = (
+    click.option("--profile", metavar="NAME", help="Address and key from this profile. [QUERYGATE_PROFILE]"),
+    click.option("--url", metavar="URL", help="Address of the service. [QUERYGATE_URL]"),
+    click.option("--control-url", metavar="URL", help="Address of its control plane. [QUERYGATE_CONTROL_URL]"),
+    click.option("--database", metavar="NAME", help="Database, where the key is for all of them."),
+    click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0.001), metavar="SECONDS", help="Time for the call."
+    ),
+    click.option(
+        "-o",
+        "--output",
+        "format",
+        type=click.Choice(FORMATS),
+        help="Form of the output. [table on a terminal, else ndjson]",
+    ),
+)
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that talks to a service."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def with_client(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first arguments are a client and the form of its output."""
+
+    @options
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        names = ("profile", "url", "control_url", "database", "timeout_s")
+        where = {name: given.pop(name) for name in names}
+        with told_apart(str(given.get("sql") or "")), connect(**where) as client:
+            command(client, given.pop("format"), **given)
+
+    return run
+
+
+@contextmanager
+def connect(
+    profile: str | None, url: str | None, control_url: str | None, database: str | None, timeout_s: float | None
+) -> Iterator["Client"]:
+    from querygate.client import Client
+
+    if profile is not None and url is not None:
+        raise click.UsageError("--profile and --url name two services; give one of them")
+    found = None if url is not None else find(profile)
+    try:
+        client = Client(
+            url or (found.url if found else None),
+            found.api_key if found else None,
+            control_url=control_url or (found.control_url if found else None),
+            database=database or (found.database if found else None),
+            timeout_s=timeout_s or 60.0,
+            ca_file=(found.ca_file if found else None) or os.environ.get("QUERYGATE_CA_FILE") or None,
+        )
+    except (ValueError, OSError) as exc:
+        raise click.UsageError(f"{exc}; `querygate profile set` keeps both for later") from exc
+    with client:
+        yield client
+
+
+def has_key() -> bool:
+    """Whether a service is known that a command can talk to."""
+    return bool(os.environ.get("QUERYGATE_API_KEY")) or find(None) is not None
+
+
+class Failed(click.ClickException):
+    """A call that failed, with its exit code."""
+
+    def __init__(self, message: str, code: Exit, more: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # the only way to give an exception of this kind a code of its own
+        self.more = more
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {harmless(self.message)}", err=True)
+        for line in self.more:
+            click.echo(harmless(line), err=True)
+
+
+@contextmanager
+def told_apart(sql: str = "") -> Iterator[None]:
+    """Failures of the client as messages with exit codes. `sql` is shown where the engine points into it."""
+    from querygate.client import QuerygateError
+
+    try:
+        yield
+    except QuerygateError as error:
+        raise Failed(_message(error), exit_of(error), _more(error, sql)) from error
+
+
+def exit_of(error: "QuerygateError") -> Exit:
+    from querygate import client
+
+    table: tuple[tuple[type[QuerygateError], Exit], ...] = (
+        (client.ConnectionFailed, Exit.UNREACHABLE),
+        (client.OutcomeUnknown, Exit.UNKNOWN),
+        (client.StreamCut, Exit.UNKNOWN),
+        (client.Unauthenticated, Exit.REFUSED),
+        (client.Forbidden, Exit.REFUSED),
+        (client.NotFound, Exit.NOT_THERE),
+        (client.AlreadyExists, Exit.NOT_THERE),
+        (client.RateLimited, Exit.TRY_LATER),
+        (client.Unavailable, Exit.TRY_LATER),
+        (client.SqlError, Exit.SQL),
+    )
+    return next((code for kind, code in table if isinstance(error, kind)), Exit.FAILED)
+
+
+def _message(error: "QuerygateError") -> str:
+    return error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
+
+
+def _more(error: "QuerygateError", sql: str) -> tuple[str, ...]:
+    lines = _pointed(sql, error.position) if error.position is not None else []
+    if error.detail:
+        lines.append(f"detail: {error.detail}")
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    if error.request_id and error.status == 500:
+        lines.append(f"request id: {error.request_id}")
+    return tuple(lines)
+
+
+def _pointed(sql: str, position: int) -> list[str]:
+    """The line of the statement that the engine points to, and a mark below it. Positions count from 1."""
+    start = sql.rfind("\n", 0, position - 1) + 1
+    line = sql[start:].split("\n", 1)[0].replace("\t", " ")
+    if not line or position - 1 - start > len(line):
+        return []
+    return [f"  {line}", "  " + " " * (position - 1 - start) + "^"]

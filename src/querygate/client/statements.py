@@ -1,0 +1,17 @@
+"""A first look at a statement: whether it seems to only read. Pure.
+
+Nothing hangs on this being right. What seems to read is sent without an Idempotency-Key, which would make it slower,
+and is repeated in a read-only transaction, where the engine refuses to write. What seems to write gets a key.
+"""
+
+import re
+
+_BEFORE = re.compile(r"(?:[\s;(]|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*+")
+_WORD = re.compile(r"[A-Za-z]+")
+_READING = frozenset({"select", "values", "table", "show", "explain"})
+
+
+def seems_to_read(sql: str) -> bool:
+    before = _BEFORE.match(sql)
+    word = _WORD.match(sql, before.end() if before else 0)
+    return word is not None and word.group().lower() in _READING

@@ -1,0 +1,196 @@
+"""Values both ways: JSON of an answer to Python by the column's type, Python parameters to JSON. Pure.
+
+The client asks for int8 and numeric as strings, so no digit passes through a float. What a Python type cannot hold
+(infinity, years BC or beyond 9999, an interval with months, 24:00:00) stays the engine's text.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import Any, TypeVar
+from uuid import UUID
+
+Convert = Callable[[Any], Any]
+_T = TypeVar("_T")
+
+
+class Number(str):
+    """A JSON number with a fraction or an exponent, with all the digits that it came with."""
+
+    __slots__ = ()
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+
+def _date(text: str) -> date | str:
+    return _or_text(date.fromisoformat, text)
+
+
+def _timestamp(text: str) -> datetime | str:
+    # A fifth digit of the year would be read as something else.
+    return _or_text(datetime.fromisoformat, text) if text[4:5] == "-" and text[-1] != "C" else text
+
+
+def _time(text: str) -> time | str:
+    return _or_text(time.fromisoformat, text)
+
+
+def _or_text(read: Callable[[str], _T], text: str) -> _T | str:
+    try:
+        return read(text)
+    except ValueError:
+        return text
+
+
+_INTERVAL = re.compile(
+    r"(?:(?P<days>[+-]?\d+) days?)?\s*"
+    r"(?:(?P<sign>[+-])?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?P<part>\.\d+)?)?"
+)
+
+
+def _interval(text: str) -> timedelta | str:
+    """Days and times only: a month has no length."""
+    found = _INTERVAL.fullmatch(text)
+    if found is None or not text:
+        return text
+    micros = int(((found["part"] or ".")[1:] + "000000")[:6])
+    clock = (int(found["hours"] or 0) * 3600 + int(found["minutes"] or 0) * 60 + int(found["seconds"] or 0)) * 10**6
+    signed = -(clock + micros) if found["sign"] == "-" else clock + micros
+    try:
+        return timedelta(days=int(found["days"] or 0), microseconds=signed)
+    except OverflowError:
+        return text
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text[2:])
+
+
+_CONVERTERS: dict[str, Convert] = {
+    "int8": int,
+    "float4": float,
+    "float8": float,
+    "numeric": Decimal,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamptz": _timestamp,
+    "time": _time,
+    "timetz": _time,
+    "interval": _interval,
+    "uuid": UUID,
+    "bytea": _bytes,
+}
+
+
+def converter(type_name: str) -> Convert | None:
+    """What makes a JSON value of this type a Python one; None where it is one already."""
+    element = type_name.removesuffix("[]")
+    convert = _CONVERTERS.get(element)
+    return convert if convert is None or element == type_name else _of_array(convert)
+
+
+def _of_array(convert: Convert) -> Convert:
+    def of_part(part: Any) -> Any:
+        if part is None:
+            return None
+        return [of_part(inner) for inner in part] if isinstance(part, list) else convert(part)
+
+    return of_part
+
+
+class RowReader:
+    """Makes tuples of Python values of rows that are JSON arrays, for one list of column types."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._converters = [(i, made) for i, name in enumerate(types) if (made := converter(name)) is not None]
+
+    def read(self, row: list[Any]) -> tuple[Any, ...]:
+        for index, convert in self._converters:
+            if row[index] is not None:
+                row[index] = convert(row[index])
+        return tuple(row)
+
+
+# -- parameters ----------------------------------------------------------------------------------------------------
+
+_PLAIN = frozenset({type(None), bool, int, str})
+_TEXTS = (UUID, IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network)
+
+
+def write_params(params: Sequence[Any]) -> str:
+    """The JSON array of the parameters."""
+    if isinstance(params, str | bytes | Mapping):
+        raise TypeError("params is a list of values, one for each placeholder $1, $2, …")
+    if all(type(value) in _PLAIN for value in params):
+        return json.dumps(list(params))
+    return "[" + ",".join(_write_param(number, value) for number, value in enumerate(params, start=1)) + "]"
+
+
+def _write_param(number: int, value: Any) -> str:
+    try:
+        return write(value)
+    except TypeError as exc:
+        raise TypeError(f"parameter ${number}: {exc}") from None
+
+
+def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
+    """The value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings.
+
+    `quote` makes a JSON string of a text.
+    """
+    match value:
+        case Number():
+            return str(value)
+        case str():
+            return quote(value)
+        case None | bool() | int():
+            return json.dumps(value)
+        case float():
+            return json.dumps(value) if value - value == 0 else f'"{_float_name(value)}"'
+        case Decimal():
+            return str(value) if value.is_finite() else f'"{_decimal_name(value)}"'
+        case list() | tuple():
+            return "[" + ",".join(write(part, quote) for part in value) + "]"
+        case dict():
+            parts = (f"{quote(_name(name))}:{write(part, quote)}" for name, part in value.items())
+            return "{" + ",".join(parts) + "}"
+        case Enum():
+            return write(value.value, quote)
+        case _:
+            return quote(_text_of(value))
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the names of a JSON object are strings, not {type(name).__name__}")
+    return name
+
+
+def _float_name(value: float) -> str:
+    if value != value:
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _decimal_name(value: Decimal) -> str:
+    if value.is_nan():
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _text_of(value: Any) -> str:
+    match value:
+        case date() | time():  # a datetime is a date
+            return value.isoformat()
+        case timedelta():
+            return f"{value.days} days {value.seconds}.{value.microseconds:06} seconds"
+        case bytes() | bytearray() | memoryview():
+            return "\\x" + bytes(value).hex()
+    if isinstance(value, _TEXTS):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be sent; convert it to text or a number first")

@@ -1,0 +1,48 @@
+"""The command `querygate` as a child process, as a shell starts it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.service import Service
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """Runs commands against a service. `env` is added to an environment that knows this service and no profile."""
+
+    def __init__(self, service: Service, home: Path, **env: str) -> None:
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("QUERYGATE_")}
+        self.env = {
+            **bare,
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home),
+            "QUERYGATE_URL": service.url,
+            "QUERYGATE_CONTROL_URL": service.control_url,
+            "QUERYGATE_API_KEY": service.key,
+            **env,
+        }
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "querygate", *arguments]
+        return subprocess.Popen(command, env=self.env, **more)
+
+    def __call__(self, *arguments: str, given: str = "") -> Done:
+        command = [sys.executable, "-m", "querygate", *arguments]
+        done = subprocess.run(command, env=self.env, input=given, capture_output=True, text=True, timeout=60)
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)

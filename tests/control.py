@@ -1,0 +1,208 @@
+"""A client of the control plane, and what its tests share: own organizations, races, a look into the engine."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psycopg
+from psycopg.rows import TupleRow
+
+from tests.service import Service, Sql
+
+EFFECTIVE_S = 5.0
+"""Within so many seconds a change holds everywhere."""
+
+_T = TypeVar("_T")
+_numbers = count(1)
+_clients: list[httpx.Client] = []
+
+
+def kept(client: httpx.Client) -> httpx.Client:
+    """The same client, which is closed when all tests are over."""
+    _clients.append(client)
+    return client
+
+
+def close_clients() -> None:
+    while _clients:
+        _clients.pop().close()
+
+
+class Control:
+    """Requests to the control plane with one token; each call says what it expects and fails otherwise."""
+
+    def __init__(self, service: Service, token: str | None) -> None:
+        self.service = service
+        self.token = token
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.client = kept(httpx.Client(base_url=service.control_url, headers=headers, timeout=60, trust_env=False))
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        if body is None:
+            return self.client.request(method, path, **more)
+        return self.client.request(method, path, json=body, **more)
+
+    def get(self, path: str, **params: str | int) -> dict[str, Any]:
+        return _success(self.client.get(path, params=params or None), 200)
+
+    def post(self, path: str, body: Any = None, status: int = 201) -> dict[str, Any]:
+        return _success(self.ask("POST", path, body), status)
+
+    def patch(self, path: str, body: Any) -> dict[str, Any]:
+        return _success(self.ask("PATCH", path, body), 200)
+
+    def delete(self, path: str) -> dict[str, Any]:
+        return _success(self.ask("DELETE", path), 200)
+
+    def refused(self, status: int, code: str, method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
+        """The error of a request that must be refused so."""
+        answer = self.ask(method, path, body, **more)
+        return error_of(answer, status, code)
+
+    def all(self, path: str, limit: int = 100) -> list[Any]:
+        """Everything that a list holds, page by page."""
+        items: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = self.get(path, limit=limit) if cursor is None else self.get(path, limit=limit, cursor=cursor)
+            items += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return items
+
+    def sql(self, token: str | None = None, database: str | None = None) -> Sql:
+        """The data plane, with this token or another."""
+        client = kept(self.service.client(token or self.token))
+        if database is not None:
+            client.headers["Querygate-Database"] = database
+        return Sql(client)
+
+    def with_token(self, token: str | None) -> "Control":
+        return Control(self.service, token)
+
+
+@dataclass
+class Organization:
+    """An organization of a test's own, and the control plane with its first key."""
+
+    id: str
+    name: str
+    key: str
+    control: Control
+
+
+def new_organization(service: Service, tier: str = "unlimited") -> Organization:
+    name = f"org-{next(_numbers)}"
+    made = Control(service, service.key).post("/v1/organizations", {"name": name, "tier": tier})
+    return Organization(made["id"], name, made["key"], Control(service, made["key"]))
+
+
+def error_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    body = answer.json()
+    assert (answer.status_code, body["error"]["code"]) == (status, code), body
+    assert body["success"] is False
+    assert body["request_id"] == answer.headers["x-request-id"]
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+def _success(answer: httpx.Response, status: int) -> dict[str, Any]:
+    body: dict[str, Any] = answer.json()
+    assert answer.status_code == status, body
+    assert body["success"] is True
+    return body
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = EFFECTIVE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s"
+        time.sleep(0.02)
+
+
+def at_once(works: Sequence[Callable[[], _T]]) -> list[_T]:
+    """Runs them all from one moment on, and gives their results in order."""
+    barrier = threading.Barrier(len(works))
+    results: dict[int, _T] = {}
+    failures: list[BaseException] = []
+
+    def run(place: int, work: Callable[[], _T]) -> None:
+        barrier.wait()
+        try:
+            results[place] = work()
+        except BaseException as exc:  # noqa: BLE001 - raised again below, in the test's own thread
+            failures.append(exc)
+
+    threads = [threading.Thread(target=run, args=entry) for entry in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return [results[place] for place in range(len(works))]
+
+
+def engine(service: Service, database: str = "querygate") -> psycopg.Connection[TupleRow]:
+    """The engine itself, as the installation's owner."""
+    return psycopg.connect(f"host={service.data_dir}/run user=querygate dbname={database}", autocommit=True)
+
+
+def engine_name(service: Service, database_id: str) -> str:
+    with engine(service) as connection:
+        row = connection.execute("select engine_name from database where id = %s", [database_id]).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def worker_pid(service: Service) -> int:
+    """The child of the supervisor that is no engine."""
+    [pid] = [pid for pid in children(service.process.pid) if "querygate" in _command(pid)]
+    return pid
+
+
+def engine_pid(service: Service) -> int:
+    [pid] = [pid for pid in children(service.process.pid) if "querygate" not in _command(pid)]
+    return pid
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _command(pid: int) -> str:
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return " ".join(arguments[1:3])
+
+
+@dataclass(frozen=True)
+class Disagreements:
+    """What the catalog says that the engine does not, and the other way round. Empty when all is well."""
+
+    unfinished: list[str]
+    missing: list[str]
+    left: list[str]
+
+    @property
+    def none(self) -> bool:
+        return not (self.unfinished or self.missing or self.left)
+
+
+def disagreements(service: Service) -> Disagreements:
+    """Every record that is active has its database and two roles in the engine, and nothing else is there."""
+    with engine(service) as connection:
+        records = connection.execute("select engine_name, state from database").fetchall()
+        databases = connection.execute("select datname from pg_database where datname ~ '^qg_'").fetchall()
+        roles = connection.execute("select rolname from pg_roles where rolname ~ '^qg_'").fetchall()
+        leftovers = connection.execute("select engine_name from leftover").fetchall()
+        deleted = connection.execute("select id from organization where deleted_at is not null").fetchall()
+    there = {str(row[0]) for row in [*databases, *roles]}
+    wanted = {f"{name}{ending}" for name, state in records if state == "active" for ending in ("", "_w", "_r")}
+    unfinished = [str(name) for name, state in records if state in ("creating", "deleting")]
+    unfinished += [str(row[0]) for row in [*leftovers, *deleted]]
+    return Disagreements(unfinished, sorted(wanted - there), sorted(there - wanted))

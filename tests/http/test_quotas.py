@@ -1,0 +1,250 @@
+"""Quotas: how many requests of an organization are let through in a window of the engine's clock, and how it is told.
+
+The tests do not wait for windows where they need not: every answer says by its headers which window it was counted in.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from tests.control import Control, Organization, at_once, engine, error_of, new_organization, wait_until
+from tests.service import Service, new_data_dir, remove, start_service
+
+WINDOW_S = 60
+TINY = 5
+
+
+@pytest.fixture(scope="module")
+def metered() -> Iterator[Service]:
+    """With tiers small enough to be used up quickly."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--tiers", f"free=200, tiny={TINY}, some=40, plenty=100000, unlimited")
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An answer, with what its headers say of the quota."""
+
+    status: int
+    limit: int
+    remaining: int
+    seconds: int
+
+
+def counted(answer: httpx.Response) -> Counted:
+    policy = re.fullmatch(r'"requests";q=(\d+);w=60', answer.headers["ratelimit-policy"])
+    state = re.fullmatch(r'"requests";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
+    assert policy is not None
+    assert state is not None
+    if answer.status_code == 429:
+        error = error_of(answer, 429, "rate_limited")
+        assert error["retryable"] is True
+        assert 1 <= int(answer.headers["retry-after"]) <= WINDOW_S
+        assert int(state[1]) == 0
+    return Counted(answer.status_code, int(policy[1]), int(state[1]), int(state[2]))
+
+
+def ask(client: httpx.Client) -> Counted:
+    return counted(client.post("/query", content="select 1", headers={"Content-Type": "text/plain"}))
+
+
+def engine_time(service: Service) -> float:
+    with engine(service) as connection:
+        [row] = connection.execute("select extract(epoch from clock_timestamp())::float8").fetchall()
+        return float(row[0])
+
+
+def wait_for_room(service: Service, seconds: float) -> None:
+    """Until the window has so many seconds left. The rule: only a test that cannot be told otherwise calls this."""
+    left = WINDOW_S - engine_time(service) % WINDOW_S
+    if left < seconds:
+        time.sleep(left + 0.1)
+
+
+def use_up(organization: Organization, client: httpx.Client) -> None:
+    """Sends until it is refused."""
+    for _ in range(1000):
+        if ask(client).status == 429:
+            return
+    raise AssertionError("it was never refused")
+
+
+# -- what is let through -----------------------------------------------------------------------------------------
+
+
+def test_the_free_tier_lets_exactly_200_through(metered: Service) -> None:
+    """Of a flood from many clients at once, on both planes; refused ones say when to come back."""
+    organization = new_organization(metered, "free")
+    wait_for_room(metered, 15)
+    window = int(engine_time(metered) // WINDOW_S)
+
+    def flood(place: int) -> Counter[int]:
+        seen: Counter[int] = Counter()
+        with metered.client(organization.key) as client:
+            for _ in range(30):
+                if place % 2:
+                    seen[ask(client).status] += 1
+                else:
+                    answer = organization.control.ask("GET", "/v1/organization")
+                    seen[counted(answer).status] += 1
+        return seen
+
+    together = sum(at_once([lambda place=place: flood(place) for place in range(10)]), Counter())  # type: ignore[misc]
+    assert int(engine_time(metered) // WINDOW_S) == window, "the flood did not fit into one window"
+    assert together == {200: 200, 429: 100}
+
+
+def test_the_next_window_lets_through_again(metered: Service) -> None:
+    """At the time that Retry-After names, and as many as before."""
+    organization = new_organization(metered, "tiny")
+    with metered.client(organization.key) as client:
+        use_up(organization, client)
+        refused = client.post("/query", content="select 1", headers={"Content-Type": "text/plain"})
+        if refused.status_code == 429:
+            ends = engine_time(metered) + int(refused.headers["retry-after"])
+            assert abs(ends - (ends // WINDOW_S) * WINDOW_S) < 2 or ends % WINDOW_S > WINDOW_S - 2
+        wait_until(lambda: ask(client).status == 200, WINDOW_S + 5)
+        started = int(engine_time(metered) // WINDOW_S)
+        seen = Counter(ask(client).status for _ in range(2 * TINY))
+        assert int(engine_time(metered) // WINDOW_S) == started
+    assert seen[200] == TINY - 1
+
+
+def test_the_headers_count_down(metered: Service) -> None:
+    """One less with every request, the same window all along."""
+    organization = new_organization(metered, "some")
+    with metered.client(organization.key) as client:
+        answers = [ask(client) for _ in range(10)]
+    assert {answer.limit for answer in answers} == {40}
+    steps = Counter(before.remaining - after.remaining for before, after in pairwise(answers))
+    assert steps[1] >= 8, "but for where a window ends"
+    assert all(0 <= answer.seconds <= WINDOW_S for answer in answers)
+
+
+def test_one_organizations_flood_is_not_anothers(metered: Service) -> None:
+    """Each has a quota of its own."""
+    used, fresh = new_organization(metered, "tiny"), new_organization(metered, "tiny")
+    with metered.client(used.key) as client, metered.client(fresh.key) as neighbour:
+        use_up(used, client)
+        first = ask(neighbour)
+    assert (first.status, first.remaining) == (200, TINY - 1)
+
+
+def test_an_organization_without_a_limit_has_no_headers(metered: Service) -> None:
+    """There is nothing to say."""
+    with metered.client() as client:
+        answer = client.post("/query", content="select 1", headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 200
+    assert "ratelimit" not in answer.headers
+    assert "ratelimit-policy" not in answer.headers
+
+
+# -- what counts -------------------------------------------------------------------------------------------------
+
+
+def test_every_authenticated_request_counts_once_whatever_its_answer(metered: Service) -> None:
+    """A success, bad SQL, a bad body, a thing that is not there, a route above its scope, a login; on both planes."""
+    organization = new_organization(metered, "plenty")
+    control = organization.control
+    reader = control.post("/v1/keys", {"name": "r", "scopes": ["read"]})["key"]
+
+    def remaining() -> Counted:
+        return counted(control.ask("GET", "/v1/organization"))
+
+    for token, method, url, body, status in (
+        (organization.key, "POST", "/v1/query", {"sql": "select 1"}, 200),
+        (organization.key, "POST", "/v1/query", {"sql": "select nonsense"}, 200),
+        (organization.key, "POST", "/v1/query", {"sql": "selec"}, 400),
+        (organization.key, "POST", "/v1/query", {"sqll": "x"}, 400),
+        (organization.key, "GET", "/v1/transaction/txn_unknown_thing", None, 404),
+        (organization.key, "GET", metered.control_url + "/v1/keys/unknown", None, 404),
+        (organization.key, "GET", metered.control_url + "/v1/keys?limit=0", None, 400),
+        (reader, "GET", metered.control_url + "/v1/keys", None, 403),
+        (organization.key, "GET", metered.control_url + "/v1/organizations", None, 403),
+        (organization.key, "POST", metered.control_url + "/v1/session", {}, 201),
+        (organization.key, "POST", metered.control_url + "/v1/session", {"scopes": []}, 400),
+    ):
+        with metered.client(token) as client:
+            before = remaining()
+            answer = client.request(method, url, json=body)
+            after = remaining()
+        assert answer.status_code == status, answer.text
+        if after.seconds <= before.seconds:  # no window has ended in between
+            between = counted(answer)
+            assert (between.remaining, after.remaining) == (before.remaining - 1, before.remaining - 2), url
+
+
+def test_a_request_that_nobody_can_be_blamed_for_does_not_count(metered: Service) -> None:
+    """Without a token, with a wrong one, to a route that is not there, or for the health check."""
+    organization = new_organization(metered, "plenty")
+    before = counted(organization.control.ask("GET", "/v1/organization"))
+    with metered.client("svc_k_wrong") as nobody:
+        answers = [
+            nobody.post("/v1/query", json={"sql": "select 1"}),
+            nobody.get("/health"),
+            nobody.get("/"),
+            organization.control.ask("GET", "/v1/nowhere"),
+        ]
+    assert [answer.status_code for answer in answers] == [401, 200, 200, 404]
+    assert all("ratelimit" not in answer.headers for answer in answers)
+    after = counted(organization.control.ask("GET", "/v1/organization"))
+    assert after.seconds > before.seconds or after.remaining == before.remaining - 1
+
+
+def test_a_lack_of_rights_is_told_before_a_lack_of_permits(metered: Service) -> None:
+    """In the order in which every request is judged."""
+    organization = new_organization(metered, "tiny")
+    with metered.client(organization.key) as client:
+        use_up(organization, client)
+        assert counted(organization.control.ask("GET", "/v1/organizations")).status == 403
+        malformed = client.post("/v1/query", json={"wrong": 1})
+        assert counted(malformed).status in (429, 400)
+        assert malformed.status_code == 429 or ask(client).status == 200, "400 only where a new window has begun"
+
+
+# -- changes -----------------------------------------------------------------------------------------------------
+
+
+def test_another_tier_holds_within_five_seconds(metered: Service) -> None:
+    """Upwards for one that was used up, and downwards again."""
+    organization = new_organization(metered, "tiny")
+    operator = Control(metered, metered.key)
+    with metered.client(organization.key) as client:
+        use_up(organization, client)
+        operator.patch(f"/v1/organizations/{organization.id}", {"tier": "plenty"})
+        wait_until(lambda: ask(client).limit == 100_000)
+        assert [ask(client).status for _ in range(20)] == [200] * 20
+        operator.patch(f"/v1/organizations/{organization.id}", {"tier": "unlimited"})
+        wait_until(lambda: "ratelimit" not in client.get("/v1/transaction/txn_unknown_thing").headers)
+        operator.patch(f"/v1/organizations/{organization.id}", {"tier": "tiny"})
+        wait_until(lambda: client.get("/v1/transaction/txn_unknown_thing").status_code == 429)
+
+
+def test_a_restart_forgets_no_permit_that_was_used() -> None:
+    """The count is the installation's, not a worker's."""
+    data_dir = new_data_dir()
+    tiers = ("--tiers", f"tiny={TINY}, unlimited", "--default-tier", "tiny")
+    first = start_service(data_dir, *tiers)
+    organization = new_organization(first, "tiny")
+    wait_for_room(first, 10)
+    with first.client(organization.key) as client:
+        use_up(organization, client)
+    window = int(engine_time(first) // WINDOW_S)
+    first.kill()
+    second = start_service(data_dir, *tiers)
+    try:
+        with second.client(organization.key) as client:
+            status = ask(client).status
+        assert status == 429 or int(engine_time(second) // WINDOW_S) > window
+    finally:
+        assert second.stop() == 0
+        remove(data_dir)

@@ -1,0 +1,204 @@
+"""What an organization used, by hour and database, and who did what on the control plane."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.control import Control, Organization, new_organization, wait_until
+from tests.service import Service, Sql
+
+USED = ("requests", "rows", "bytes", "errors")
+ENTRY = {"id", "at", "action", "subject", "key", "session", "request_id"}
+
+
+# -- usage -------------------------------------------------------------------------------------------------------
+
+
+def used(control: Control, database: str) -> dict[str, int]:
+    items = [item for item in control.get("/v1/usage")["items"] if item["database"] == database]
+    return {name: sum(item[name] for item in items) for name in USED}
+
+
+@pytest.fixture(scope="module")
+def consumer(service: Service) -> Organization:
+    """Whose database `counted` is used by the data plane alone, so that nothing else is counted there."""
+    made = new_organization(service)
+    made.control.post("/v1/databases", {"name": "counted"})
+    return made
+
+
+@pytest.fixture
+def sql(consumer: Organization) -> Sql:
+    return consumer.control.sql(database="counted")
+
+
+def test_requests_rows_bytes_and_errors_are_counted(consumer: Organization, sql: Sql) -> None:
+    """By database; bytes are those of the bodies. A refused statement is an error, whatever its status."""
+    control = consumer.control
+    before = used(control, "counted")
+    answers = [
+        sql.answer("select generate_series(1, 10) as n"),
+        sql.answer("select nonsense"),
+        sql.answer("selec"),
+        sql.client.post("/v1/transaction", json={"statements": ["select 1", "select generate_series(1, 3)"]}),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 400, 200]
+    expected = {
+        "requests": 4,
+        "rows": 14,
+        "bytes": sum(len(answer.content) for answer in answers),
+        "errors": 2,
+    }
+    wait_until(lambda: used(control, "counted")["requests"] == before["requests"] + 4)
+    assert {name: used(control, "counted")[name] - before[name] for name in USED} == expected
+
+
+def test_a_stream_is_counted(consumer: Organization, sql: Sql) -> None:
+    """Its rows, and every byte that was sent as an event."""
+    before = used(consumer.control, "counted")
+    answer = sql.answer("/*+ STREAM */ select generate_series(1, 100) as n")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    wait_until(lambda: used(consumer.control, "counted")["requests"] == before["requests"] + 1)
+    after = used(consumer.control, "counted")
+    assert after["rows"] - before["rows"] == 100
+    assert after["bytes"] - before["bytes"] == len(answer.content)
+    assert after["errors"] == before["errors"]
+
+
+def test_usage_is_by_the_hour(consumer: Organization, sql: Sql) -> None:
+    """Newest first, of the last day unless a time is named."""
+    control = consumer.control
+    sql("select 1")
+    wait_until(lambda: used(control, "counted")["requests"] > 0)
+    items = control.get("/v1/usage")["items"]
+    assert all(set(item) == {"hour", "database", *USED} for item in items)
+    hours = [datetime.fromisoformat(item["hour"]) for item in items]
+    assert hours == sorted(hours, reverse=True)
+    assert all(hour.minute == hour.second == hour.microsecond == 0 for hour in hours)
+    now = datetime.now(UTC)
+    assert control.get("/v1/usage", since=(now + timedelta(hours=1)).isoformat())["items"] == []
+    assert control.get("/v1/usage", until=(now - timedelta(hours=2)).isoformat())["items"] == []
+    since, until = (now - timedelta(hours=2)).isoformat(), (now + timedelta(hours=2)).isoformat()
+    assert [item["database"] for item in control.get("/v1/usage", since=since, until=until)["items"]] == [
+        item["database"] for item in items
+    ]
+
+
+def test_nobody_sees_what_others_used(consumer: Organization, other: Organization, sql: Sql) -> None:
+    """Only what is their own organization's."""
+    sql("select 1")
+    wait_until(lambda: used(consumer.control, "counted")["requests"] > 0)
+    assert "counted" not in [item["database"] for item in other.control.get("/v1/usage")["items"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=yesterday",
+        "since=",
+        "until=2026-13-01",
+        "since=9999-12-31T23:59:59-23:59",
+        "until=0001-01-01T00:00:00%2B23:59",
+        "since=2026-01-01&since=2026-01-02",
+        "hour=1",
+        "limit=1",
+    ],
+)
+def test_a_time_that_is_none_is_refused(control: Control, query: str) -> None:
+    """And a parameter that the route does not know."""
+    control.refused(400, "malformed_request", "GET", f"/v1/usage?{query}")
+
+
+# -- audit -------------------------------------------------------------------------------------------------------
+
+
+def test_every_change_has_one_entry_with_its_actor_and_request(service: Service) -> None:
+    """Newest first; what only asks, or is refused, has none."""
+    organization = new_organization(service)
+    control = organization.control
+    key_id = control.all("/v1/keys")[0]["id"]
+    assert control.all("/v1/audit") == []
+    expected: list[tuple[str, str, str, str | None, str]] = []
+
+    def done(asker: Control, action: str, method: str, path: str, body: Any = None, by: str = key_id,
+             session: str | None = None, subject: str | None = None) -> Any:  # fmt: skip
+        answer = asker.ask(method, path, body)
+        made = answer.json()
+        assert made["success"], made
+        what = subject or made.get("session", made).get("id")
+        expected.insert(0, (action, what, by, session, answer.headers["x-request-id"]))
+        return made
+
+    done(control, "database.create", "POST", "/v1/databases", {"name": "a"}, subject="a")
+    done(control, "database.clone", "POST", "/v1/databases", {"name": "b", "clone_of": "a"}, subject="b")
+    done(control, "database.change", "PATCH", "/v1/databases/b", {"name": "c"}, subject="c")
+    done(control, "database.change", "PATCH", "/v1/databases/c",
+         {"default": True, "delete_protection": False}, subject="c")  # fmt: skip
+    done(control, "database.delete", "DELETE", "/v1/databases/a", subject="a")
+    key = done(control, "key.create", "POST", "/v1/keys", {"name": "k", "scopes": ["admin"]})
+    done(control, "key.change", "PATCH", f"/v1/keys/{key['id']}", {"name": "l"})
+    rotated = done(control, "key.rotate", "POST", f"/v1/keys/{key['id']}/rotate")
+    holder = control.with_token(rotated["key"])
+    opened = done(holder, "session.create", "POST", "/v1/session", by=key["id"])
+    session, id = control.with_token(opened["token"]), opened["session"]["id"]
+    done(session, "session.refresh", "POST", "/v1/session/refresh", by=key["id"], session=id)
+    done(session, "key.create", "POST", "/v1/keys", {"name": "m", "scopes": ["read"]}, by=key["id"], session=id)
+    done(session, "session.destroy", "DELETE", "/v1/session", by=key["id"], session=id, subject=id)
+    done(control, "key.revoke", "DELETE", f"/v1/keys/{key['id']}")
+
+    control.refused(409, "already_exists", "POST", "/v1/databases", {"name": "main"})
+    control.refused(404, "not_found", "DELETE", "/v1/databases/nowhere")
+    control.refused(403, "forbidden", "POST", "/v1/keys", {"name": "k", "scopes": ["operator"]})
+    control.refused(400, "malformed_request", "POST", "/v1/keys", {"name": "k"})
+    control.get("/v1/databases")
+
+    entries = control.all("/v1/audit")
+    assert all(set(entry) == ENTRY for entry in entries)
+    assert [tuple(entry[name] for name in ("action", "subject", "key", "session", "request_id")) for entry in entries
+            ] == expected  # fmt: skip
+    times = [datetime.fromisoformat(entry["at"]) for entry in entries]
+    assert times == sorted(times, reverse=True)
+    assert control.all("/v1/audit", limit=3) == entries, "page by page"
+    assert control.get("/v1/audit", limit=len(entries))["next_cursor"] is None
+
+
+def test_what_an_operator_does_is_in_the_operators_audit(operator: Control) -> None:
+    """The organization concerned is the subject; it does not see the operator's requests."""
+    made = operator.post("/v1/organizations", {"name": "audited"})
+    operator.patch(f"/v1/organizations/{made['id']}", {"tier": "unlimited"})
+    assert operator.with_token(made["key"]).all("/v1/audit") == []
+    operator.delete(f"/v1/organizations/{made['id']}")
+    entries = operator.get("/v1/audit", limit=3)["items"]
+    assert [(entry["action"], entry["subject"]) for entry in entries] == [
+        ("organization.delete", made["id"]),
+        ("organization.change", made["id"]),
+        ("organization.create", "audited"),
+    ]
+
+
+def test_nobody_sees_what_others_did(control: Control, other: Organization) -> None:
+    """Neither page by page nor by a cursor that was given to somebody else."""
+    made = other.control.post("/v1/keys", {"name": "theirs", "scopes": ["read"]})
+    entry = other.control.get("/v1/audit", limit=1)["items"][0]
+    assert entry["subject"] == made["id"]
+    own = control.all("/v1/audit") + control.get("/v1/audit", cursor=str(entry["id"] + 1))["items"]
+    assert made["id"] not in [item["subject"] for item in own]
+    assert {item["key"] for item in own}.isdisjoint({entry["key"]})
+
+
+def test_no_secret_is_in_the_audit(control: Control) -> None:
+    """Neither of a key nor of a session."""
+    key = control.post("/v1/keys", {"name": "k", "scopes": ["read"]})["key"]
+    token = control.post("/v1/session")["token"]
+    text = control.ask("GET", "/v1/audit").text
+    assert key[18:] not in text
+    assert token[18:] not in text
+
+
+@pytest.mark.parametrize("scopes", [["read"], ["write"], ["operator"]])
+def test_only_an_admin_sees_usage_and_audit(operator: Control, scopes: list[str]) -> None:
+    """Of the organization that they belong to."""
+    asker = operator.with_token(operator.post("/v1/keys", {"name": "k", "scopes": scopes})["key"])
+    asker.refused(403, "forbidden", "GET", "/v1/usage")
+    asker.refused(403, "forbidden", "GET", "/v1/audit")

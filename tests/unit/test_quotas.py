@@ -1,0 +1,40 @@
+"""Tiers as they are written in the settings, portions of permits, and the headers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from querygate.access.quotas import Tier, policy_header, portion, read_tiers, state_header
+
+
+def test_tiers_are_read_from_one_line() -> None:
+    """A name alone has no limit; white space does not matter."""
+    assert read_tiers(" free=200,pro = 6000 , unlimited") == {
+        "free": Tier("free", 200),
+        "pro": Tier("pro", 6000),
+        "unlimited": Tier("unlimited", None),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ",", "free=", "free=0", "free=-1", "free=many", "free=1.5", "a=1, a=2", "a b=1", "=5", "free=200,", "²=1"],
+)
+def test_what_is_no_tier_is_refused(text: str) -> None:
+    """With the part that is wrong."""
+    with pytest.raises(ValueError, match="tier"):
+        read_tiers(text)
+
+
+@given(st.integers(0, 10**7), st.integers(1, 10**7))
+def test_a_portion_is_never_more_than_is_soon_used(remaining: int, recent: int) -> None:
+    """At least one, no more than of late, and at most a sixteenth of what is left."""
+    size = portion(remaining, recent)
+    assert 1 <= size <= max(1, recent)
+    assert size == 1 or size * 16 <= remaining
+
+
+def test_the_headers_are_those_of_the_draft() -> None:
+    """A policy by name with quota and window, a state with what is left and for how long."""
+    assert policy_header(200) == '"requests";q=200;w=60'
+    assert state_header(3, 17) == '"requests";r=3;t=17'
