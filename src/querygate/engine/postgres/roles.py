@@ -54,7 +54,18 @@ RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.set
 """
 """Whether the role that logged in has told the server to start its next connections with settings of its own."""
 
-_ASKED = "querygate.role_has_settings(), querygate.takes_room(bigint, oid)"
+_LOCKED_RELATIONS = """
+CREATE OR REPLACE FUNCTION querygate.locked_relations() RETURNS SETOF oid
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog
+BEGIN ATOMIC
+  SELECT l.relation FROM pg_locks l
+   WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+END
+"""
+"""What somebody in this database has, or wants, for themselves alone."""
+
+_ASKED = "querygate.role_has_settings(), querygate.locked_relations(), querygate.takes_room(bigint, oid)"
 
 
 def creation(database: str, template: str) -> list[str]:
@@ -100,6 +111,7 @@ def grants(database: str) -> list[str]:
         f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC",
         *(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC" for view, columns in _SHOWN_COLUMNS.items()),
         _ROLE_HAS_SETTINGS,
+        _LOCKED_RELATIONS,
         sizes.TAKES_ROOM,
         f"REVOKE ALL ON FUNCTION {_ASKED} FROM PUBLIC",
         f"GRANT EXECUTE ON FUNCTION {_ASKED} TO {both}",
