@@ -39,6 +39,33 @@ END $$
 """
 
 
+# Before version 16 these write in a transaction that is read-only, so only who may write may call them.
+_WRITING_FUNCTIONS = (
+    "lo_creat",
+    "lo_create",
+    "lo_from_bytea",
+    "lo_put",
+    "lo_truncate",
+    "lo_truncate64",
+    "lo_unlink",
+    "lowrite",
+)
+
+
+def _keep_for(writer: str) -> str:
+    return f"""
+DO $$ DECLARE f pg_catalog.regprocedure; BEGIN
+  FOR f IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::pg_catalog.regnamespace
+            AND pg_catalog.current_setting('server_version_num')::int < 160000
+            AND proname IN ({", ".join(f"'{name}'" for name in _WRITING_FUNCTIONS)})
+  LOOP
+    EXECUTE pg_catalog.format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+    EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);
+  END LOOP;
+END $$
+"""
+
+
 def creation(database: str, template: str) -> list[str]:
     """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
@@ -79,6 +106,7 @@ def grants(database: str) -> list[str]:
         *records.SCHEMA,
         *records.rights(both),
         _REVOKE_FUNCTIONS,
+        _keep_for(writer),
         # How the service finds out that a setting of an earlier request is still there.
         f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",
     ]
