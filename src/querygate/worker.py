@@ -113,7 +113,10 @@ async def _main(given: WorkerInput) -> None:
         quotas = Quotas(catalog.permits, tiers)
         usage = UsageBook(catalog.journal, catalog.credentials)
         lanes = Lanes(
-            settings.running_max, 4 * (os.cpu_count() or 1), settings.queue_max, settings.statement_timeout_ms / 1000
+            max(1, settings.running_max // given.tally.workers),
+            max(1, 4 * (os.cpu_count() or 1) // given.tally.workers),
+            settings.queue_max,
+            settings.statement_timeout_ms / 1000,
         )
 
         def bound_size(database: str, tier: str) -> None:

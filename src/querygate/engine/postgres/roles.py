@@ -68,6 +68,33 @@ END
 _ASKED = "querygate.role_has_settings(), querygate.locked_relations(), querygate.takes_room(bigint, oid)"
 
 
+# Before version 16 these write in a transaction that is read-only, so only who may write may call them.
+_WRITING_FUNCTIONS = (
+    "lo_creat",
+    "lo_create",
+    "lo_from_bytea",
+    "lo_put",
+    "lo_truncate",
+    "lo_truncate64",
+    "lo_unlink",
+    "lowrite",
+)
+
+
+def _keep_for(writer: str) -> str:
+    return f"""
+DO $$ DECLARE f pg_catalog.regprocedure; BEGIN
+  FOR f IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'pg_catalog'::pg_catalog.regnamespace
+            AND pg_catalog.current_setting('server_version_num')::int < 160000
+            AND proname IN ({", ".join(f"'{name}'" for name in _WRITING_FUNCTIONS)})
+  LOOP
+    EXECUTE pg_catalog.format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+    EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);
+  END LOOP;
+END $$
+"""
+
+
 def creation(database: str, template: str) -> list[str]:
     """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
@@ -88,6 +115,8 @@ def entry(database: str) -> list[str]:
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
         f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
+        # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
+        f"ALTER DATABASE {database} SET lc_messages TO 'C'",
     ]
 
 
@@ -97,8 +126,6 @@ def grants(database: str) -> list[str]:
     both = f"{writer}, {reader}"
     return [
         *entry(database),
-        # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
-        f"ALTER DATABASE {database} SET lc_messages TO 'C'",
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
         f"GRANT USAGE ON SCHEMA public TO {reader}",
@@ -115,6 +142,7 @@ def grants(database: str) -> list[str]:
         sizes.TAKES_ROOM,
         f"REVOKE ALL ON FUNCTION {_ASKED} FROM PUBLIC",
         f"GRANT EXECUTE ON FUNCTION {_ASKED} TO {both}",
+        _keep_for(writer),
         # How the service finds out that a setting of an earlier request is still there.
         f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO {both}",
     ]
