@@ -1,4 +1,4 @@
-# make serve | test | check | bench | bench-peers | bench-growth | torture | install
+# make serve | test | check | bench | bench-peers | bench-growth | bench-tenancy | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth torture clean requirements requirements-peers
+.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth bench-tenancy torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -53,6 +53,9 @@ bench: $(VENV)/dev.stamp
 # Beside other ways to reach SQL over HTTP, which it installs into .peers/. Needs Node.js and npm; wrk is used if there.
 bench-peers: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-tenancy: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.tenancy $(ARGS)
 
 bench-growth: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.growth $(ARGS)

@@ -234,6 +234,10 @@ class Engine(Protocol):
         """Lets go of these databases, and of no others: what is asked of them waits, or is refused as busy."""
         ...
 
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        """How large the database may be; beyond it what takes more room is refused. None for any size."""
+        ...
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Whether the name was free; it is held, by this installation alone, until the block is left."""
         ...

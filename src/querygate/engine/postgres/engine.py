@@ -21,6 +21,7 @@ from querygate.engine.postgres.headroom import BeginRate, headroom
 from querygate.engine.postgres.inspect import find_tables, read_durability
 from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
+from querygate.engine.postgres.locks import CAPACITY_SQL, HELD_SQL, Held, judge
 from querygate.engine.postgres.logins import as_tenant, with_settings
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
@@ -31,6 +32,7 @@ from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.roles import forget_settings, role_of
 from querygate.engine.postgres.scratch import Scratch
 from querygate.engine.postgres.session import Session, borrow_session, open_session
+from querygate.engine.postgres.sizes import SIZES_SQL, SizeWatch
 from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
 from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
@@ -64,6 +66,8 @@ _RETRY_CAP_S = 0.03
 _DEADLINE_TICK_S = 0.02
 _PLACEMENT_TICK_S = 0.25
 _EXPIRE_EVERY_S = 3600.0
+_LOCKS_TICK_S = 0.25
+_SIZES_TICK_S = 1.0
 _HEALTH_TIMEOUT_S = 2.0
 _IDLE_TICK_S = 0.1
 _BEGUN_PER_REQUEST = 3
@@ -98,6 +102,7 @@ class PostgresEngine:
         self._settings = settings
         connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
+        self._watching = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
@@ -107,7 +112,9 @@ class PostgresEngine:
         self._states: dict[str, DatabaseState] = {}
         self._paused: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
-        self._running: set[Execution | TransactionRun | EngineClock | Session] = set()
+        self._running: dict[Execution | TransactionRun | EngineClock | Session, float] = {}
+        self._sizes = SizeWatch()
+        self._lock_capacity = 0
         self._time = time.monotonic
         self._served = 0
         self._placement = Placement(settings.placement)
@@ -128,6 +135,7 @@ class PostgresEngine:
         if tally.shared:
             allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
             self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
+        self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
         await self._recovery.__aenter__()
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -137,6 +145,8 @@ class PostgresEngine:
             loop.create_task(self._place()),
             loop.create_task(self._expire()),
             loop.create_task(self._scratch.watch()),
+            loop.create_task(self._watch_locks()),
+            loop.create_task(self._watch_sizes()),
         ]
         return self
 
@@ -151,6 +161,7 @@ class PostgresEngine:
         if self._lease is not None:
             await self._lease.__aexit__(None, None, None)
         await self._session.close()
+        await self._watching.close()
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -158,6 +169,8 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
         pool = self._pools.get(target) or self._pool(target)
+        if pool.state.crowded:
+            raise _crowded()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
         describe = False
@@ -168,7 +181,7 @@ class PostgresEngine:
                 await self._admitted(pool, member, deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
             execution.begun = self._guard.begun
-            self._running.add(execution)
+            self._running[execution] = now
             try:
                 result = await execution.run(now)
                 result.attempts = attempt
@@ -184,7 +197,7 @@ class PostgresEngine:
                     raise
                 describe = True
             finally:
-                self._running.discard(execution)
+                del self._running[execution]
             now = self._time()
 
     async def transaction(
@@ -198,6 +211,8 @@ class PostgresEngine:
         promise: port.Promise | None,
     ) -> port.TransactionResult:
         pool = self._pools.get(target) or self._pool(target)
+        if pool.state.crowded:
+            raise _crowded()
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self.can.two_phase
         attempt = 1
@@ -224,7 +239,7 @@ class PostgresEngine:
                 begun=self._guard.begun,
                 is_recorded=partial(self._is_committed, target.database),
             )
-            self._running.add(run)
+            self._running[run] = self._time()
             try:
                 result = await run.run()
                 self._served += 1
@@ -249,7 +264,7 @@ class PostgresEngine:
                     raise
                 describe = True
             finally:
-                self._running.discard(run)
+                del self._running[run]
 
     async def _admitted(self, pool: Pool, member: Member, deadline: float) -> None:
         """Returns when this service may begin one more transaction; the connection is kept."""
@@ -297,6 +312,9 @@ class PostgresEngine:
                 pool.resume()
         self._paused = databases
 
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        self._sizes.bound(database, bytes_max)
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
 
@@ -313,18 +331,20 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pool(target)
+        if pool.state.crowded:
+            raise _crowded()
         deadline = self._time() + bounds.timeout_ms / 1000
         member = pool.take() or await pool.wait(deadline)
         if self._guard.must_wait:
             await self._admitted(pool, member, deadline)
         clock = EngineClock(pool, member, target, statement, bounds)
         clock.begun = self._guard.begun
-        self._running.add(clock)
+        self._running[clock] = self._time()
         try:
             async with open_stream(pool, member, target, statement, shape, clock) as stream:
                 yield stream
         finally:
-            self._running.discard(clock)
+            del self._running[clock]
 
     async def health(self) -> port.EngineHealth:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
@@ -352,11 +372,11 @@ class PostgresEngine:
     ) -> AsyncIterator[Session]:
         """A session with its deadline over it."""
         async with open(self._pool(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
-            self._running.add(session)
+            self._running[session] = self._time()
             try:
                 yield session
             finally:
-                self._running.discard(session)
+                del self._running[session]
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
@@ -386,8 +406,10 @@ class PostgresEngine:
                 connect_timeout_s=settings.connect_timeout_s,
                 room=self._room,
                 forget_settings=partial(self._forget_settings, target),
+                terminate=partial(self._terminate, target.database),
                 meter=self._guard,
             )
+            pool.state.full_at = self._sizes.full_at(target.database)
             if target.database in self._paused:
                 pool.suspend()
         return pool
@@ -395,6 +417,14 @@ class PostgresEngine:
     async def _forget_settings(self, target: port.Target) -> None:
         for statement in forget_settings(target.database, role_of(target.database, target.access)):
             await self._session.fetch(statement)
+
+    async def _terminate(self, database: str, backend: int) -> None:
+        await self._session.fetch(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
+            " WHERE pid = $1::int AND datname = $2",
+            str(backend),
+            database,
+        )
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"
@@ -429,6 +459,63 @@ class PostgresEngine:
                     execution.expire()
             for pool in self._pools.values():
                 pool.end_waiting(now)
+
+    async def _watch_locks(self) -> None:
+        """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
+        crowded: set[str] = set()
+        while True:
+            await asyncio.sleep(_LOCKS_TICK_S)
+            now = self._time()
+            running = {
+                run.member.backend: run
+                for run, since in self._running.items()
+                if now - since > _LOCKS_TICK_S and not isinstance(run, Session)
+            }
+            if not running and not crowded:
+                continue
+            try:
+                rows = await self._watching.fetch(HELD_SQL)
+            except port.EngineFailure:
+                continue  # it is asked again in a moment
+            held = [Held(str(row[0]), int(row[1] or 0), row[2] == "t", int(str(row[3]))) for row in rows]
+            since = {process: self._running[run] for process, run in running.items() if run in self._running}
+            verdict = judge(held, since, self._lock_capacity)
+            crowded = verdict.crowded
+            for database, state in self._states.items():
+                state.crowded = database in crowded
+            for process in since:
+                run = running[process]
+                if process not in verdict.ended | {verdict.outlived} or run.timed_out:
+                    continue
+                _log.warning("a statement was ended for the engine's locks", database=run.target.database)
+                run.crowding, run.outlived = process in verdict.ended, process == verdict.outlived
+                run.expire()
+
+    async def _watch_sizes(self) -> None:
+        pause = _SIZES_TICK_S
+        while True:
+            await asyncio.sleep(pause)
+            used = {t.database for t, pool in self._pools.items() if t.access is port.Access.WRITE and pool.size}
+            names = used & self._sizes.bounds.keys()
+            started = self._time()
+            try:
+                rows = await self._watching.fetch(SIZES_SQL, ",".join(names)) if names else []
+            except port.EngineFailure:
+                continue  # it is asked again in a moment
+            # Measuring is reading directories: where that takes long it is done less often.
+            pause = max(_SIZES_TICK_S, 20 * (self._time() - started))
+            self._sizes.note({str(name): int(str(size)) for name, size in rows}, self._end_growing)
+            for database, state in self._states.items():
+                state.full_at = self._sizes.full_at(database)
+
+    def _end_growing(self, database: str) -> None:
+        for run in list(self._running):
+            if isinstance(run, Session) or run.target.database != database:
+                continue
+            if run.may_grow and not run.timed_out:
+                _log.warning("a statement was ended: its database has grown far beyond its bound", database=database)
+                run.filling = True
+                run.expire()
 
     async def _expire(self) -> None:
         """Removes old records of the databases that are in use."""
@@ -467,6 +554,10 @@ class PostgresEngine:
                     del self._pools[target]
             served = {target.database for target in self._pools}
             self._states = {name: state for name, state in self._states.items() if name in served}
+
+
+def _crowded() -> port.EngineBusy:
+    return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
 
 
 def _repeatable(statement: port.Statement) -> bool:
