@@ -318,3 +318,23 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     control.refused(404, "not_found", "GET", "/v1/databases/held-copy")
     assert disagreements(service).none
     control.post("/v1/databases", {"name": "held-copy", "clone_of": "held"})
+
+
+def test_what_a_reset_has_left_behind_does_not_touch_the_tenants_rights(control: Control, service: Service) -> None:
+    """The database in place is only opened again; a right that its tenant took away stays away."""
+    made = control.post("/v1/databases", {"name": "interrupted"})
+    writer, reader = roles(service, made["id"])
+    sql = control.sql(database="interrupted")
+    sql(f"alter default privileges revoke select on tables from {reader}")
+    name = engine_name(service, made["id"])
+    with engine(service) as connection:
+        connection.execute(f"revoke connect on database {name} from {writer}, {reader}".encode())
+        connection.execute("insert into leftover values (%s, %s)", [name, made["id"]])
+
+        def cleared() -> bool:
+            return connection.execute("select from leftover where engine_name = %s", [name]).fetchone() is None
+
+        wait_until(cleared, 15)
+    sql("create table later (x int)")
+    key = control.post("/v1/keys", {"name": "r", "scopes": ["read"], "database": "interrupted"})["key"]
+    assert control.sql(key).fails("select * from later")["sqlstate"] == "42501"

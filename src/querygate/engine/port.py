@@ -285,6 +285,10 @@ class Databases(Protocol):
         """Ends every statement of the tenant's in it and lets none begin: from now on nothing is committed there."""
         ...
 
+    async def reopen(self, name: str) -> None:
+        """Lets the tenant in again."""
+        ...
+
     async def keep_outcomes(self, source: str, name: str) -> None:
         """What is known of the transactions of one database is known of the other's, too."""
         ...

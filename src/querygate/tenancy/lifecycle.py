@@ -214,7 +214,7 @@ class Lifecycle:
             if leftover.database != id:
                 continue
             if leftover.in_place:
-                await self._databases.create(leftover.engine_name)
+                await self._databases.reopen(leftover.engine_name)
             else:
                 await self._databases.drop(leftover.engine_name)
             await self._catalog.databases.forget_leftover(leftover.engine_name)

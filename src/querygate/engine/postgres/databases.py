@@ -109,6 +109,9 @@ class PostgresDatabases:
                 await asyncio.sleep(_TRY_AGAIN_S)
             await self._finish_prepared(session, name)
 
+    async def reopen(self, name: str) -> None:
+        await self._furnish(name, roles.entry(name))
+
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""
         async with self._session(source) as old, self._session(name) as new:
