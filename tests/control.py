@@ -156,6 +156,16 @@ def engine(service: Service, database: str = "querygate") -> psycopg.Connection[
     return psycopg.connect(service.conninfo(database), autocommit=True)
 
 
+def readers_of_marker(service: Service, database: str) -> int:
+    """How many statements read the table `marker` of the database just now; seen from outside of it."""
+    with engine(service) as outside:
+        row = outside.execute(
+            "select count(*) from pg_stat_activity where datname = %s and state = 'active' and query ~ 'from marker$'",
+            (database,),
+        ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 def engine_name(service: Service, database_id: str) -> str:
     with engine(service) as connection:
         row = connection.execute("select engine_name from database where id = %s", [database_id]).fetchone()

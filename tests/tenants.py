@@ -89,6 +89,5 @@ def undisturbed(tenant: Tenant) -> Iterator[None]:
 @contextmanager
 def as_owner(service: Service, database: str = "querygate") -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
     """A look at the engine from outside."""
-    conninfo = f"host={service.data_dir}/run user=querygate dbname={database}"
-    with psycopg.connect(conninfo, autocommit=True) as engine:
+    with psycopg.connect(service.conninfo(database), autocommit=True) as engine:
         yield engine

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.service import needs_bundled
 from tests.tenants import Tenant, as_owner, undisturbed
 
 SECRET = "zebra-in-the-vault"
@@ -106,6 +107,7 @@ def test_what_shows_others_is_refused(one: Tenant, busy: Tenant, scope: str, sta
     assert one.sql(scope).fails(statement)["sqlstate"] == "42501"
 
 
+@needs_bundled
 @pytest.mark.parametrize("scope", ["write", "read"])
 def test_databases_and_roles_of_others_are_ids_without_meaning(one: Tenant, busy: Tenant, scope: str) -> None:
     """That there are others can be seen; not who they are."""

@@ -11,8 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+
+pytestmark = needs_bundled
 
 MEMORY_MB, TEMP_MB = 128, 16
 

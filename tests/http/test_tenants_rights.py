@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.service import needs_bundled
 from tests.tenants import Tenant
 
 EXTENSIONS = [
@@ -13,6 +14,7 @@ EXTENSIONS = [
 ]  # fmt: skip
 
 
+@needs_bundled
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_a_tenant_makes_trusted_extensions(one: Tenant, name: str) -> None:
     one.write(f"create extension {name}")
@@ -22,6 +24,7 @@ def test_a_tenant_makes_trusted_extensions(one: Tenant, name: str) -> None:
         one.write(f"drop extension {name}")
 
 
+@needs_bundled
 def test_vectors_are_found_by_their_distance(one: Tenant) -> None:
     """By a key that reads, through an index of pgvector."""
     one.write("create extension vector")
