@@ -5,6 +5,8 @@ PYTHON ?= python3
 ENGINE ?=
 export QUERYGATE_TEST_ENGINE := $(ENGINE)
 ARGS ?=
+# How many tests run at a time; on an engine of one's own, one: they share it.
+JOBS ?= $(if $(ENGINE),0,2)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -33,7 +35,7 @@ serve: $(VENV)/serve.stamp
 	@exec $(BIN)/python -m querygate serve $(ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
