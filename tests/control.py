@@ -173,6 +173,16 @@ def engine_name(service: Service, database_id: str) -> str:
         return str(row[0])
 
 
+def sleeping(service: Service, database_id: str) -> bool:
+    """Whether a statement calls pg_sleep in the database just now."""
+    name = engine_name(service, database_id)
+    with engine(service) as connection:
+        found = connection.execute(
+            "select from pg_stat_activity where datname = %s and wait_event = 'PgSleep'", [name]
+        ).fetchone()
+        return found is not None
+
+
 def worker_pid(service: Service) -> int:
     """The only worker."""
     [pid] = workers(service)

@@ -15,7 +15,7 @@ from tests.control import (
     engine,
     engine_name,
     error_of,
-    readers_of_marker,
+    sleeping,
     wait_until,
 )
 from tests.service import Service, Sql
@@ -298,18 +298,16 @@ def test_a_source_under_load_is_copied_and_loses_nothing(control: Control) -> No
 
 def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service: Service) -> None:
     """The request is told so, the name is free again, and others who use the source only wait."""
-    control.post("/v1/databases", {"name": "held"})
+    id = control.post("/v1/databases", {"name": "held"})["id"]
     holder, other_client = (control.sql(database="held") for _ in range(2))
-    database = holder.value("select current_database()")
-    holder("create table marker as select 12 as seconds")
 
     def copy() -> str:
-        wait_until(lambda: readers_of_marker(service, database) == 1)
+        wait_until(lambda: sleeping(service, id))
         control.refused(503, "busy", "POST", "/v1/databases", {"name": "held-copy", "clone_of": "held"})
         return "refused"
 
     def use() -> str:
-        wait_until(lambda: not holding or readers_of_marker(service, database) == 1)
+        wait_until(lambda: not holding or sleeping(service, id))
         while holding:
             assert other_client.value("select 1") == 1
         return "used"
@@ -317,7 +315,7 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     holding = [True]
 
     def hold() -> str:
-        assert holder("select pg_sleep(seconds) from marker")["success"]
+        assert holder("select pg_sleep(12)")["success"]
         holding.clear()
         return "held"
 

@@ -15,7 +15,7 @@ from tests.control import (
     engine_name,
     error_of,
     new_organization,
-    readers_of_marker,
+    sleeping,
     wait_until,
 )
 from tests.service import Service
@@ -180,15 +180,14 @@ def test_a_deleted_database_is_gone(control: Control, service: Service) -> None:
 def test_what_runs_in_a_database_that_is_deleted_ends(control: Control, service: Service) -> None:
     """It gets an answer, and the deletion does not wait for it."""
     name = make(control)
+    id = control.get(f"/v1/databases/{name}")["id"]
     sql = control.sql(database=name)
-    sql("create table marker as select 25 as seconds")
-    database = sql.value("select current_database()")
 
     def delete() -> int:
-        wait_until(lambda: readers_of_marker(service, database) == 1)
+        wait_until(lambda: sleeping(service, id))
         return control.ask("DELETE", f"/v1/databases/{name}").status_code
 
-    slow, deleted = at_once([lambda: sql.answer("select pg_sleep(seconds) from marker").status_code, delete])
+    slow, deleted = at_once([lambda: sql.answer("select pg_sleep(25)").status_code, delete])
     assert deleted == 200
     assert slow in (200, 503), slow
 

@@ -275,7 +275,16 @@ class Engine(Protocol):
 class Databases(Protocol):
     """The databases that the engine holds, by the names it knows them under. Every step may be repeated."""
 
+    @property
+    def furnishing(self) -> str:
+        """Stands for what of the service's own is in a database that this version has made."""
+        ...
+
     async def create(self, name: str) -> None: ...
+
+    async def furnish(self, name: str) -> None:
+        """Brings a database that another version has made up to date, without touching what is the tenant's."""
+        ...
 
     async def copy(self, source: str, name: str) -> None:
         """Raises EngineBusy where the source is not let go of in time."""

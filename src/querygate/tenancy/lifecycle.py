@@ -172,7 +172,7 @@ class Lifecycle:
             await self._databases.drop(place.engine_name)
             await self._catalog.databases.was_not_made(place.id)
             raise
-        await self._catalog.databases.was_made(place.id)
+        await self._catalog.databases.was_made(place.id, self._databases.furnishing)
 
     async def _copy(self, place: Place, source_id: str) -> None:
         source = await self._catalog.databases.find_place(source_id)

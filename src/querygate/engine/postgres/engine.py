@@ -391,8 +391,11 @@ class PostgresEngine:
     # -- pools --------------------------------------------------------------------------------------------------
 
     def _writing_pool(self, database: str) -> Pool:
-        target = port.Target(database, port.Access.WRITE)
-        return self._pools.get(target) or self._pool(target)
+        """Whoever asks here knows a database by the engine's name alone, and shares the pool of those who know more."""
+        for target, pool in self._pools.items():
+            if target.database == database and target.access is port.Access.WRITE:
+                return pool
+        return self._pool(port.Target(database, port.Access.WRITE))
 
     def _pool(self, target: port.Target) -> Pool:
         pool = self._pools.get(target)

@@ -121,9 +121,8 @@ def entry(database: str) -> list[str]:
 
 
 def grants(database: str) -> list[str]:
-    """Statements for the new database itself. Each may be repeated."""
+    """Statements for a new database itself. What the tenant may change of it later is not to be repeated then."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
-    both = f"{writer}, {reader}"
     return [
         *entry(database),
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
@@ -132,6 +131,15 @@ def grants(database: str) -> list[str]:
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT USAGE ON SCHEMAS TO {reader}",
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON TABLES TO {reader}",
         f"ALTER DEFAULT PRIVILEGES FOR ROLE {writer} GRANT SELECT ON SEQUENCES TO {reader}",
+        *furnishing(database),
+    ]
+
+
+def furnishing(database: str) -> list[str]:
+    """What is the service's own in a database. Each may be repeated, and is for a database that an older version made."""
+    writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
+    both = f"{writer}, {reader}"
+    return [
         *records.SCHEMA,
         *records.rights(both),
         _REVOKE_FUNCTIONS,
