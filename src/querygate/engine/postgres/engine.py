@@ -106,7 +106,8 @@ class PostgresEngine:
         self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
-        self._pools: dict[port.Target, Pool] = {}
+        self._writing: dict[str, Pool] = {}
+        self._reading: dict[str, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
         self._built_in: dict[int, TypeInfo] = {}
         self._states: dict[str, DatabaseState] = {}
@@ -156,7 +157,7 @@ class PostgresEngine:
         for task in self._tasks:
             task.cancel()
         await self._recovery.__aexit__(None, None, None)
-        for pool in self._pools.values():
+        for pool in self._pools():
             await pool.close()
         if self._lease is not None:
             await self._lease.__aexit__(None, None, None)
@@ -168,7 +169,7 @@ class PostgresEngine:
     async def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
-        pool = self._pools.get(target) or self._pool(target)
+        pool = self._pool(target)
         if pool.state.crowded:
             raise _crowded()
         now = self._time()
@@ -210,7 +211,7 @@ class PostgresEngine:
         read_only: bool,
         promise: port.Promise | None,
     ) -> port.TransactionResult:
-        pool = self._pools.get(target) or self._pool(target)
+        pool = self._pool(target)
         if pool.state.crowded:
             raise _crowded()
         deadline = self._time() + bounds.timeout_ms / 1000
@@ -305,11 +306,12 @@ class PostgresEngine:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
-        for target, pool in self._pools.items():
-            if target.database in databases - self._paused:
-                pool.suspend()
-            elif target.database in self._paused - databases:
-                pool.resume()
+        for pools in (self._writing, self._reading):
+            for database, pool in pools.items():
+                if database in databases - self._paused:
+                    pool.suspend()
+                elif database in self._paused - databases:
+                    pool.resume()
         self._paused = databases
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
@@ -390,31 +392,32 @@ class PostgresEngine:
 
     # -- pools --------------------------------------------------------------------------------------------------
 
+    def _pool(self, target: port.Target) -> Pool:
+        pools = self._writing if target.access is port.Access.WRITE else self._reading
+        return pools.get(target.database) or self._new_pool(pools, target)
+
     def _writing_pool(self, database: str) -> Pool:
-        """Whoever asks here knows a database by the engine's name alone, and shares the pool of those who know more."""
-        for target, pool in self._pools.items():
-            if target.database == database and target.access is port.Access.WRITE:
-                return pool
         return self._pool(port.Target(database, port.Access.WRITE))
 
-    def _pool(self, target: port.Target) -> Pool:
-        pool = self._pools.get(target)
-        if pool is None:
-            settings = self._settings
-            pool = self._pools[target] = Pool(
-                self._conninfo(target),
-                self._states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
-                size_max=settings.connections_per_target_max,
-                queue_max=settings.queue_max,
-                connect_timeout_s=settings.connect_timeout_s,
-                room=self._room,
-                forget_settings=partial(self._forget_settings, target),
-                terminate=partial(self._terminate, target.database),
-                meter=self._guard,
-            )
-            pool.state.full_at = self._sizes.full_at(target.database)
-            if target.database in self._paused:
-                pool.suspend()
+    def _pools(self) -> list[Pool]:
+        return [*self._writing.values(), *self._reading.values()]
+
+    def _new_pool(self, pools: dict[str, Pool], target: port.Target) -> Pool:
+        settings = self._settings
+        pool = pools[target.database] = Pool(
+            self._conninfo(target),
+            self._states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
+            size_max=settings.connections_per_target_max,
+            queue_max=settings.queue_max,
+            connect_timeout_s=settings.connect_timeout_s,
+            room=self._room,
+            forget_settings=partial(self._forget_settings, target),
+            terminate=partial(self._terminate, target.database),
+            meter=self._guard,
+        )
+        pool.state.full_at = self._sizes.full_at(target.database)
+        if target.database in self._paused:
+            pool.suspend()
         return pool
 
     async def _forget_settings(self, target: port.Target) -> None:
@@ -442,7 +445,7 @@ class PostgresEngine:
 
     def _make_room(self) -> None:
         """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
-        idle = [(pool.idle_since, pool) for pool in self._pools.values() if pool.idle_since is not None]
+        idle = [(pool.idle_since, pool) for pool in self._pools() if pool.idle_since is not None]
         if idle:
             since, pool = min(idle, key=lambda entry: entry[0])
             pool.close_idle(since + 0.000001)
@@ -460,7 +463,7 @@ class PostgresEngine:
                 elif execution.writes and self._guard.outlived(execution.begun):
                     execution.outlived = True
                     execution.expire()
-            for pool in self._pools.values():
+            for pool in self._pools():
                 pool.end_waiting(now)
 
     async def _watch_locks(self) -> None:
@@ -498,7 +501,7 @@ class PostgresEngine:
         pause = _SIZES_TICK_S
         while True:
             await asyncio.sleep(pause)
-            used = {t.database for t, pool in self._pools.items() if t.access is port.Access.WRITE and pool.size}
+            used = {database for database, pool in self._writing.items() if pool.size}
             names = used & self._sizes.bounds.keys()
             started = self._time()
             try:
@@ -533,7 +536,7 @@ class PostgresEngine:
 
     def stop_running(self) -> None:
         """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
-        for pool in self._pools.values():
+        for pool in self._pools():
             pool.end_waiting(float("inf"))
         for execution in list(self._running):
             if not execution.timed_out:
@@ -544,18 +547,19 @@ class PostgresEngine:
         while self._placement.active:
             before, started = self._served, self._time()
             await asyncio.sleep(_PLACEMENT_TICK_S)
-            processes = [process for pool in self._pools.values() for process in pool.processes]
+            processes = [process for pool in self._pools() for process in pool.processes]
             self._placement.update(self._served - before, self._time() - started, processes)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._settings.idle_close_s / 4)
-            for target, pool in list(self._pools.items()):
-                pool.close_idle(loop.time() - self._settings.idle_close_s)
-                if pool.is_unused:
-                    del self._pools[target]
-            served = {target.database for target in self._pools}
+            for pools in (self._writing, self._reading):
+                for database, pool in list(pools.items()):
+                    pool.close_idle(loop.time() - self._settings.idle_close_s)
+                    if pool.is_unused:
+                        del pools[database]
+            served = self._writing.keys() | self._reading.keys()
             self._states = {name: state for name, state in self._states.items() if name in served}
 
 

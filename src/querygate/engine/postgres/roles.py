@@ -136,7 +136,7 @@ def grants(database: str) -> list[str]:
 
 
 def furnishing(database: str) -> list[str]:
-    """What is the service's own in a database. Each may be repeated, and is for a database that an older version made."""
+    """What is the service's own in a database. Each may be repeated, also where an older version has made it."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     both = f"{writer}, {reader}"
     return [
