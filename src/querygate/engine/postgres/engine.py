@@ -15,7 +15,7 @@ import structlog
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.connection import look_at_broken
-from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution
+from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, may_write
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.headroom import BeginRate, headroom
 from querygate.engine.postgres.inspect import find_tables, read_durability
@@ -63,6 +63,7 @@ _SESSION_SETTINGS = {
 _SINCE_17 = {"transaction_timeout": "0"}
 _RETRY_BASE_S = 0.001
 _RETRY_CAP_S = 0.03
+_TURN_S = 0.1
 _DEADLINE_TICK_S = 0.02
 _PLACEMENT_TICK_S = 0.25
 _EXPIRE_EVERY_S = 3600.0
@@ -176,30 +177,38 @@ class PostgresEngine:
         deadline = now + bounds.timeout_ms / 1000
         describe = False
         attempt = 1
-        while True:
-            member = pool.take() or await pool.wait(deadline)
-            if self._guard.must_wait:
-                await self._admitted(pool, member, deadline)
-            execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
-            execution.begun = self._guard.begun
-            self._running[execution] = now
-            try:
-                result = await execution.run(now)
-                result.attempts = attempt
-                self._served += 1
-                return result
-            except port.Conflict as conflict:
-                if not _repeatable(statement):
-                    raise
-                await self._pause_before(attempt, deadline, conflict)
-                attempt += 1
-            except port.StatementFailed as failure:
-                if describe or not wants_types(failure, statement):
-                    raise
-                describe = True
-            finally:
-                del self._running[execution]
-            now = self._time()
+        turns = pool.state.turns
+        turn = turns.hot and may_write(target, statement, pool) and await turns.wait(self._moment())
+        try:
+            while True:
+                member = pool.take() or await pool.wait(deadline)
+                if self._guard.must_wait:
+                    await self._admitted(pool, member, deadline)
+                execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
+                execution.begun = self._guard.begun
+                self._running[execution] = now
+                try:
+                    result = await execution.run(now)
+                    result.attempts = attempt
+                    self._served += 1
+                    if turns.heat and may_write(target, statement, pool):
+                        turns.note(conflict=False)
+                    return result
+                except port.Conflict as conflict:
+                    if not _repeatable(statement):
+                        raise
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict)
+                    attempt += 1
+                except port.StatementFailed as failure:
+                    if describe or not wants_types(failure, statement):
+                        raise
+                    describe = True
+                finally:
+                    del self._running[execution]
+                now = self._time()
+        finally:
+            if turn:
+                turns.leave()
 
     async def transaction(
         self,
@@ -217,55 +226,67 @@ class PostgresEngine:
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self.can.two_phase
         attempt = 1
-        while True:
-            member = pool.take() or await pool.wait(deadline)
-            if self._guard.must_wait:
-                await self._admitted(pool, member, deadline)
-            run = TransactionRun(
-                pool=pool,
-                member=member,
-                target=target,
-                statements=statements,
-                shape=shape,
-                bounds=bounds,
-                recovery=self._recovery,
-                deadline=deadline,
-                read_only=read_only,
-                promise=promise,
-                records=self._ledger.records(target.database),
-                describe=describe,
-                two_phase=two_phase,
-                attempt=attempt,
-                guard=self._guard,
-                begun=self._guard.begun,
-                is_recorded=partial(self._is_committed, target.database),
-            )
-            self._running[run] = self._time()
-            try:
-                result = await run.run()
-                self._served += 1
-                if promise is not None and run.is_read_only:
-                    await self._ledger.keep_promise(target.database, promise, result)
-                return result
-            except CannotPrepare:
-                two_phase = False
-                promise = await self._with_id(target.database, promise)
-            except port.Conflict as conflict:
-                conflict.attempts = attempt
-                if promise is not None and run.recording and await self._ledger.is_settled(target.database, promise):
-                    raise port.Superseded("somebody else settled it first") from conflict
-                await self._pause_before(attempt, deadline, conflict)
-                attempt += 1
-            except port.EngineUnavailable as lost:
-                await self._pause_before(attempt, deadline, lost)
-                attempt += 1
-            except port.StatementFailed as failure:
-                failure.attempts = attempt
-                if describe or not any(wants_types(failure, statement) for statement in statements):
-                    raise
-                describe = True
-            finally:
-                del self._running[run]
+        turns = pool.state.turns
+        turn = turns.hot and not read_only and await turns.wait(self._moment())
+        try:
+            while True:
+                member = pool.take() or await pool.wait(deadline)
+                if self._guard.must_wait:
+                    await self._admitted(pool, member, deadline)
+                run = TransactionRun(
+                    pool=pool,
+                    member=member,
+                    target=target,
+                    statements=statements,
+                    shape=shape,
+                    bounds=bounds,
+                    recovery=self._recovery,
+                    deadline=deadline,
+                    read_only=read_only,
+                    promise=promise,
+                    records=self._ledger.records(target.database),
+                    describe=describe,
+                    two_phase=two_phase,
+                    attempt=attempt,
+                    guard=self._guard,
+                    begun=self._guard.begun,
+                    is_recorded=partial(self._is_committed, target.database),
+                )
+                self._running[run] = self._time()
+                try:
+                    result = await run.run()
+                    self._served += 1
+                    if turns.heat and not read_only:
+                        turns.note(conflict=False)
+                    if promise is not None and run.is_read_only:
+                        await self._ledger.keep_promise(target.database, promise, result)
+                    return result
+                except CannotPrepare:
+                    two_phase = False
+                    promise = await self._with_id(target.database, promise)
+                except port.Conflict as conflict:
+                    conflict.attempts = attempt
+                    if (
+                        promise is not None
+                        and run.recording
+                        and await self._ledger.is_settled(target.database, promise)
+                    ):
+                        raise port.Superseded("somebody else settled it first") from conflict
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict)
+                    attempt += 1
+                except port.EngineUnavailable as lost:
+                    await self._pause_before(attempt, deadline, lost)
+                    attempt += 1
+                except port.StatementFailed as failure:
+                    failure.attempts = attempt
+                    if describe or not any(wants_types(failure, statement) for statement in statements):
+                        raise
+                    describe = True
+                finally:
+                    del self._running[run]
+        finally:
+            if turn:
+                turns.leave()
 
     async def _admitted(self, pool: Pool, member: Member, deadline: float) -> None:
         """Returns when this service may begin one more transaction; the connection is kept."""
@@ -285,6 +306,24 @@ class PostgresEngine:
 
     async def _is_committed(self, database: str, id: str) -> bool:
         return await self._ledger.verdict(database, id) is port.Outcome.COMMITTED
+
+    async def _next_try(self, pool: Pool, turn: bool, attempt: int, deadline: float, conflict: port.Conflict) -> bool:
+        """Waits until it is worth another try; whether that has the turn. Raises the conflict where there is none."""
+        turns = pool.state.turns
+        turns.note(conflict=True)
+        if attempt >= self._settings.attempts_max:
+            raise conflict
+        if turn:
+            return True
+        at_most = self._moment()
+        if self._time() + at_most > deadline:
+            raise conflict
+        return await turns.wait(at_most)
+
+    @staticmethod
+    def _moment() -> float:
+        """How long to wait for a turn at most."""
+        return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter
 
     async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
         """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""

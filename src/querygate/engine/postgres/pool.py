@@ -26,6 +26,7 @@ from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.reply import Reply
+from querygate.engine.postgres.turns import Turns
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -87,6 +88,7 @@ class DatabaseState:
         self.code_checked_at = 0.0
         self.crowded = False
         self.full_at: int | None = None
+        self.turns = Turns()
         self._changes = 0
 
     def may_have_changed(self) -> None:
