@@ -53,10 +53,11 @@ class Parameter:
 class Description:
     """What a route takes and gives, beyond its path and its scope.
 
-    `answer` is the type of the answer's JSON, with the status `status`, or its media type where it is not JSON;
-    `also` are other media types that it can come in. `body` is the same of the request. `errors` are codes of its own:
-    those with the status 200 come as the answer's `error` where it has one, otherwise in place of the answer.
-    `other` are types of answers with other statuses, `headers` are those that the answer may have.
+    `answer` is the type of the answer's JSON, with the status `status`, or its media type where it is not JSON; `also`
+    are other media types that it can come in, each with an example. `body` is to the request what `answer` is to the
+    answer. `errors` are codes of its own: those with the status 200 come as the answer's `error` where it has one,
+    otherwise in place of the answer. `other` are types of answers with other statuses, `headers` are those that the
+    answer may have.
     """
 
     answer: type[msgspec.Struct] | str = ""
@@ -65,7 +66,7 @@ class Description:
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
     other: tuple[tuple[int, type[msgspec.Struct]], ...] = ()
     headers: tuple[str, ...] = ()
     text: str = ""
@@ -192,7 +193,7 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
         if status == described.status:
             failing = () if not codes or _carries_error(described.answer) else (ErrorAnswer,)
             content = _content(described.answer, schemas, *failing)
-            content |= {media: {"schema": {"type": "string"}} for media in described.also}
+            content |= {media: {"example": example} for media, example in described.also}
             headers += described.headers
         else:
             content = _content(other.get(status, ErrorAnswer), schemas, *([ErrorAnswer] if status in other else []))

@@ -18,6 +18,7 @@ from querygate.data_plane.transaction import TransactionBounds, TransactionRoute
 from querygate.data_plane.workloads import WORKLOADS
 from querygate.engine.port import Engine
 from querygate.protocol import answers
+from querygate.protocol.events import FRAMINGS, Framing
 from querygate.protocol.messages import QueryRequest, StreamFormat, TransactionRequest
 from querygate.settings import Settings
 from querygate.tenancy.lifecycle import Lifecycle
@@ -136,6 +137,13 @@ def _table(of: _Routes) -> RouteTable:
     }
 
 
+def _stream(framing: Framing) -> str:
+    """An example of one."""
+    done = b'{"success":true,"row_count":1,"affected_rows":0,"timings":{"total_us":900,"exec_us":700}}'
+    columns = framing.event("columns", b'{"columns":["n"],"types":["int4"]}')
+    return (columns + framing.rows(b'{"n":42}\n') + framing.event("done", done)).decode()
+
+
 def _in_database(described: Description) -> Description:
     """Every route of this plane with a token is about one database, and can be asked through the alias."""
     return replace(
@@ -151,7 +159,7 @@ _JSON_QUERY = _in_database(
         body=QueryRequest,
         parameters=(_IDEMPOTENCY_KEY,),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
-        also=tuple(format.value for format in StreamFormat),
+        also=tuple((format.value, _stream(FRAMINGS[format])) for format in StreamFormat),
         headers=("Idempotency-Replayed",),
         text=_STREAM_TEXT,
         example={"sql": "select $1::int + 1 as n", "params": [41]},
