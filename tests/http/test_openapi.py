@@ -18,7 +18,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.schemas import BaseSchema
 
 from querygate.protocol.errors import ERRORS
-from tests.control import Control, error_of
+from tests.control import Control, error_of, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 ROOT = Path(__file__).parent.parent.parent
@@ -186,6 +186,48 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
     walk("GET", "/v1/audit", token=admin)
     walk("DELETE", "/v1/organizations/{id}", path_parameters={"id": organization["id"]})
     walk.assert_complete()
+
+
+def test_every_refusal_of_the_data_plane_is_described(caller: Caller, data_plane: BaseSchema) -> None:
+    """Statuses that nothing made up leads to."""
+    query, transaction = data_plane["/v1/query"]["POST"], data_plane["/v1/transaction"]["POST"]
+    one, two = {"sql": "select 1"}, {"sql": "select 2"}
+    reader = caller.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
+    once, chosen = {"Idempotency-Key": "refusals"}, {"Querygate-Transaction-Id": "txn_refusals"}
+    caller.ask(query.Case(body=one, headers=once))
+    caller.ask(transaction.Case(body={"statements": ["select 1"]}, headers=chosen))
+    caller.control.patch("/v1/databases/main", {"delete_protection": True})
+    for code, case, token in (
+        ("parse_error", query.Case(body={"sql": "selec 1"}), None),
+        ("unauthenticated", query.Case(body=one), "svc_k_wrong"),
+        ("forbidden", data_plane["/storage/test"]["GET"].Case(), reader),
+        ("not_found", data_plane["/tables"]["GET"].Case(headers={"Querygate-Database": "nowhere"}), None),
+        ("not_acceptable", query.Case(body=one, headers={"Accept": "image/png"}), None),
+        ("delete_protected", data_plane["/admin/reset"]["POST"].Case(), None),
+        ("transaction_id_used", transaction.Case(body={"statements": ["select 1"]}, headers=chosen), None),
+        ("body_too_large", query.Case(body={"sql": "x" * (10 * 2**20)}), None),
+        ("unsupported_media_type", query.Case(body=one, headers={"Content-Type": "text/csv"}), None),
+        ("idempotency_mismatch", query.Case(body=two, headers=once), None),
+    ):
+        assert caller.ask(case, token)["error"]["code"] == code
+    caller.control.patch("/v1/databases/main", {"delete_protection": False})
+    free = new_organization(caller.service, "free")
+    tables = data_plane["/tables"]["GET"]
+    while (refused := caller.ask(tables.Case(), free.key)).get("success"):
+        pass
+    assert refused["error"]["code"] == "rate_limited"
+
+
+def test_every_refusal_of_the_control_plane_is_described(caller: Caller, control_plane: BaseSchema) -> None:
+    """The same of the other plane."""
+    databases, main = control_plane["/v1/databases"], control_plane["/v1/databases/{name}"]
+    for code, case in (
+        ("already_exists", databases["POST"].Case(body={"name": "main"})),
+        ("not_found", databases["POST"].Case(body={"name": "other", "clone_of": "nowhere"})),
+        ("wrong_state", main["DELETE"].Case(path_parameters={"name": "main"})),
+        ("forbidden", control_plane["/v1/session"]["GET"].Case()),
+    ):
+        assert caller.ask(case)["error"]["code"] == code
 
 
 def test_the_data_plane_answers_as_described_whatever_it_is_sent(caller: Caller) -> None:

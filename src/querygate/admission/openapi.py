@@ -188,7 +188,7 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
     responses: dict[str, Any] = {}
     for status, codes in sorted(by_status.items()):
         headers = ["X-Request-Id", *_OF_STATUS.get(status, ())]
-        if with_token and status not in (400, 401, 408, 413):
+        if with_token:
             headers += ["RateLimit-Policy", "RateLimit"]
         if status == described.status:
             failing = () if not codes or _carries_error(described.answer) else (ErrorAnswer,)
