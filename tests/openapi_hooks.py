@@ -16,18 +16,18 @@ SPARED = os.environ["QUERYGATE_TEST_SPARED"].split(",")
 
 
 @schemathesis.hook
-def before_call(context: Any, case: schemathesis.Case, kwargs: Any) -> None:
+def before_call(context: Any, case: schemathesis.Case[Any], kwargs: Any) -> None:
     if case.method not in ("GET", "OPTIONS") and case.path_parameters.get("id") in SPARED:
         case.path_parameters["id"] = "spared"
 
 
 @schemathesis.auth(refresh_interval=None)
 class Token:
-    def get(self, case: schemathesis.Case, context: Any) -> str:
+    def get(self, case: schemathesis.Case[Any], context: Any) -> str:
         if not case.path.startswith("/v1/session") or (case.path == "/v1/session" and case.method == "POST"):
             return KEY
         answer = httpx.post(f"{CONTROL}/v1/session", headers={"Authorization": f"Bearer {KEY}"}, trust_env=False)
         return str(answer.json()["token"])
 
-    def set(self, case: schemathesis.Case, data: str, context: Any) -> None:
+    def set(self, case: schemathesis.Case[Any], data: str, context: Any) -> None:
         case.headers["Authorization"] = f"Bearer {data}"

@@ -40,7 +40,7 @@ class Caller:
         self.service = service
         self.control = Control(service, service.key)
 
-    def ask(self, case: schemathesis.Case, token: str | None = None) -> dict[str, Any]:
+    def ask(self, case: schemathesis.Case[Any], token: str | None = None) -> dict[str, Any]:
         answer = case.call_and_validate(headers={"Authorization": f"Bearer {token or self.service.key}"}, timeout=30)
         is_json = answer.headers["content-type"] == ["application/json"]
         body: dict[str, Any] = answer.json() if is_json else {}
@@ -163,7 +163,7 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
     walk("DELETE", "/v1/session", token=session)
 
     organization = walk("POST", "/v1/organizations", body={"name": "walked", "tier": "unlimited"})
-    one = {"path_parameters": {"id": organization["id"]}}
+    one: dict[str, Any] = {"path_parameters": {"id": organization["id"]}}
     walk("GET", "/v1/organizations", query={"limit": 1})
     walk("GET", "/v1/organizations/{id}", **one)
     walk("PATCH", "/v1/organizations/{id}", body={"name": "walked-on"}, **one)
@@ -191,7 +191,8 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
 def test_every_refusal_of_the_data_plane_is_described(caller: Caller, data_plane: BaseSchema) -> None:
     """Statuses that nothing made up leads to."""
     query, transaction = data_plane["/v1/query"]["POST"], data_plane["/v1/transaction"]["POST"]
-    one, two = {"sql": "select 1"}, {"sql": "select 2"}
+    one: Any = {"sql": "select 1"}
+    two: Any = {"sql": "select 2"}
     reader = caller.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
     once, chosen = {"Idempotency-Key": "refusals"}, {"Querygate-Transaction-Id": "txn_refusals"}
     caller.ask(query.Case(body=one, headers=once))
