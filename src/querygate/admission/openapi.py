@@ -214,7 +214,7 @@ def _codes(operation: Operation) -> list[str]:
         codes += _WITH_TOKEN
     if described.body:
         codes += _WITH_BODY
-    if "{" in operation.path and operation.method != "OPTIONS":
+    if "{" in operation.path:
         codes.append("not_found")
     if operation.method not in _SAFE_METHODS:
         codes.append("outcome_unknown")
