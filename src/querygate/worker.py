@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from querygate.access.quotas import Tier, read_tiers, tier_of
-from querygate.access.scopes import Scope
+from querygate.access.quotas import read_tiers, tier_of
 from querygate.admission.about import AboutRoutes
 from querygate.admission.fairness import Lanes
 from querygate.admission.identity import IdentityCache
-from querygate.admission.plane import Plane, Route
+from querygate.admission.plane import Plane
 from querygate.admission.pulse import Pulse
 from querygate.admission.quota import Quotas
 from querygate.admission.usage import UsageBook
@@ -23,19 +22,10 @@ from querygate.alias.plane import Alias
 from querygate.alias.upstream import UpstreamPool
 from querygate.catalog.catalog import Catalog
 from querygate.catalog.schema import Installation, find_installation
-from querygate.control_plane.databases import DatabaseRoutes
-from querygate.control_plane.keys import KeyRoutes
-from querygate.control_plane.organizations import OrganizationRoutes
-from querygate.control_plane.sessions import SessionBounds, SessionRoutes
-from querygate.data_plane.bench import BenchRoutes
-from querygate.data_plane.capabilities.routes import CapabilityRoutes
-from querygate.data_plane.query import QueryBounds, QueryRoutes
-from querygate.data_plane.reset import ResetRoute
-from querygate.data_plane.storage_test import StorageRoutes
-from querygate.data_plane.stream import StreamWriter
-from querygate.data_plane.tables import TableRoutes
-from querygate.data_plane.transaction import TransactionBounds, TransactionRoutes
-from querygate.engine.port import Databases, Engine
+from querygate.control_plane.routes import ABOUT as ABOUT_CONTROL
+from querygate.control_plane.routes import control_routes
+from querygate.data_plane.routes import ABOUT as ABOUT_DATA
+from querygate.data_plane.routes import data_routes
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
@@ -126,8 +116,12 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
-        data = data_routes(engine, identities, lifecycle, settings, installation.secret)
-        control = control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers)
+        data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
+            data_routes(engine, identities, lifecycle, settings, installation.secret)
+        )
+        control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
+            control_routes(catalog, identities, lifecycle, databases, settings, tiers)
+        )
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
         handlers: dict[str, Handler] = {
@@ -169,114 +163,6 @@ async def _main(given: WorkerInput) -> None:
             task.cancel()
         await quotas.close()
         await usage.record()
-
-
-RouteTable = dict[tuple[str, str], Route]
-
-
-def control_routes(
-    engine: Engine,
-    catalog: Catalog,
-    identities: IdentityCache,
-    lifecycle: Lifecycle,
-    databases: Databases,
-    settings: Settings,
-    tiers: dict[str, Tier],
-) -> RouteTable:
-    """The control plane's routes, in the order of the banner."""
-    session = SessionRoutes(
-        catalog, identities, SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
-    )
-    database = DatabaseRoutes(catalog, lifecycle, databases, identities)
-    key = KeyRoutes(catalog, identities)
-    limits = {
-        "statement_timeout_ms": settings.statement_timeout_ms,
-        "transaction_timeout_ms": settings.transaction_timeout_ms,
-        "transaction_statements": settings.transaction_statements_max,
-        "body_bytes": settings.body_bytes_max,
-        "answer_bytes": settings.answer_bytes_max,
-    }
-    organization = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
-    admin, operator = Scope.ADMIN, Scope.OPERATOR
-    return _with_about(
-        {
-            ("POST", "/v1/session"): Route("Open a session with an API key.", None, open=session.create),
-            ("GET", "/v1/session"): Route("The session that the token is for.", None, guarded=session.show),
-            ("POST", "/v1/session/refresh"): Route("Extend the session.", None, guarded=session.refresh),
-            ("DELETE", "/v1/session"): Route("Log out.", None, guarded=session.destroy),
-            ("GET", "/v1/databases"): Route("List databases.", admin, guarded=database.index),
-            ("POST", "/v1/databases"): Route("Make a database, also as a copy.", admin, guarded=database.create),
-            ("GET", "/v1/databases/{name}"): Route("One database.", admin, guarded=database.show),
-            ("PATCH", "/v1/databases/{name}"): Route("Rename or protect it.", admin, guarded=database.change),
-            ("DELETE", "/v1/databases/{name}"): Route("Delete it.", admin, guarded=database.delete),
-            ("GET", "/v1/keys"): Route("List API keys.", admin, guarded=key.index),
-            ("POST", "/v1/keys"): Route("Make an API key.", admin, guarded=key.create),
-            ("GET", "/v1/keys/{id}"): Route("One API key.", admin, guarded=key.show),
-            ("PATCH", "/v1/keys/{id}"): Route("Change its name, scopes or expiry.", admin, guarded=key.change),
-            ("DELETE", "/v1/keys/{id}"): Route("Revoke it.", admin, guarded=key.revoke),
-            ("POST", "/v1/keys/{id}/rotate"): Route("Give it a new secret.", admin, guarded=key.rotate),
-            ("GET", "/v1/organization"): Route("The token's organization.", None, guarded=organization.own),
-            ("GET", "/v1/usage"): Route("What it used, by hour and database.", admin, guarded=organization.usage),
-            ("GET", "/v1/audit"): Route("Who did what, newest first.", admin, guarded=organization.audit),
-            ("GET", "/v1/organizations"): Route("List organizations.", operator, guarded=organization.index),
-            ("POST", "/v1/organizations"): Route("Make an organization.", operator, guarded=organization.create),
-            ("GET", "/v1/organizations/{id}"): Route("One organization.", operator, guarded=organization.show),
-            ("PATCH", "/v1/organizations/{id}"): Route("Change it.", operator, guarded=organization.change),
-            ("DELETE", "/v1/organizations/{id}"): Route("Delete it.", operator, guarded=organization.delete),
-        },
-        AboutRoutes(engine, "control"),
-    )
-
-
-def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
-    """The table with the routes that every plane has."""
-    table[("GET", "/health")] = Route("Whether the service and its engine work.", None, open=about.health)
-    table[("GET", "/")] = Route("This overview.", None, open=about.banner)
-    about.endpoints = {f"{method} {path}": route.summary for (method, path), route in table.items()}
-    return table
-
-
-def data_routes(
-    engine: Engine, identities: IdentityCache, lifecycle: Lifecycle, settings: Settings, secret: bytes
-) -> RouteTable:
-    """The data plane's routes, in the order of the banner."""
-    query = QueryRoutes(
-        engine,
-        identities,
-        QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max),
-        StreamWriter(engine, settings.heartbeat_s),
-    )
-    transaction = TransactionRoutes(
-        engine,
-        identities,
-        TransactionBounds(
-            settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
-        ),
-        secret,
-    )
-    reset = ResetRoute(identities, lifecycle)
-    tables = TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max)
-    capabilities = CapabilityRoutes(engine, identities, settings)
-    bench = BenchRoutes(engine, identities)
-    storage = StorageRoutes(engine, identities)
-    table: RouteTable = {
-        ("POST", "/v1/query"): Route("Run one SQL statement, sent as JSON.", Scope.READ, guarded=query.json),
-        ("POST", "/query"): Route("Run one SQL statement, sent as plain text.", Scope.READ, guarded=query.text),
-        ("POST", "/v1/transaction"): Route("Run several statements atomically.", Scope.READ, guarded=transaction.run),
-        ("GET", "/v1/transaction/{id}"): Route("What became of a transaction.", Scope.READ, guarded=transaction.state),
-        ("POST", "/v1/transaction/{id}/abort"): Route(
-            "Make an unfinished or unknown transaction aborted for good.", Scope.WRITE, guarded=transaction.abort
-        ),
-        ("POST", "/admin/reset"): Route("Wipe all data of the database.", Scope.ADMIN, guarded=reset.run),
-        ("GET", "/tables"): Route("Tables and views that the token may see.", Scope.READ, guarded=tables.list),
-        ("GET", "/capabilities"): Route("What the engine can do.", Scope.READ, guarded=capabilities.matrix),
-        ("GET", "/capabilities/{name}"): Route("Run one probe of them now.", Scope.READ, guarded=capabilities.one),
-        ("GET", "/bench"): Route("Measure the database, for seconds.", Scope.ADMIN, guarded=bench.run),
-        ("GET", "/storage/test"): Route(
-            "Write, read back, compare and delete random bytes.", Scope.ADMIN, guarded=storage.run
-        ),
-    }
-    return _with_about(table, AboutRoutes(engine, "data"))
 
 
 def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:

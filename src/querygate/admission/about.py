@@ -1,19 +1,48 @@
-"""`GET /` and `GET /health` of every plane: what this is, and whether it works."""
+"""What every plane says of itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None of them needs a token."""
+
+from functools import cached_property
 
 import msgspec
 
 from querygate import __version__
+from querygate.admission.openapi import Description, Operation, document
+from querygate.admission.page import page, policy
+from querygate.admission.plane import Route, RouteTable
 from querygate.engine.port import Engine
 from querygate.http.exchange import Exchange
+from querygate.protocol.answers import Banner, Health, OpenApi
 
 _encode = msgspec.json.Encoder().encode
 
+DOCUMENTATION, OPENAPI = "/docs", "/openapi.json"
+
 
 class AboutRoutes:
-    def __init__(self, engine: Engine, plane: str) -> None:
+    """`text` says what the plane is for."""
+
+    def __init__(self, engine: Engine, plane: str, text: str) -> None:
         self._plane = plane
         self._engine = engine
-        self.endpoints: dict[str, str] = {}
+        self._text = text
+        self._table: RouteTable = {}
+
+    def added_to(self, table: RouteTable) -> RouteTable:
+        """The table with the routes that every plane has; it is what they speak of."""
+        health = Description(Health, other=((503, Health),))
+        self._table = {
+            **table,
+            ("GET", "/health"): Route(
+                "Whether the service and its engine work.", None, open=self.health, describes=health
+            ),
+            ("GET", OPENAPI): Route(
+                "This interface, by OpenAPI 3.1.", None, open=self.openapi, describes=Description(OpenApi)
+            ),
+            ("GET", DOCUMENTATION): Route(
+                "The same as a page to read.", None, open=self.docs, describes=Description("text/html")
+            ),
+            ("GET", "/"): Route("This overview.", None, open=self.banner, describes=Description(Banner)),
+        }
+        return self._table
 
     async def banner(self, exchange: Exchange) -> None:
         body = {
@@ -21,9 +50,10 @@ class AboutRoutes:
             "plane": self._plane,
             "version": __version__,
             "description": "PostgreSQL over HTTPS",
-            "endpoints": self.endpoints,
+            "endpoints": {f"{method} {path}": route.summary for (method, path), route in self._table.items()},
             "authentication": "Authorization: Bearer svc_k_…",
-            "documentation": "docs/ in the source distribution",
+            "documentation": DOCUMENTATION,
+            "openapi": OPENAPI,
         }
         exchange.respond(200, _encode(body))
 
@@ -36,3 +66,25 @@ class AboutRoutes:
             "checks": health.checks,
         }
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
+
+    async def openapi(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._document)
+
+    async def docs(self, exchange: Exchange) -> None:
+        exchange.respond_page(page(), policy())
+
+    @cached_property
+    def _document(self) -> bytes:
+        """Made when somebody asks for the first time."""
+        operations = [
+            Operation(
+                method,
+                path,
+                route.summary,
+                None if route.scope is None else route.scope.value,
+                route.guarded is not None,
+                route.describes,
+            )
+            for (method, path), route in self._table.items()
+        ]
+        return document(f"Querygate: {self._plane} plane", self._text, operations)

@@ -10,6 +10,7 @@ import structlog
 from querygate.access.scopes import Scope
 from querygate.admission.failures import to_service_error
 from querygate.admission.identity import Identity, IdentityCache
+from querygate.admission.openapi import Description
 from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.cors import respond_options
@@ -24,12 +25,17 @@ Guarded = Callable[[Exchange, Identity], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes none."""
+    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client."""
 
     summary: str
     scope: Scope | None
     open: Open | None = None
     guarded: Guarded | None = None
+    describes: Description = Description()  # noqa: RUF009 - it is frozen
+
+
+RouteTable = dict[tuple[str, str], Route]
+"""By method and path, where a part in braces stands for any text."""
 
 
 class Plane:
@@ -38,9 +44,7 @@ class Plane:
     With `in_lanes` organizations share it fairly: see `fairness`.
     """
 
-    def __init__(
-        self, routes: dict[tuple[str, str], Route], identities: IdentityCache, *, in_lanes: bool = False
-    ) -> None:
+    def __init__(self, routes: RouteTable, identities: IdentityCache, *, in_lanes: bool = False) -> None:
         self._in_lanes = in_lanes
         self._routes = routes
         self._identities = identities

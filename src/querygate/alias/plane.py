@@ -87,6 +87,9 @@ class Alias:
                     "GET /health": "Whether the data plane answers.",
                     "GET /": "This overview.",
                 },
+                "authentication": "Authorization: Bearer svc_k_…",
+                "documentation": "/docs",
+                "openapi": "/openapi.json",
             }
         )
 

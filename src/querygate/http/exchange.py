@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
+CONTENT_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+"""Of answers that are no pages: a browser runs and shows nothing of them."""
+
 Headers = Iterable[tuple[str, str]]
 
 
@@ -105,6 +108,15 @@ class Exchange:
             self._connection.write(self._head(status, None, headers) + b"\r\n")
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
+        self._connection.write(head if self.method == "HEAD" else head + body)
+
+    def respond_page(self, body: bytes, policy: bytes) -> None:
+        """A page of the service's own, which may do what `policy` says and nothing else."""
+        self._started = True
+        self.status = 200
+        self.sent_bytes += len(body)
+        head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
+        head += b"content-length: %d\r\n\r\n" % len(body)
         self._connection.write(head if self.method == "HEAD" else head + body)
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:

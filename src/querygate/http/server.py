@@ -24,11 +24,11 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from querygate.http.acceptor import Acceptor, Balance
-from querygate.http.answers import error_body, respond_error
+from querygate.http.answers import respond_error
 from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
 from querygate.http.eager import EagerRun
-from querygate.http.exchange import STATUS_LINES, Exchange
+from querygate.http.exchange import CONTENT_POLICY, STATUS_LINES, Exchange
 from querygate.http.reader import Reader
 from querygate.http.tls import TlsContext
 from querygate.http.tls_transport import TlsTransport
@@ -47,7 +47,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
 _SECURITY_HEADERS = (
     "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
-    "content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"
+    f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
 )
 TLS_HEADERS = "strict-transport-security: max-age=31536000\r\n"
 
@@ -511,7 +511,7 @@ class HttpConnection(asyncio.Protocol):
             return
         exchange = Exchange(self, self.server.next_request_id())
         exchange.keep_alive = False
-        exchange.respond(error.status, error_body(error.body, exchange.request_id))
+        respond_error(exchange, error)
         self._linger()
 
     def _linger(self) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}\Z")]
 Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,200}\Z")]
 ScopeName = Literal["read", "write", "admin", "operator"]
@@ -63,8 +64,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """`database` is the name of the one it is bound to, or null for all of the organization."""
 
     id: str
-    created_at: datetime
-    expires_at: datetime
+    created_at: Moment
+    expires_at: Moment
     organization: str
     database: str | None
     scopes: list[str]
@@ -77,7 +78,7 @@ class DatabaseRecord(msgspec.Struct, frozen=True):
     default: bool
     delete_protection: bool
     size_bytes: int | None
-    created_at: datetime
+    created_at: Moment
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -87,20 +88,20 @@ class KeyRecord(msgspec.Struct, frozen=True):
     scopes: list[str]
     database: str | None
     state: str
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
+    created_at: Moment
+    expires_at: Moment | None
+    last_used_at: Moment | None
 
 
 class OrganizationRecord(msgspec.Struct, frozen=True):
     id: str
     name: str
     tier: str
-    created_at: datetime
+    created_at: Moment
 
 
 class UsageRecord(msgspec.Struct, frozen=True):
-    hour: datetime
+    hour: Moment
     database: str
     requests: int
     rows: int
@@ -110,9 +111,110 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 class AuditRecord(msgspec.Struct, frozen=True):
     id: int
-    at: datetime
+    at: Moment
     action: str
     subject: str
     key: str | None
     session: str | None
     request_id: str
+
+
+class SessionOpened(msgspec.Struct):
+    success: Literal[True]
+    token: str
+    expires_at: Moment
+    expires_in: int
+    session: SessionRecord
+
+
+class SessionAnswer(msgspec.Struct):
+    success: Literal[True]
+    session: SessionRecord
+
+
+class SessionRefreshed(SessionAnswer):
+    expires_at: Moment
+
+
+class SessionDestroyed(msgspec.Struct):
+    success: Literal[True]
+    state: Literal["destroyed"]
+
+
+class Gone(msgspec.Struct):
+    success: Literal[True]
+    state: Literal["gone"]
+
+
+class Listing(msgspec.Struct):
+    """`next_cursor`, where it is not null, is the `cursor` of the next page."""
+
+    success: Literal[True]
+    next_cursor: str | None
+
+
+class DatabaseList(Listing):
+    items: list[DatabaseRecord]
+
+
+class KeyList(Listing):
+    items: list[KeyRecord]
+
+
+class OrganizationList(Listing):
+    items: list[OrganizationRecord]
+
+
+class UsageList(Listing):
+    items: list[UsageRecord]
+
+
+class AuditList(Listing):
+    items: list[AuditRecord]
+
+
+class DatabaseAnswer(DatabaseRecord, frozen=True):
+    success: Literal[True]
+
+
+class KeyAnswer(KeyRecord, frozen=True):
+    success: Literal[True]
+
+
+class KeyMade(KeyAnswer, frozen=True):
+    """`key` is shown this once."""
+
+    key: str
+
+
+class Rate(msgspec.Struct):
+    """`requests` is null where any number is let through."""
+
+    requests: int | None
+    window_seconds: int
+
+
+class OrganizationLimits(msgspec.Struct):
+    """`database_bytes` is null where a database may have any size."""
+
+    rate: Rate
+    database_bytes: int | None
+    statement_timeout_ms: int
+    transaction_timeout_ms: int
+    transaction_statements: int
+    body_bytes: int
+    answer_bytes: int
+
+
+class OrganizationAnswer(OrganizationRecord, frozen=True):
+    success: Literal[True]
+
+
+class OrganizationMade(OrganizationAnswer, frozen=True):
+    """With its first database; `key` is shown this once."""
+
+    key: str
+
+
+class OwnOrganization(OrganizationAnswer, frozen=True):
+    limits: OrganizationLimits
