@@ -35,6 +35,7 @@ from querygate.http.acceptor import Balance
 from querygate.http.origins import Origin, parse_origin
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from querygate.installation import EngineRefused, examine, install
+from querygate.metrics.board import Board
 from querygate.settings import Settings
 
 _log = structlog.get_logger()
@@ -61,6 +62,8 @@ def serve(settings: Settings) -> None:
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
+    if settings.metrics_address:
+        sockets["metrics"] = _bind_metrics(settings)
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
@@ -175,6 +178,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         workers = self.settings.workers
         self._tally = Tally(workers, shared=bool(self.settings.engine))
+        self._board = Board(workers)
         self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
 
     def start_workers(self) -> None:
@@ -224,6 +228,7 @@ class Supervisor:
                     number,
                     self._balances,
                     alone=first and not self.settings.engine,
+                    board=self._board,
                 )
             )
             status = 0
@@ -445,6 +450,27 @@ def _bind_planes(settings: Settings) -> dict[str, socket.socket]:
     return {plane: _bind(settings.host, ports[plane], f"--{plane}-port") for plane in PLANES if plane in planes}
 
 
+def _bind_metrics(settings: Settings) -> socket.socket:
+    """Plain HTTP without a token, so it is for this machine, or for a proxy that judges who may read."""
+    host, _, port = settings.metrics_address.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+        if not 0 <= number <= 65535:
+            raise ValueError(port)
+    except ValueError:
+        raise ServeError(
+            f"--metrics-address {settings.metrics_address!r} is not of the form 127.0.0.1:9090 or [::1]:9090"
+        ) from None
+    if not address.is_loopback and not settings.behind_proxy:
+        raise ServeError(
+            f"--metrics-address {settings.metrics_address} would show the metrics to other machines without asking"
+            " who they are. Bind it to 127.0.0.1, or let Prometheus ask the control plane with an operator's token; or"
+            " put a proxy that judges in front and say --behind-proxy."
+        )
+    return _bind(str(address), number, "--metrics-address")
+
+
 def _bind(host: str, port: int, flag: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -469,7 +495,7 @@ def _announce(
     sockets: dict[str, socket.socket], key: str | None, tls: TlsFiles | None, *, is_self_signed: bool
 ) -> None:
     """One `name: value` a line, for people and for scripts."""
-    addresses = {plane: _address(sock, with_tls=tls is not None) for plane, sock in sockets.items()}
+    addresses = {p: _address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:

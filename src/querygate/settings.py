@@ -50,6 +50,11 @@ class Settings:
     tls_cert: str = _setting("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
     tls_key: str = _setting("", "File of the certificate's key, as PEM.")
     tls: str = _setting("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
+    metrics_address: str = _setting(
+        "",
+        "Address of its own for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
+        " needs --behind-proxy.",
+    )
     cors_origins: str = _setting(
         "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )

@@ -15,6 +15,7 @@ from querygate.access.scopes import Scope
 from querygate.admission.about import AboutRoutes
 from querygate.admission.fairness import Lanes
 from querygate.admission.identity import IdentityCache
+from querygate.admission.metrics import Metrics
 from querygate.admission.plane import Plane, Route
 from querygate.admission.pulse import Pulse
 from querygate.admission.quota import Quotas
@@ -45,6 +46,7 @@ from querygate.http.cors import CorsPolicy
 from querygate.http.origins import Origin
 from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from querygate.metrics.board import Board
 from querygate.settings import Settings
 from querygate.tenancy.lifecycle import Lifecycle
 
@@ -88,6 +90,8 @@ class WorkerInput:
     """Of the planes' sockets, where there are several workers."""
     alone: bool
     """Nobody served on this engine before this worker and its fellows were started."""
+    board: Board
+    """Where all workers post what they count."""
 
 
 def run(given: WorkerInput) -> None:
@@ -119,34 +123,38 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
-        data = data_routes(engine, identities, lifecycle, settings, installation.secret)
-        control = control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers)
+        metrics = Metrics(given.board, given.number, engine, lanes, usage)
+        streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
+        data = data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
+        control = control_routes(engine, catalog, identities, lifecycle, databases, settings, tiers, metrics)
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
         handlers: dict[str, Handler] = {
-            "data": Plane(data, identities, in_lanes=True).handle,
-            "control": Plane(control, identities).handle,
+            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True).handle,
+            "control": Plane(control, identities, metrics.plane("control")).handle,
+            "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics")).handle,
         }
         if pool is not None:
             only_control = {path for _, path in control} - {path for _, path in data}
             own_headers = b"" if tls is None else TLS_HEADERS.encode()
-            handlers["alias"] = Alias(pool, given.addresses.get("control"), only_control, own_headers).handle
+            alias = Alias(pool, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
+            handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
-        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch()]
+        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
         if "control" in given.sockets:
             watching.append(lifecycle.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
-            is_alias = name == "alias"
             server = HttpServer(
                 handlers[name],
                 _http_bounds(settings),
-                tls=tls,
-                cors=None if is_alias else cors,
-                whole_bodies=not is_alias,
+                tls=None if name == "metrics" else tls,
+                cors=cors if name in ("data", "control") else None,
+                whole_bodies=name != "alias",
             )
+            metrics.servers[name] = server
             await server.start(sock, given.balances.get(name), given.number)
             servers.append(server)
         gc.collect()
@@ -162,6 +170,7 @@ async def _main(given: WorkerInput) -> None:
             task.cancel()
         await quotas.close()
         await usage.record()
+        metrics.post()
 
 
 RouteTable = dict[tuple[str, str], Route]
@@ -175,6 +184,7 @@ def control_routes(
     databases: Databases,
     settings: Settings,
     tiers: dict[str, Tier],
+    metrics: Metrics,
 ) -> RouteTable:
     """The control plane's routes, in the order of the banner."""
     session = SessionRoutes(
@@ -216,9 +226,15 @@ def control_routes(
             ("GET", "/v1/organizations/{id}"): Route("One organization.", operator, guarded=organization.show),
             ("PATCH", "/v1/organizations/{id}"): Route("Change it.", operator, guarded=organization.change),
             ("DELETE", "/v1/organizations/{id}"): Route("Delete it.", operator, guarded=organization.delete),
+            ("GET", "/metrics"): Route("What the service counts, for Prometheus.", operator, guarded=metrics.guarded),
         },
         AboutRoutes(engine, "control"),
     )
+
+
+def metrics_routes(metrics: Metrics) -> RouteTable:
+    """The only route of the address that is for metrics alone; whoever reaches it needs no token."""
+    return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
 
 
 def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
@@ -230,14 +246,19 @@ def _with_about(table: RouteTable, about: AboutRoutes) -> RouteTable:
 
 
 def data_routes(
-    engine: Engine, identities: IdentityCache, lifecycle: Lifecycle, settings: Settings, secret: bytes
+    engine: Engine,
+    identities: IdentityCache,
+    lifecycle: Lifecycle,
+    settings: Settings,
+    secret: bytes,
+    streams: StreamWriter,
 ) -> RouteTable:
     """The data plane's routes, in the order of the banner."""
     query = QueryRoutes(
         engine,
         identities,
         QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max),
-        StreamWriter(engine, settings.heartbeat_s),
+        streams,
     )
     transaction = TransactionRoutes(
         engine,

@@ -73,6 +73,10 @@ class Lane:
                 turn.set_exception(ServiceError("busy", "the organization has too many statements running"))
 
     @property
+    def waiting(self) -> int:
+        return sum(not turn.done() for turn, _ in self._waiting)
+
+    @property
     def is_unused(self) -> bool:
         return self.running == 0 and not self._waiting and self._seen < self._lanes.tick - 1
 
@@ -118,6 +122,14 @@ class Lanes:
                 lane.let_in()
                 if lane.is_unused:
                     del self._lanes[name]
+
+    @property
+    def running(self) -> int:
+        return sum(lane.running for lane in self._lanes.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(lane.waiting for lane in self._lanes.values())
 
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)

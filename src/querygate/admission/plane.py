@@ -14,6 +14,7 @@ from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
+from querygate.metrics.cells import Cell, PlaneCounts, answered
 from querygate.protocol.errors import ServiceError
 
 _log = structlog.get_logger()
@@ -35,20 +36,27 @@ class Route:
 class Plane:
     """Gives every request to its route, and every failure an answer.
 
-    With `in_lanes` organizations share it fairly: see `fairness`.
+    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`.
     """
 
     def __init__(
-        self, routes: dict[tuple[str, str], Route], identities: IdentityCache, *, in_lanes: bool = False
+        self,
+        routes: dict[tuple[str, str], Route],
+        identities: IdentityCache,
+        counts: PlaneCounts,
+        *,
+        in_lanes: bool = False,
     ) -> None:
         self._in_lanes = in_lanes
-        self._routes = routes
+        self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
+        self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
 
     async def handle(self, exchange: Exchange) -> None:
+        cell = self._counts.other
         try:
-            route = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
+            route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
                 await route.open(exchange)
                 return
@@ -87,6 +95,9 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
+            answered(cell, exchange.status, exchange.started_ns)
+            if exchange.error_code is not None:
+                self._counts.failed(exchange.error_code)
             usage = exchange.usage
             if usage is not None:
                 usage.requests += 1
@@ -95,18 +106,18 @@ class Plane:
                 if exchange.failed or exchange.status >= 400:
                     usage.errors += 1
 
-    def _find_route(self, exchange: Exchange) -> Route:
+    def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
-        for (offered, template), route in self._routes.items():
+        for (offered, template), found in self._routes.items():
             values = match_template(template, exchange.path)
             if values is not None and offered == method:
                 exchange.path_values = values
-                return route
+                return found
             if values is not None:
                 allowed.append(offered)
         if allowed and method == "OPTIONS":
-            return Route("What the path takes.", None, open=partial(_options, allowed))
+            return Route("What the path takes.", None, open=partial(_options, allowed)), self._counts.other
         if allowed:
             raise ServiceError(
                 "method_not_allowed",

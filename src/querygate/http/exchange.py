@@ -36,8 +36,8 @@ class Exchange:
 
     Owned by its connection.
 
-    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes` and `failed` say what was
-    answered, for the `usage` that it counts towards.
+    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes`, `failed` and `error_code` say
+    what was answered, for the `usage` that it counts towards and for the metrics.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
@@ -55,6 +55,7 @@ class Exchange:
     status = 0
     extra_headers = b""
     failed = False
+    error_code: str | None = None
     row_count = 0
     sent_bytes = 0
     usage: Counts | None = None

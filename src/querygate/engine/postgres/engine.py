@@ -22,6 +22,7 @@ from querygate.engine.postgres.inspect import find_tables, read_durability
 from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.logins import as_tenant, with_settings
+from querygate.engine.postgres.measures import Measures
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
@@ -35,6 +36,7 @@ from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
 from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
+from querygate.metrics.cells import observe
 
 _log = structlog.get_logger()
 
@@ -115,6 +117,7 @@ class PostgresEngine:
         self._lease: Lease | None = None
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
         self._begin_rate = BeginRate()
+        self._queries, self._transactions, self._streams = (Measures(k) for k in ("query", "transaction", "stream"))
 
     @property
     def version(self) -> str:
@@ -162,6 +165,7 @@ class PostgresEngine:
         deadline = now + bounds.timeout_ms / 1000
         describe = False
         attempt = 1
+        measures = self._queries
         while True:
             member = pool.take() or await pool.wait(deadline)
             if self._guard.must_wait:
@@ -169,17 +173,21 @@ class PostgresEngine:
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
             execution.begun = self._guard.begun
             self._running.add(execution)
+            measures.attempts += 1
             try:
                 result = await execution.run(now)
                 result.attempts = attempt
                 self._served += 1
+                observe(measures.seconds, result.exec_us * 1000)
                 return result
             except port.Conflict as conflict:
+                measures.conflict(conflict.exec_us)
                 if not _repeatable(statement):
                     raise
-                await self._pause_before(attempt, deadline, conflict)
+                await self._pause_before(attempt, deadline, conflict, measures)
                 attempt += 1
             except port.StatementFailed as failure:
+                observe(measures.seconds, failure.exec_us * 1000)
                 if describe or not wants_types(failure, statement):
                     raise
                 describe = True
@@ -201,6 +209,7 @@ class PostgresEngine:
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self.can.two_phase
         attempt = 1
+        measures = self._transactions
         while True:
             member = pool.take() or await pool.wait(deadline)
             if self._guard.must_wait:
@@ -225,9 +234,11 @@ class PostgresEngine:
                 is_recorded=partial(self._is_committed, target.database),
             )
             self._running.add(run)
+            measures.attempts += 1
             try:
                 result = await run.run()
                 self._served += 1
+                observe(measures.seconds, result.exec_us * 1000)
                 if promise is not None and run.is_read_only:
                     await self._ledger.keep_promise(target.database, promise, result)
                 return result
@@ -236,15 +247,17 @@ class PostgresEngine:
                 promise = await self._with_id(target.database, promise)
             except port.Conflict as conflict:
                 conflict.attempts = attempt
+                measures.conflict(conflict.exec_us)
                 if promise is not None and run.recording and await self._ledger.is_settled(target.database, promise):
                     raise port.Superseded("somebody else settled it first") from conflict
-                await self._pause_before(attempt, deadline, conflict)
+                await self._pause_before(attempt, deadline, conflict, measures)
                 attempt += 1
             except port.EngineUnavailable as lost:
-                await self._pause_before(attempt, deadline, lost)
+                await self._pause_before(attempt, deadline, lost, measures)
                 attempt += 1
             except port.StatementFailed as failure:
                 failure.attempts = attempt
+                observe(measures.seconds, failure.exec_us * 1000)
                 if describe or not any(wants_types(failure, statement) for statement in statements):
                     raise
                 describe = True
@@ -270,11 +283,14 @@ class PostgresEngine:
     async def _is_committed(self, database: str, id: str) -> bool:
         return await self._ledger.verdict(database, id) is port.Outcome.COMMITTED
 
-    async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
+    async def _pause_before(
+        self, attempt: int, deadline: float, failure: port.EngineFailure, measures: Measures
+    ) -> None:
         """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
         pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
         if attempt >= self._settings.attempts_max or self._time() + pause > deadline:
             raise failure
+        measures.retries += 1
         await asyncio.sleep(pause)
 
     async def begin_id(self, database: str, id: str) -> bool:
@@ -320,11 +336,14 @@ class PostgresEngine:
         clock = EngineClock(pool, member, target, statement, bounds)
         clock.begun = self._guard.begun
         self._running.add(clock)
+        measures = self._streams
+        measures.attempts += 1
         try:
-            async with open_stream(pool, member, target, statement, shape, clock) as stream:
+            async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
                 yield stream
         finally:
             self._running.discard(clock)
+            observe(measures.seconds, clock.elapsed_us * 1000)
 
     async def health(self) -> port.EngineHealth:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
@@ -367,6 +386,28 @@ class PostgresEngine:
 
     def serializable_headroom(self) -> port.Headroom:
         return headroom(self._guard, self._begin_rate, self._time())
+
+    def measured(self) -> port.Measured:
+        kinds = (self._queries, self._transactions, self._streams)
+        pools = self._pools.values()
+        room = self.serializable_headroom()
+        return port.Measured(
+            {kind.kind: list(kind.seconds) for kind in kinds},
+            {
+                **{name: count for kind in kinds for name, count in kind.events.items()},
+                **self._recovery.events,
+                "guard_conflicts_total": self._guard.ended,
+            },
+            {
+                "engine_connections open": sum(pool.size for pool in pools),
+                "engine_connections idle": sum(pool.idle for pool in pools),
+                "engine_connections_waiting": sum(pool.waiting for pool in pools),
+                "engine_connections_max": self._settings.connections_max,
+                "serializable_slots": room.slots,
+                "serializable_safe_seconds": float("inf") if room.safe_seconds is None else room.safe_seconds,
+                "serializable_guarded": int(room.guarded),
+            },
+        )
 
     # -- pools --------------------------------------------------------------------------------------------------
 
@@ -426,6 +467,7 @@ class PostgresEngine:
                     execution.expire()
                 elif execution.writes and self._guard.outlived(execution.begun):
                     execution.outlived = True
+                    self._guard.ended += 1
                     execution.expire()
             for pool in self._pools.values():
                 pool.end_waiting(now)
