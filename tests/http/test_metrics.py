@@ -1,11 +1,11 @@
 """`GET /metrics`: who may read it, what it counts, and that nobody can make it grow without bound."""
 
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psycopg
 import pytest
 
 from querygate import __version__
@@ -82,8 +82,14 @@ def test_requests_are_counted_by_route_and_status(service: Service, sql: Sql) ->
     assert sql.answer("selec").status_code == 400
     assert sql.client.get("/v1/transaction/txn_unknown-one").status_code == 404
     after = scrape(service)
-    assert after.value("requests_total", **QUERY, status="2xx") - before.value("requests_total", **QUERY, status="2xx") == 8
-    assert after.value("requests_total", **QUERY, status="4xx") - before.value("requests_total", **QUERY, status="4xx") == 1
+    assert (
+        after.value("requests_total", **QUERY, status="2xx") - before.value("requests_total", **QUERY, status="2xx")
+        == 8
+    )
+    assert (
+        after.value("requests_total", **QUERY, status="4xx") - before.value("requests_total", **QUERY, status="4xx")
+        == 1
+    )
     template = {"plane": "data", "method": "GET", "route": "/v1/transaction/{id}", "status": "4xx"}
     assert after.value("requests_total", **template) - before.value("requests_total", **template) == 1
     grown = after.value("request_seconds_count", **QUERY) - before.value("request_seconds_count", **QUERY)
@@ -178,28 +184,31 @@ def test_quota_refusals(service: Service) -> None:
     assert after.value("quota_refusals_total") - before.value("quota_refusals_total") == refused
 
 
-def test_pool_and_lanes(service: Service, client: httpx.Client) -> None:
+def test_pool_and_lanes(service: Service, sql: Sql) -> None:
     """Statements that run have a connection and a place in a lane; what is more than fits waits, and is seen to."""
-    sql = Sql(client)
-    sql("select 1")
-    running_max, size = 32, 16
-    # All hang on one lock, so they are there until it is let go.
-    with ThreadPoolExecutor(40) as pool, service.client() as others:
-        others_limits = httpx.Limits(max_connections=60)
-        many = httpx.Client(
-            base_url=service.url, headers=dict(others.headers), timeout=60, trust_env=False, limits=others_limits
-        )
-        holding = threading.Event()
-        with many:
-            sleepers = [pool.submit(Sql(many).answer, "select pg_sleep(3)") for _ in range(40)]
-            wait_until(lambda: scrape(service).value("lane_requests", state="waiting") == 40 - running_max)
-            page = scrape(service)
-            assert page.value("lane_requests", state="running") == running_max
+    sql("create table locked (a int)")
+    running, size = 32, 16
+    requests = running + 8
+    database = str(sql.value("select current_database()"))
+    limits = httpx.Limits(max_connections=requests)
+    with (
+        psycopg.connect(service.conninfo(database)) as holder,
+        httpx.Client(base_url=service.url, headers=sql.client.headers, timeout=60, limits=limits) as many,
+        ThreadPoolExecutor(requests) as pool,
+    ):
+        holder.execute("lock table locked")
+        try:
+            waiting = [pool.submit(Sql(many).answer, "select * from locked") for _ in range(requests)]
+            with httpx.Client() as asking:
+                wait_until(lambda: scrape(service, asking).value("requests_running", plane="data") == requests, 25)
+                wait_until(lambda: scrape(service, asking).value("engine_connections_waiting") == running - size, 25)
+                page = scrape(service, asking)
+            assert page.value("lane_requests", state="running") == running
+            assert page.value("lane_requests", state="waiting") == requests - running
             assert page.value("engine_connections", state="open") >= size
-            assert page.value("engine_connections_waiting") == running_max - size
-            assert page.value("requests_running", plane="data") == 40
-            holding.set()
-            assert {sleeper.result().status_code for sleeper in sleepers} == {200}
+        finally:
+            holder.rollback()
+        assert {answer.result().status_code for answer in waiting} == {200}
     page = scrape(service)
     assert page.value("lane_requests", state="waiting") == page.value("lane_requests", state="running") == 0
     assert page.value("engine_connections_waiting") == 0
@@ -218,7 +227,10 @@ def test_usage_by_database(service: Service) -> None:
     of_second = {"organization": made.id, "database": second["id"]}
     assert page.value("database_rows_total", **of_first) == 30
     assert page.value("database_errors_total", **of_first) == 0
-    assert (page.value("database_requests_total", **of_second), page.value("database_errors_total", **of_second)) == (1, 1)
+    assert (page.value("database_requests_total", **of_second), page.value("database_errors_total", **of_second)) == (
+        1,
+        1,
+    )
     assert page.value("database_bytes_total", **of_first) > 0
 
 

@@ -60,11 +60,7 @@ def test_a_histogram_adds_up() -> None:
     page = page_of(Sums(engine={"query": cell}))
     assert page.value("engine_seconds_bucket", kind="query", le="0.0005") == 1
     assert page.value("engine_seconds_bucket", kind="query", le="0.005") == 3
-    assert (
-        page.value("engine_seconds_bucket", kind="query", le="60.0")
-        + page.value("engine_seconds_bucket", kind="query", le="60")
-        == 3
-    )
+    assert page.value("engine_seconds_bucket", kind="query", le="60") == 3
     assert page.value("engine_seconds_bucket", kind="query", le="+Inf") == 4
     assert page.value("engine_seconds_count", kind="query") == 4
     assert page.value("engine_seconds_sum", kind="query") == pytest.approx(70.0061)
@@ -85,8 +81,8 @@ def test_databases_are_bounded_and_the_rest_never_goes_down() -> None:
         for place in range(4):
             row[place] += draw.randrange(100)
         page = page_of(Sums(databases=databases))
-        for place, name in enumerate(("requests", "rows", "bytes", "errors")):
-            name = f"database_{name}_total"
+        for place, what in enumerate(("requests", "rows", "bytes", "errors")):
+            name = f"database_{what}_total"
             assert len(page.series(name)) <= DATABASES_SHOWN + 1
             assert page.total(name) == sum(row[place] for row in databases.values())
             now = page.value(name, organization="other", database="other")

@@ -33,7 +33,7 @@ _POST_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.05
 """So often does a worker that has fellows look whether one of them asks."""
 
-_PATIENCE_S = 0.5
+_PATIENCE_S = 2.0
 """So long are the others waited for; one that does not post is shown with what it has posted before."""
 
 _PAUSE_S = 0.005
