@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -59,6 +61,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises ServeError."""
     logs.configure(settings)
     _check_address(settings)
+    _check_traces(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
@@ -368,6 +371,15 @@ def _check_address(settings: Settings) -> None:
             " --tls-key, or with --tls self-signed; or put a proxy that terminates TLS in front and say"
             " --behind-proxy; or bind 127.0.0.1."
         )
+
+
+def _check_traces(settings: Settings) -> None:
+    if not settings.traces_endpoint:
+        return
+    if urlsplit(settings.traces_endpoint).scheme not in ("http", "https"):
+        raise ServeError(f"--traces-endpoint {settings.traces_endpoint!r} is not a URL of http or https")
+    if any(find_spec(name) is None for name in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")):
+        raise ServeError("--traces-endpoint needs OpenTelemetry: install querygate[otel]")
 
 
 def _with_tls(settings: Settings) -> bool:

@@ -110,6 +110,9 @@ class Settings:
     heartbeat_s: int = _setting(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
     stop_timeout_s: int = _setting(30, "Seconds that running requests are given when the service stops.", at_least=0)
 
+    traces_endpoint: str = _setting(
+        "", "URL that takes traces, OTLP over HTTP, as http://127.0.0.1:4318/v1/traces. Needs querygate[otel]."
+    )
     log_level: str = _setting("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
     log_format: str = _setting("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
 

@@ -19,6 +19,7 @@ from querygate.admission.metrics import Metrics
 from querygate.admission.plane import Plane, Route
 from querygate.admission.pulse import Pulse
 from querygate.admission.quota import Quotas
+from querygate.admission.traces import Traces
 from querygate.admission.usage import UsageBook
 from querygate.alias.plane import Alias
 from querygate.alias.upstream import UpstreamPool
@@ -123,6 +124,7 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
+        traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         data = data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
@@ -130,8 +132,8 @@ async def _main(given: WorkerInput) -> None:
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
         handlers: dict[str, Handler] = {
-            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True).handle,
-            "control": Plane(control, identities, metrics.plane("control")).handle,
+            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True, traces=traces).handle,
+            "control": Plane(control, identities, metrics.plane("control"), traces=traces).handle,
             "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics")).handle,
         }
         if pool is not None:
@@ -171,6 +173,8 @@ async def _main(given: WorkerInput) -> None:
         await quotas.close()
         await usage.record()
         metrics.post()
+        if traces is not None:
+            traces.close()
 
 
 RouteTable = dict[tuple[str, str], Route]

@@ -85,9 +85,20 @@ def test_databases_are_bounded_and_the_rest_never_goes_down() -> None:
             name = f"database_{what}_total"
             assert len(page.series(name)) <= DATABASES_SHOWN + 1
             assert page.total(name) == sum(row[place] for row in databases.values())
+            shown = sorted(
+                (page.value(name, **labels) for labels in page.series(name) if _is_named(labels)), reverse=True
+            )
+            assert (
+                shown
+                == [n for n in sorted((row[place] for row in databases.values()), reverse=True) if n][:DATABASES_SHOWN]
+            )
             now = page.value(name, organization="other", database="other")
             assert now >= rest.get(name, 0)
             rest[name] = now
+
+
+def _is_named(labels: dict[str, str]) -> bool:
+    return labels["database"] != "other"
 
 
 def test_a_worker_tells_only_so_many_databases_apart() -> None:

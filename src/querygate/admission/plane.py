@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter_ns
 
 import structlog
 
 from querygate.access.scopes import Scope
 from querygate.admission.failures import to_service_error
 from querygate.admission.identity import Identity, IdentityCache
+from querygate.admission.traces import Traces
 from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.cors import respond_options
@@ -46,7 +48,9 @@ class Plane:
         counts: PlaneCounts,
         *,
         in_lanes: bool = False,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
         self._counts = counts
@@ -75,11 +79,15 @@ class Plane:
                 lane = identity.lane
                 if not lane.enter():
                     await lane.wait()
+                if self._traces is not None:
+                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 try:
                     await route.guarded(exchange, identity)
                 finally:
                     lane.leave()
             else:
+                if self._traces is not None:
+                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
@@ -98,6 +106,8 @@ class Plane:
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)
+            if self._traces is not None:
+                self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage
             if usage is not None:
                 usage.requests += 1

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 
 import msgspec
 
+from querygate.data_plane.answers import note_engine
 from querygate.data_plane.failures import to_service_error
 from querygate.engine import port
 from querygate.http.exchange import Exchange
@@ -67,6 +68,8 @@ class StreamWriter:
                 exchange.row_count = rows.row_count
                 self.rows += rows.row_count
                 self.open -= 1
+                if exchange.traced:
+                    note_engine(exchange, rows.exec_us)
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Rows as they come, and a sign of life where none come."""

@@ -53,5 +53,9 @@ class PlaneCounts:
     def cell(self, method: str, route: str) -> Cell:
         return self.cells.setdefault((method, route), new_cell())
 
+    def name(self, cell: Cell) -> tuple[str, str]:
+        """Method and route of a cell."""
+        return next(name for name, known in self.cells.items() if known is cell)
+
     def failed(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
