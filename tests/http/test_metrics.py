@@ -146,6 +146,21 @@ def test_conflicts_attempts_and_retries(service: Service, sql: Sql) -> None:
     assert after.value("engine_seconds_count", **kind) - before.value("engine_seconds_count", **kind) == attempts
 
 
+def test_what_recovery_commits_is_counted(service: Service, sql: Sql) -> None:
+    """A transaction that was prepared and left behind: the page says when it was found."""
+    before = scrape(service).value("in_doubt_recovered_total")
+    sql("create table left_behind (a int)")
+    with psycopg.connect(service.conninfo("querygate")) as metadata:
+        row = metadata.execute("select id from installation").fetchone()
+    assert row is not None
+    with psycopg.connect(service.conninfo(str(sql.value("select current_database()"))), autocommit=True) as connection:
+        connection.execute("begin isolation level read committed")
+        connection.execute("insert into left_behind values (1)")
+        connection.execute(f"prepare transaction 'querygate_{row[0]}_metrics'".encode())
+    wait_until(lambda: scrape(service).value("in_doubt_recovered_total") == before + 1, 30)
+    assert sql.value("select a from left_behind") == 1
+
+
 def test_streams(service: Service, client: httpx.Client) -> None:
     """An open one is seen while it is read, its rows when it has ended."""
     before = scrape(service)

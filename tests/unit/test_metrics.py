@@ -53,6 +53,14 @@ def test_what_was_never_counted_is_zero_and_there() -> None:
     assert page.series("quota_refusals_total") == [{}]
 
 
+def test_alarms_are_counted_over_all_planes() -> None:
+    errors = {"data storage_mismatch": 2, "data rate_limited": 3, "control rate_limited": 4, "data busy": 5}
+    page = page_of(Sums(errors=errors))
+    assert page.value("storage_mismatches_total") == 2
+    assert page.value("quota_refusals_total") == 7
+    assert page.total("errors_total") == 14
+
+
 def test_a_histogram_adds_up() -> None:
     cell = new_cell()
     for ms in (0.1, 3, 3, 70_000):
