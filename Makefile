@@ -1,15 +1,17 @@
-# make serve | test | check | bench | bench-peers | bench-growth | torture | install
+# make serve | test | check | bench | bench-peers | bench-growth | bench-tenancy | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
 ENGINE ?=
 export QUERYGATE_TEST_ENGINE := $(ENGINE)
 ARGS ?=
+# How many tests run at a time; on an engine of one's own, one: they share it.
+JOBS ?= $(if $(ENGINE),0,2)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth torture clean requirements requirements-peers
+.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth bench-tenancy torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -33,7 +35,7 @@ serve: $(VENV)/serve.stamp
 	@exec $(BIN)/python -m querygate serve $(ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
@@ -53,6 +55,9 @@ bench: $(VENV)/dev.stamp
 # Beside other ways to reach SQL over HTTP, which it installs into .peers/. Needs Node.js and npm; wrk is used if there.
 bench-peers: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-tenancy: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.tenancy $(ARGS)
 
 bench-growth: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.growth $(ARGS)

@@ -12,7 +12,7 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench import transactions
 from bench.load import Load, generator_name, run_load
-from bench.measure import Line, pgbench, tenant
+from bench.measure import Line, pgbench, report, tenant
 from querygate.data_plane import workloads
 from querygate.data_plane.workloads import ROWS
 
@@ -31,13 +31,7 @@ def main() -> int:
         print(f"load generator: {generator_name()}", flush=True)
         lines: list[Line] = []
         for measure in (point_read, thousand_rows, transactions.measure, streaming, stalled_reader):
-            for line in measure(service):
-                lines.append(line)
-                sign = "<=" if line.at_most else ">="
-                verdict = "ok" if line.passed else "MISSED"
-                print(
-                    f"{line.name:<44} {line.value:10.3f}  ({sign} {line.bar:g})  {verdict:<7} {line.note}", flush=True
-                )
+            lines += report(measure(service))
     finally:
         service.stop()
         remove(data_dir)

@@ -20,10 +20,15 @@ _LUA = """
 local method, path, body, random_max = {method}, {path}, {body}, {random_max}
 local mark = "%" .. {mark} -- a pattern for the mark itself
 local headers = {{ {headers} }}
-local in_path = path:find(mark) ~= nil
+local in_path, in_headers = path:find(mark) ~= nil, {in_headers}
 function init(args) math.randomseed({seed}) end
 function request()
   local number = tostring(math.random(1, random_max))
+  if in_headers then
+    local numbered = {{}}
+    for name, value in pairs(headers) do numbered[name] = value:gsub(mark, number) end
+    return wrk.format(method, path, numbered, body)
+  end
   if in_path then return wrk.format(method, (path:gsub(mark, number)), headers, body) end
   return wrk.format(method, path, headers, (body:gsub(mark, number)))
 end
@@ -39,7 +44,7 @@ end
 class Load:
     """Requests that are all alike, in which every `mark` stands for a random number up to `random_max`.
 
-    The mark is one character, neither letter nor digit, and stands in the path or in the body.
+    The mark is one character, neither letter nor digit, and stands in the path, in the body, or in a header.
     """
 
     url: str
@@ -52,6 +57,10 @@ class Load:
     path: str = "/v1/query"
     headers: Mapping[str, str] = field(default_factory=dict)
     mark: str = "%"
+
+    @property
+    def in_headers(self) -> bool:
+        return any(self.mark in value for value in self.headers.values())
 
     @property
     def all_headers(self) -> dict[str, str]:
@@ -90,6 +99,7 @@ def _wrk(program: str, load: Load) -> Outcome:
                 mark=_lua(load.mark),
                 random_max=load.random_max,
                 headers=", ".join(f"[ {_lua(name)} ] = {_lua(value)}" for name, value in load.all_headers.items()),
+                in_headers="true" if load.in_headers else "false",
                 seed=random.randrange(1 << 30),
             )
         )
@@ -138,7 +148,8 @@ class _Client:
         number = str(random.randint(1, self.load.random_max))
         body = self.load.body.replace(self.load.mark, number).encode()
         path = self.load.path.replace(self.load.mark, number)
-        head = f"{self.load.method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{self.head}"
+        headers = self.head.replace(self.load.mark, number) if self.load.in_headers else self.head
+        head = f"{self.load.method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{headers}"
         self.buffer.clear()
         self.sent = time.perf_counter()
         self.socket.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psycopg
@@ -24,6 +25,16 @@ class Line:
     @property
     def passed(self) -> bool:
         return self.value <= self.bar if self.at_most else self.value >= self.bar
+
+
+def report(lines: Iterable[Line]) -> list[Line]:
+    """Prints the lines as they come; all of them."""
+    shown = []
+    for line in lines:
+        shown.append(line)
+        sign, verdict = "<=" if line.at_most else ">=", "ok" if line.passed else "MISSED"
+        print(f"{line.name:<44} {line.value:10.3f}  ({sign} {line.bar:g})  {verdict:<7} {line.note}", flush=True)
+    return shown
 
 
 def tenant(service: Service) -> tuple[str, str]:

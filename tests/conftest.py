@@ -11,6 +11,8 @@ import pytest
 from tests.control import Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
+pytest_plugins = ["tests.tenants"]
+
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(QUERYGATE_DATA_PORT="0", QUERYGATE_ALIAS_PORT="0", QUERYGATE_CONTROL_PORT="0")
 

@@ -108,7 +108,8 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
     ports = ["--data-port", "0", "--alias-port", "0", "--control-port", "0"]
     command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), *ports, *flags]
     engine = (env or {}).get("QUERYGATE_ENGINE") or engine_for(data_dir)
-    given = {**os.environ, **({"QUERYGATE_ENGINE": engine} if engine else {}), **(env or {})}
+    external = {"QUERYGATE_ENGINE": engine, "QUERYGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
+    given = {**os.environ, **external, **(env or {})}
     with log.open("a") as stderr, out.open("w") as stdout:
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
     deadline = time.monotonic() + START_TIMEOUT_S

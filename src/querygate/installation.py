@@ -64,7 +64,10 @@ async def install(conninfo: str, *, bundled: bool = True) -> Token | None:
         for place in await catalog.databases.unfinished(organization):
             if place.state == "creating" and place.clone_of is None:
                 await databases.create(place.engine_name)
-                await catalog.databases.was_made(place.id)
+                await catalog.databases.was_made(place.id, databases.furnishing)
+        for place in await catalog.databases.furnished_otherwise(databases.furnishing):
+            await databases.furnish(place.engine_name)
+            await catalog.databases.was_furnished(place.id, databases.furnishing)
         await _check_login(connector, catalog, organization, installation.secret)
         if await catalog.keys.exist():
             return None

@@ -143,6 +143,8 @@ def bundled_settings(settings: Settings) -> BundledSettings:
         user=settings.engine_user or None,
         max_connections=settings.engine_connections_max,
         shared_buffers_mb=settings.engine_shared_buffers_mb,
+        process_memory_mb=settings.engine_process_memory_mb,
+        temp_mb=settings.engine_temp_mb,
     )
 
 

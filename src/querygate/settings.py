@@ -78,6 +78,12 @@ class Settings:
     )
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
+    engine_process_memory_mb: int = _setting(
+        512, "Memory that one process of the bundled engine may take for itself, in MiB (Linux).", at_least=64
+    )
+    engine_temp_mb: int = _setting(
+        2048, "Temporary files that one process of the bundled engine may write, in MiB.", at_least=16
+    )
     engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
 
     statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
@@ -96,7 +102,8 @@ class Settings:
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
 
     tiers: str = _setting(
-        "free=200, pro=6000, unlimited", "Tiers of organizations, with the requests a minute that each lets through."
+        "free=200/1GB, pro=6000/50GB, unlimited",
+        "Tiers of organizations: the requests a minute that each lets through, and the size of a database.",
     )
     default_tier: str = _setting("free", "Tier of new organizations.")
     session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from querygate.access.quotas import Tier, read_tiers
+from querygate.access.quotas import Tier, read_tiers, tier_of
 from querygate.access.scopes import Scope
 from querygate.admission.about import AboutRoutes
 from querygate.admission.fairness import Lanes
@@ -118,9 +118,16 @@ async def _main(given: WorkerInput) -> None:
         quotas = Quotas(catalog.permits, tiers)
         usage = UsageBook(catalog.journal, catalog.credentials)
         lanes = Lanes(
-            settings.running_max, 4 * (os.cpu_count() or 1), settings.queue_max, settings.statement_timeout_ms / 1000
+            max(1, settings.running_max // given.tally.workers),
+            max(1, 4 * (os.cpu_count() or 1) // given.tally.workers),
+            settings.queue_max,
+            settings.statement_timeout_ms / 1000,
         )
-        identities = IdentityCache(catalog.credentials, quotas, lanes, usage)
+
+        def bound_size(database: str, tier: str) -> None:
+            engine.bound_size(database, tier_of(tiers, tier).bytes_max)
+
+        identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,10 @@ def test_an_import_killed_anywhere_and_started_again_is_complete(
         command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
         children.append(command.start("import", str(numbers), "--table", "load"))
         assert children[0].wait(60) == -signal.SIGKILL
+        deadline = time.monotonic() + 60
+        while applied and len(cut.statuses) < request_number:  # until the service has answered it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         assert database.query("select count(*) from load").value() in (0, ROWS)
     again = Command(service, tmp_path)("import", str(numbers), "--table", "load")
     assert again.code == 0, again.err

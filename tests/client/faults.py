@@ -4,7 +4,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from urllib.parse import urlsplit
 
 PASS, LOSE, ABANDON, HANG = "pass", "lose", "abandon", "hang"
@@ -50,7 +50,8 @@ class Relay:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        with closing(client), closing(socket.create_connection(self._target)) as service:
+        """Until one of the two leaves, as the killed ones do without a word."""
+        with closing(client), closing(socket.create_connection(self._target)) as service, suppress(ConnectionError):
             self._sockets.append(service)
             while request := _message(client):
                 self.requests.append(request)

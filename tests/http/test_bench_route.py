@@ -102,7 +102,8 @@ def test_a_query_string_that_is_no_text_is_refused(client: httpx.Client) -> None
 def test_admin_scope_is_needed(service: Service, scope: str) -> None:
     """To measure is to load the database."""
     command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir)]
-    made = subprocess.run([*command, "--name", scope, "--scope", scope], capture_output=True, text=True, check=True)
+    command += ["--name", scope, "--scope", scope]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     with service.client(made.stdout.removeprefix("key: ").strip()) as client:
         assert client.get("/bench").status_code == 403
         assert client.get("/storage/test").status_code == 403

@@ -16,7 +16,7 @@ from querygate.data_plane.capabilities.probes import AnyProbe, does, fails, give
 from querygate.data_plane.capabilities.runner import Report, run_probe
 from querygate.settings import Settings
 from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
 NOT_IN_THE_BUNDLED_ENGINE = {"xml"}
 _AT_ONCE = 18
@@ -41,6 +41,7 @@ def run(service: Service, *probes: AnyProbe) -> list[Report]:
     return asyncio.run(one_after_the_other())
 
 
+@needs_bundled
 def test_the_matrix_of_the_bundled_engine(client: httpx.Client) -> None:
     """About a hundred probes in groups; all hold but those that its build leaves out."""
     body = get(client, "/capabilities")
@@ -211,6 +212,7 @@ def test_nothing_is_left_behind(service: Service, client: httpx.Client) -> None:
         assert everything(inside) == before
 
 
+@needs_bundled
 def test_an_extension_that_is_there_already_is_used_and_stays(service: Service, sql: Sql) -> None:
     """In whatever schema it is, however that is called."""
     sql('create schema "Odd Name"')
@@ -236,6 +238,7 @@ def test_objects_of_the_tenant_do_not_change_a_verdict(sql: Sql) -> None:
         sql("drop function public.twice")
 
 
+@needs_bundled
 def test_many_at_once_do_not_disturb_each_other(service: Service) -> None:
     """Also where they need the same extension, or race."""
     names = [

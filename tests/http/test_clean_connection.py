@@ -74,8 +74,7 @@ select current_user, session_user, current_setting('app.tenant', true) as custom
        current_setting('client_encoding') as encoding,
        (select count(*) from pg_prepared_statements) as prepared, (select count(*) from pg_cursors) as cursors,
        (select count(*) from pg_listening_channels()) as listening,
-       (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) as temporary,
-       (select count(*) from pg_locks where locktype = 'advisory') as advisory
+       (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) as temporary
 """.strip()
 
 

@@ -7,7 +7,17 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from tests.control import Control, Organization, at_once, disagreements, engine, engine_name, error_of, wait_until
+from tests.control import (
+    Control,
+    Organization,
+    at_once,
+    disagreements,
+    engine,
+    engine_name,
+    error_of,
+    sleeping,
+    wait_until,
+)
 from tests.service import Service, Sql
 
 SOURCE = "clone-source"
@@ -46,10 +56,6 @@ CONTENT = [
     "do $$ declare o oid; begin o := lo_from_bytea(4711, '\\x68656c6c6f'); end $$",
 ]
 """Made as the tenant. The rights to the reading role come after, by its name in the engine."""
-
-
-READING = "select count(*) from pg_locks where relation = 'marker'::regclass and mode = 'AccessShareLock'"
-"""Whether somebody reads the table `marker` just now."""
 
 
 def roles(service: Service, id: str) -> tuple[str, str]:
@@ -292,17 +298,16 @@ def test_a_source_under_load_is_copied_and_loses_nothing(control: Control) -> No
 
 def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service: Service) -> None:
     """The request is told so, the name is free again, and others who use the source only wait."""
-    control.post("/v1/databases", {"name": "held"})
-    holder, observer, other_client = (control.sql(database="held") for _ in range(3))
-    holder("create table marker as select 12 as seconds")
+    id = control.post("/v1/databases", {"name": "held"})["id"]
+    holder, other_client = (control.sql(database="held") for _ in range(2))
 
     def copy() -> str:
-        wait_until(lambda: observer.value(READING) == 1)
+        wait_until(lambda: sleeping(service, id))
         control.refused(503, "busy", "POST", "/v1/databases", {"name": "held-copy", "clone_of": "held"})
         return "refused"
 
     def use() -> str:
-        wait_until(lambda: not holding or observer.value(READING) == 1)
+        wait_until(lambda: not holding or sleeping(service, id))
         while holding:
             assert other_client.value("select 1") == 1
         return "used"
@@ -310,7 +315,7 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     holding = [True]
 
     def hold() -> str:
-        assert holder("select pg_sleep(seconds) from marker")["success"]
+        assert holder("select pg_sleep(12)")["success"]
         holding.clear()
         return "held"
 
@@ -318,3 +323,23 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     control.refused(404, "not_found", "GET", "/v1/databases/held-copy")
     assert disagreements(service).none
     control.post("/v1/databases", {"name": "held-copy", "clone_of": "held"})
+
+
+def test_what_a_reset_has_left_behind_does_not_touch_the_tenants_rights(control: Control, service: Service) -> None:
+    """The database in place is only opened again; a right that its tenant took away stays away."""
+    made = control.post("/v1/databases", {"name": "interrupted"})
+    writer, reader = roles(service, made["id"])
+    sql = control.sql(database="interrupted")
+    sql(f"alter default privileges revoke select on tables from {reader}")
+    name = engine_name(service, made["id"])
+    with engine(service) as connection:
+        connection.execute(f"revoke connect on database {name} from {writer}, {reader}".encode())
+        connection.execute("insert into leftover values (%s, %s)", [name, made["id"]])
+
+        def cleared() -> bool:
+            return connection.execute("select from leftover where engine_name = %s", [name]).fetchone() is None
+
+        wait_until(cleared, 15)
+    sql("create table later (x int)")
+    key = control.post("/v1/keys", {"name": "r", "scopes": ["read"], "database": "interrupted"})["key"]
+    assert control.sql(key).fails("select * from later")["sqlstate"] == "42501"

@@ -27,13 +27,14 @@ def slots(service: Service) -> int:
         return int(row[0])
 
 
-def fill(service: Service, count: int, sock: socket.socket | None = None) -> None:
+def fill(service: Service, count: int, sock: socket.socket | None = None, database: str = "main") -> None:
     """That many statements, each a serializable transaction, sent without waiting for their answers one by one."""
     address = urlsplit(service.url)
     body = json.dumps({"sql": "select 1"})
     request = (
         f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {service.key}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        f"Authorization: Bearer {service.key}\r\nQuerygate-Database: {database}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
     with sock or socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:
         writer = threading.Thread(target=sock.sendall, args=(request * count,))

@@ -95,6 +95,12 @@ class Lives(RuleBasedStateMachine):
         self.keys: list[Key] = []
         self.sessions: list[Session] = []
         self.deletions = 0
+        # Enough to begin with that every rule has something to happen to.
+        self.make_database(copy=False, which=0)
+        for scope, bound in (("admin", False), ("write", True)):
+            self.make_key(scope, bound, 1, expires=False)
+            self.open_session(len(self.keys) - 1, None, False, 0)
+            self.open_session(len(self.keys) - 1, "read", bound, 1)
 
     # -- databases ----------------------------------------------------------------------------------------------
 
@@ -335,7 +341,7 @@ def test_keys_sessions_and_databases_live_as_their_tables_say(service: Service) 
     run_state_machine_as_test(
         walk,
         settings=settings(
-            max_examples=6,
+            max_examples=8,
             stateful_step_count=30,
             deadline=None,
             database=None,

@@ -11,7 +11,7 @@ from querygate.data_plane.storage_test import StorageTrial
 from querygate.engine.port import Access, Target
 from querygate.protocol.errors import ServiceError
 from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
-from tests.service import Service
+from tests.service import Service, needs_bundled
 
 
 @pytest.mark.parametrize("size", [1, 4096, 16 * 2**20])
@@ -43,6 +43,7 @@ def test_a_bad_size_is_refused(client: httpx.Client, query: str) -> None:
     assert "bytes" in answer.json()["error"]["message"]
 
 
+@needs_bundled
 def test_an_engine_that_can_be_torn_by_a_crash_is_not_durable(service: Service, client: httpx.Client) -> None:
     """The answer says what the engine's settings make of a commit."""
     with owner(service) as inside:

@@ -224,6 +224,16 @@ def test_a_key_made_for_one_works_in_both(pair: list[Service]) -> None:
             assert Sql(client).value("select 1") == 1
 
 
+def test_a_key_revoked_in_one_is_refused_by_both(pair: list[Service]) -> None:
+    headers = {"Authorization": f"Bearer {pair[0].key}"}
+    with httpx.Client(base_url=pair[0].control_url, headers=headers, timeout=60, trust_env=False) as control:
+        made = control.post("/v1/keys", json={"name": "gone soon", "scopes": ["read"]}).json()
+        with pair[1].client(made["key"]) as client:
+            assert Sql(client).value("select 1") == 1
+            assert control.delete(f"/v1/keys/{made['id']}").status_code == 200
+            wait_until(lambda: Sql(client).answer("select 1").status_code == 401)
+
+
 def test_outcome_and_abort_through_the_other(engine: ExternalServer, pair: list[Service], t: str) -> None:
     id = f"txn_{uuid.uuid4().hex}"
     statements = [f"insert into {t} values (1, 'x')", f"select pg_sleep(2) /* {id} */"]

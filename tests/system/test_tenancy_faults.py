@@ -25,7 +25,9 @@ from tests.control import (
     wait_until,
     worker_pid,
 )
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+
+pytestmark = needs_bundled
 
 SEED = 4711
 SETTLED_S = 15.0

@@ -55,6 +55,14 @@ def as_superuser(service: Service, sql: str) -> list[Any]:
         return connection.execute(sql.encode()).fetchall()
 
 
+def make_database(service: Service) -> str:
+    name = f"filler-{uuid.uuid4().hex[:8]}"
+    with httpx.Client(base_url=service.control_url, timeout=60, trust_env=False) as client:
+        made = client.post("/v1/databases", json={"name": name}, headers={"Authorization": f"Bearer {service.key}"})
+        assert made.status_code == 201, made.text
+    return name
+
+
 def waiting(service: Service, mark: str) -> bool:
     query = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{mark}%'"
     return bool(as_superuser(service, query))
@@ -146,6 +154,17 @@ def test_connections_to_the_engine_are_bounded_in_all() -> None:
         answers = list(pool.map(lambda _: Sql(client).answer("select pg_sleep(0.2)"), range(120)))
         assert {answer.status_code for answer in answers} == {200}, [a.text for a in answers if a.status_code != 200]
     assert "no connection to the engine" not in service.log
+    assert service.stop() == 0
+    remove(data_dir)
+
+
+def test_tls_with_several_workers() -> None:
+    """Connections are spread, and greeted, in the same way."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir, "--workers", "2", "--tls", "self-signed")
+    for _ in range(8):
+        with httpx.Client(base_url=service.url, verify=service.trust, trust_env=False, timeout=60) as client:
+            assert client.get("/health").json()["status"] == "ok"
     assert service.stop() == 0
     remove(data_dir)
 
@@ -267,7 +286,7 @@ def test_idempotency_across_workers(service: Service, each: list[Caller], t: str
 
 
 def test_write_skew_behind_the_load_of_other_workers(service: Service, each: list[Caller], t: str) -> None:
-    """A transaction of one worker is run again when the others have begun more than the engine remembers."""
+    """A transaction of one worker is run again when others have begun more than the engine remembers, elsewhere."""
     one, two, *_ = each
     [(slots,)] = as_superuser(service, SLOTS)
     two.sql(f"insert into {t} values (1, '1'), (2, '1')")
@@ -280,7 +299,7 @@ def test_write_skew_behind_the_load_of_other_workers(service: Service, each: lis
             answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements})
             wait_until(lambda: waiting(service, f"gate_{t}"))
             two.sql(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
-            fill(service, int(slots) + 100, connect_to(service, other_than=one.pid))
+            fill(service, int(slots) + 100, connect_to(service, other_than=one.pid), make_database(service))
         status, body = answer.result()
     assert status == 200
     assert body["success"], body

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querygate.access.quotas import Tier, policy_header, portion, read_tiers, state_header
+from querygate.access.quotas import Tier, policy_header, portion, read_tiers, state_header, tier_of
 
 
 def test_tiers_are_read_from_one_line() -> None:
@@ -14,6 +14,26 @@ def test_tiers_are_read_from_one_line() -> None:
         "pro": Tier("pro", 6000),
         "unlimited": Tier("unlimited", None),
     }
+
+
+def test_a_tier_can_bound_the_size_of_databases() -> None:
+    """With a limit of requests or without one."""
+    assert read_tiers("free=200/1GB, big=/2 TB, small = 5 / 500MB, tiny=1/64KB") == {
+        "free": Tier("free", 200, 2**30),
+        "big": Tier("big", None, 2 * 2**40),
+        "small": Tier("small", 5, 500 * 2**20),
+        "tiny": Tier("tiny", 1, 64 * 2**10),
+    }
+
+
+@pytest.mark.parametrize("text", ["a=/", "a=1/", "a=1/0MB", "a=1/1", "a=1/many", "a=1/1.5GB", "a=1/1gb", "a=x/1GB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="tier a"):
+        read_tiers(text)
+
+
+def test_a_tier_that_is_gone_has_the_least() -> None:
+    assert tier_of(read_tiers("big=10, least=1/1GB, unlimited"), "gone").name == "least"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 A window is a minute of the engine's clock, so that all workers and machines agree on it.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 WINDOW_S = 60
@@ -10,23 +12,40 @@ WINDOW_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """`requests` is the number let through in a window; None for any number. `bytes_max` bounds a database."""
+    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for any."""
 
     name: str
     requests: int | None
+    bytes_max: int | None = None
+
+
+_UNITS = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_SIZE = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
 
 
 def read_tiers(text: str) -> dict[str, Tier]:
-    """Tiers from a setting such as `free=200, pro=6000, unlimited`. Raises ValueError."""
+    """Tiers from a setting such as `free=200/1GB, pro=6000, big=/1TB, unlimited`. Raises ValueError."""
     tiers: dict[str, Tier] = {}
     for part in text.split(","):
-        name, equals, number = (piece.strip() for piece in part.partition("="))
+        name, equals, bounds = (piece.strip() for piece in part.partition("="))
         if not name or not name.isidentifier() or name in tiers:
-            raise ValueError(f"{part.strip()!r} is not a tier; write name=requests a minute, each name once")
-        if equals and (not number.isdigit() or int(number) < 1):
+            raise ValueError(f"{part.strip()!r} is not a tier; write name=requests a minute/size, each name once")
+        number, slash, size = (piece.strip() for piece in bounds.partition("/"))
+        if equals and (number or not slash) and (not number.isdigit() or int(number) < 1):
             raise ValueError(f"the tier {name} cannot have {number!r} requests a minute; a whole number, at least 1")
-        tiers[name] = Tier(name, int(number) if equals else None)
+        matched = _SIZE.fullmatch(size)
+        if slash and matched is None:
+            raise ValueError(
+                f"the databases of the tier {name} cannot have {size!r}; write a size such as 500MB or 2GB"
+            )
+        bytes_max = None if matched is None else int(matched[1]) * _UNITS[matched[2]]
+        tiers[name] = Tier(name, int(number) if number else None, bytes_max)
     return tiers
+
+
+def tier_of(tiers: Mapping[str, Tier], name: str) -> Tier:
+    """A tier that is no longer in the settings has the least of all."""
+    return tiers.get(name) or min(tiers.values(), key=lambda t: t.requests or float("inf"))
 
 
 def policy_header(limit: int) -> str:

@@ -7,6 +7,7 @@ nowhere.
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from querygate.access.scopes import Principal, Scope, effective
@@ -46,7 +47,16 @@ class _Entry:
 
 
 class IdentityCache:
-    def __init__(self, credentials: Credentials, quotas: Quotas, lanes: Lanes, usage: UsageBook) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        quotas: Quotas,
+        lanes: Lanes,
+        usage: UsageBook,
+        bound_size: Callable[[str, str], None],
+    ) -> None:
+        """`bound_size` is told a database and the tier it is in whenever the catalog was asked for it."""
+        self._bound_size = bound_size
         self._credentials = credentials
         self._lanes = lanes
         self._quotas = quotas
@@ -109,6 +119,8 @@ class IdentityCache:
         self._usage.key_was_used(principal.key)
         scopes = effective(principal.scopes)
         place = found.database
+        if place is not None:
+            self._bound_size(place[1], found.tier)
         return Identity(
             principal,
             scopes,
@@ -135,6 +147,8 @@ class IdentityCache:
             if len(self._databases) >= _CACHE_MAX:
                 self._databases.clear()
             self._databases[key] = found
+            if found[0] is not None:
+                self._bound_size(found[0][1], identity.tier)
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")

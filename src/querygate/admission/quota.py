@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from querygate.access.quotas import Tier, policy_header, portion, state_header
+from querygate.access.quotas import Tier, policy_header, portion, state_header, tier_of
 from querygate.catalog.permits import Permits
 from querygate.engine.port import EngineFailure
 from querygate.protocol.errors import ServiceError
@@ -116,8 +116,8 @@ class Quotas:
         self._former: list[Quota] = []
 
     def of(self, organization: str, tier: str) -> Quota | None:
-        """None where any number is let through. A tier that is no longer in the settings has the least of all."""
-        known = self._tiers.get(tier) or min(self._tiers.values(), key=lambda t: t.requests or float("inf"))
+        """None where any number is let through."""
+        known = tier_of(self._tiers, tier)
         if known.requests is None:
             return None
         quota = self._quotas.get(organization)

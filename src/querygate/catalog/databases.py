@@ -124,8 +124,22 @@ class Databases:
     async def is_protected(self, id: str) -> bool:
         return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
 
-    async def was_made(self, id: str) -> None:
-        await self._advance("UPDATE database SET state = 'active', clone_of = NULL WHERE id = $1", id)
+    async def furnished_otherwise(self, furnishing: str) -> list[Place]:
+        """Active ones that another version has furnished."""
+        rows = await self._session.fetch(
+            "SELECT id, engine_name, state, clone_of FROM database"
+            " WHERE state = 'active' AND furnishing IS DISTINCT FROM $1 ORDER BY created_at",
+            furnishing,
+        )
+        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
+
+    async def was_furnished(self, id: str, furnishing: str) -> None:
+        await self._session.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
+
+    async def was_made(self, id: str, furnishing: str) -> None:
+        await self._advance(
+            "UPDATE database SET state = 'active', clone_of = NULL, furnishing = $2 WHERE id = $1", id, furnishing
+        )
 
     async def was_not_made(self, id: str) -> None:
         await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
@@ -184,5 +198,5 @@ class Databases:
             str(seconds),
         )
 
-    async def _advance(self, sql: str, id: str) -> None:
-        await self._session.atomically([(sql, (id,)), ("UPDATE revision SET number = number + 1", ())])
+    async def _advance(self, sql: str, *params: str) -> None:
+        await self._session.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from querygate.access.quotas import WINDOW_S, Tier
+from querygate.access.quotas import WINDOW_S, Tier, tier_of
 from querygate.access.states import GONE
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_id, make_token
 from querygate.admission.actor import actor_of
@@ -56,9 +56,12 @@ class OrganizationRoutes:
     async def own(self, exchange: Exchange, identity: Identity) -> None:
         query_of(exchange)
         record = await self._find(identity.principal.organization)
-        tier = self._tiers.get(record.tier)
-        rate = {"requests": None if tier is None else tier.requests, "window_seconds": WINDOW_S}
-        answer(exchange, {**fields_of(record), "limits": {"rate": rate, **self._limits}})
+        tier = tier_of(self._tiers, record.tier)
+        rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
+        answer(
+            exchange,
+            {**fields_of(record), "limits": {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}},
+        )
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
         given = query_of(exchange, "since", "until")

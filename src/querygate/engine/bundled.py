@@ -57,6 +57,8 @@ class BundledSettings:
     user: str | None = None
     max_connections: int = 100
     shared_buffers_mb: int = 128
+    process_memory_mb: int = 512
+    temp_mb: int = 2048
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,8 +77,10 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
         "max_prepared_transactions": "1000",
         # How long the engine remembers what became of a transaction: a day of 17,000 writes a second.
         "autovacuum_freeze_max_age": "1500000000",
+        # All databases share the tables that these size, so that one could fill them for all: see postgres/locks.py.
         "max_locks_per_transaction": "256",
         "max_pred_locks_per_transaction": "256",
+        "temp_file_limit": f"{settings.temp_mb}MB",
         "default_transaction_isolation": "serializable",
         # A deadlock is a conflict that the service tries again; the default would let everybody behind it wait for 1 s.
         "deadlock_timeout": "20ms",
@@ -321,7 +325,7 @@ class BundledServer:
                 command,
                 stdout=log_fd,
                 stderr=log_fd,
-                preexec_fn=before_exec(signal.SIGINT),  # noqa: PLW1509 — the supervisor has one thread
+                preexec_fn=before_exec(signal.SIGINT, self._settings.process_memory_mb * 2**20),  # noqa: PLW1509 — the supervisor has one thread
                 **child_options(self._directory, self._directory.account),
             )
         finally:

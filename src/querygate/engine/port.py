@@ -243,6 +243,10 @@ class Engine(Protocol):
         """Lets go of these databases, and of no others: what is asked of them waits, or is refused as busy."""
         ...
 
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        """How large the database may be; beyond it what takes more room is refused. None for any size."""
+        ...
+
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         """Whether the name was free; it is held, by this installation alone, until the block is left."""
         ...
@@ -282,7 +286,16 @@ class Engine(Protocol):
 class Databases(Protocol):
     """The databases that the engine holds, by the names it knows them under. Every step may be repeated."""
 
+    @property
+    def furnishing(self) -> str:
+        """Stands for what of the service's own is in a database that this version has made."""
+        ...
+
     async def create(self, name: str) -> None: ...
+
+    async def furnish(self, name: str) -> None:
+        """Brings a database that another version has made up to date, without touching what is the tenant's."""
+        ...
 
     async def copy(self, source: str, name: str) -> None:
         """Raises EngineBusy where the source is not let go of in time."""
@@ -290,6 +303,10 @@ class Databases(Protocol):
 
     async def silence(self, name: str) -> None:
         """Ends every statement of the tenant's in it and lets none begin: from now on nothing is committed there."""
+        ...
+
+    async def reopen(self, name: str) -> None:
+        """Lets the tenant in again."""
         ...
 
     async def keep_outcomes(self, source: str, name: str) -> None:

@@ -172,7 +172,7 @@ class Lifecycle:
             await self._databases.drop(place.engine_name)
             await self._catalog.databases.was_not_made(place.id)
             raise
-        await self._catalog.databases.was_made(place.id)
+        await self._catalog.databases.was_made(place.id, self._databases.furnishing)
 
     async def _copy(self, place: Place, source_id: str) -> None:
         source = await self._catalog.databases.find_place(source_id)
@@ -214,7 +214,7 @@ class Lifecycle:
             if leftover.database != id:
                 continue
             if leftover.in_place:
-                await self._databases.create(leftover.engine_name)
+                await self._databases.reopen(leftover.engine_name)
             else:
                 await self._databases.drop(leftover.engine_name)
             await self._catalog.databases.forget_leftover(leftover.engine_name)

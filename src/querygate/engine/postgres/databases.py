@@ -1,6 +1,7 @@
 """Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
 from querygate.engine.port import Access, EngineBusy, EngineFailure, StatementFailed
@@ -73,6 +74,13 @@ class PostgresDatabases:
         await self._make(name, "template0")
         await self._furnish(name, roles.grants(name))
 
+    @property
+    def furnishing(self) -> str:
+        return hashlib.sha256("\n".join(roles.furnishing("database")).encode()).hexdigest()[:16]
+
+    async def furnish(self, name: str) -> None:
+        await self._furnish(name, [*roles.entry(name), *roles.furnishing(name)])
+
     async def copy(self, source: str, name: str) -> None:
         """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
 
@@ -108,6 +116,9 @@ class PostgresDatabases:
                     break
                 await asyncio.sleep(_TRY_AGAIN_S)
             await self._finish_prepared(session, name)
+
+    async def reopen(self, name: str) -> None:
+        await self._furnish(name, roles.entry(name))
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""

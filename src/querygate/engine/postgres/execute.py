@@ -3,7 +3,8 @@
 A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
 
 - plainly, so that VACUUM and the like work, with its reset in the same write;
-- CALL and DO inside a block that the service opened, where COMMIT is refused by the engine;
+- CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
+  (see `sizes`) everything;
 - a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
   a temporary table where it writes: its rows are computed with its own settings and written with the service's.
 """
@@ -21,6 +22,7 @@ from querygate.engine.postgres.parameters import describe_statement, write_param
 from querygate.engine.postgres.pool import DISCARD, Member, Pool
 from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
+from querygate.engine.postgres.sizes import Room, database_full
 from querygate.protocol.statements import is_plain, leaves_nothing
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
@@ -68,8 +70,8 @@ class Execution:
     """One try of one statement on one connection. `deadline` is on the loop's clock."""
 
     __slots__ = (
-        "begun", "bounds", "deadline", "describe", "member", "outlived", "pool", "shape", "statement", "stopping",
-        "target", "timed_out",
+        "begun", "bounds", "crowding", "deadline", "describe", "filling", "member", "outlived", "pool", "shape",
+        "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,8 @@ class Execution:
         self.timed_out = False
         self.stopping = False
         self.outlived = False
+        self.crowding = False
+        self.filling = False
         self.begun = 0
 
     @property
@@ -106,7 +110,7 @@ class Execution:
         started = perf_counter_ns()
         plain = is_plain(self.statement.sql, self.statement.keyword)
         try:
-            if plain and not self.statement.params:
+            if plain and not self.statement.params and self.pool.state.full_at is None:
                 rows = RowCollector(self.pool, self.shape, self.bounds)
                 results = await self._send(None, rows)
                 result = self._read(results, rows) or await self._learned(results[-1], rows)
@@ -118,7 +122,7 @@ class Execution:
             self._give_back(plain, clean=False)
             raise named(exc, self) from exc
         except ConnectionLost as exc:
-            raise what_lost_means(exc, self.target.access) from exc
+            raise what_lost_means(exc, self.target.access, self) from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except BaseException:
@@ -157,8 +161,11 @@ class Execution:
         """Whatever needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
         params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        room = await find_room(self.pool, self.member, self.target, self.statement)
         if self.statement.keyword in ("call", "do"):
-            return await self._in_block(params)
+            return await self._in_block(params, room)
+        if room is not None:
+            return await self._within(room, plain, params)
         if not plain and self.statement.keyword in CURSORS:
             held = await self._held(params)
             if held is not None:
@@ -167,17 +174,36 @@ class Execution:
             stored = await self._through_table(params)
             if stored is not None:
                 return stored
-            return await self._in_block(params)
+            return await self._in_block(params, None)
         return await self._plainly(params)
 
-    async def _in_block(self, params: list[bytes | None] | None) -> port.Result:
+    async def _within(self, room: Room, plain: bool, params: list[bytes | None] | None) -> port.Result:
+        """In a database that is full: in a block, so that what it did is known before it is committed."""
+        try:
+            stored = None
+            if not plain and self.statement.keyword in CURSORS | WRITES:
+                stored = await self._through_table(params, room)
+            return stored or await self._in_block(params, room)
+        except port.StatementFailed as failure:
+            if failure.sqlstate == "25001" and failure.context is None:
+                raise database_full() from failure  # what cannot run in a block cannot be looked at either
+            raise
+
+    async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
         rows = RowCollector(self.pool, self.shape, self.bounds)
-        statement = Command(self.statement.sql.encode(), params)
-        results = await self.member.run(*begin(self.target.access), statement, DURABLY, _COMMIT)
+        in_chunks = self.statement.keyword not in ("call", "do")
+        statement = Command(self.statement.sql.encode(), params, CHUNK_ROWS if in_chunks else 0)
+        answer = self.member.send([*begin(self.target.access), statement, *_ending(room)], rows.take)
+        self.member.flush()
+        results = await answer
         check(results)
+        if room is not None:
+            await room.check(self.member)
+            results += await self.member.run(DURABLY, _COMMIT)
+            check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        if results[2].nfields:
+        if not in_chunks and results[2].nfields:
             rows.take(results[2])
         return await self._result(results[2], rows)
 
@@ -211,7 +237,7 @@ class Execution:
             return True
         return False
 
-    async def _through_table(self, params: list[bytes | None] | None) -> port.Result | None:
+    async def _through_table(self, params: list[bytes | None] | None, room: Room | None = None) -> port.Result | None:
         """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first.
 
         None where there are no rows, or none that a table can hold.
@@ -228,6 +254,8 @@ class Execution:
         if await self._is_refused(filled, len(table) + query.index(sql)):
             return None
         notices = member.take_notices()
+        if room is not None:
+            await room.check(member)
         rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
         answer = member.send(
             [*RESTORE_ENCODING, Command(b"TABLE pg_temp.querygate", None, CHUNK_ROWS), DURABLY, _COMMIT], rows.take
@@ -253,6 +281,10 @@ class Execution:
         assert result is not None, "the types were asked for"
         return result
 
+    @property
+    def may_grow(self) -> bool:
+        return self.target.access is port.Access.WRITE and self.statement.keyword != "vacuum"
+
     def expire(self) -> None:
         self.timed_out = True
         self.pool.expire(self.member)
@@ -271,11 +303,26 @@ class Execution:
             self.pool.encoders.forget()
 
 
-def what_lost_means(lost: ConnectionLost, access: port.Access) -> port.EngineFailure:
+def _ending(room: Room | None) -> list[Command]:
+    return [DURABLY, _COMMIT] if room is None else []
+
+
+async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
+    """What a statement must be held to; None where its database is not full, or where it can only free room."""
+    bound = pool.state.full_at
+    if bound is None or target.access is port.Access.READ or statement.keyword == "vacuum":
+        return None
+    return await Room.before(member, bound)
+
+
+def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
     """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
     gave_up = find_error(lost.results) is not None
-    done = any(r.status in (_TUPLES, _COMMAND) and r.command_status != b"DISCARD ALL" for r in lost.results)
+    tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - {b"DISCARD ALL"}
+    done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
     if access is port.Access.READ or (gave_up and not done):
+        if of is not None and of.timed_out:
+            return why_ended(of)
         return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
     return port.OutcomeUnknown(
         "the connection to the engine was lost after the statement was sent; it may or may not have been applied"
@@ -288,34 +335,50 @@ def outlived() -> port.Conflict:
 
 
 class Cancellable(Protocol):
-    """What can be cancelled by the service: for its time, or because the service stops."""
+    """What the service ends before its time, and why: `outlived`, `crowding`, `filling`, `stopping`, or its time."""
 
     bounds: port.Bounds
     timed_out: bool
     stopping: bool
     outlived: bool
+    crowding: bool
+    filling: bool
 
 
 def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
-    """Whether the statement can have written anything. A query can only through code of the tenant's own."""
+    """Whether the statement can have written anything.
+
+    A query can only by INTO, through functions for large objects, or through code of the tenant's own.
+    """
     if target.access is port.Access.READ:
         return False
-    return statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code
+    if statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code:
+        return True
+    folded = statement.sql.lower()
+    return "into" in folded or "lo_" in folded or "lowrite" in folded
 
 
 def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
     """A statement that the service cancelled says why."""
     if not of.timed_out or failure.sqlstate != "57014":
         return failure
-    if of.stopping:
-        late: port.StatementFailed = port.Stopped(
-            "the service is stopping; the statement was cancelled", sqlstate="57014"
-        )
-    else:
-        limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"
-        late = port.TimedOut(limit, sqlstate="57014")
+    late = why_ended(of)
     late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
     return late
+
+
+def why_ended(of: Cancellable) -> port.StatementFailed:
+    if of.stopping:
+        return port.Stopped("the service is stopping; the statement was cancelled", sqlstate="57014")
+    if of.crowding:
+        message = "the statement was ended because it held too many of the locks that all databases share"
+        return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
+    if of.filling:
+        return database_full()
+    if of.outlived:
+        return outlived()
+    limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"
+    return port.TimedOut(limit, sqlstate="57014")
 
 
 _KEEP_TYPES = CURSORS | WRITES | {"show", "explain"}

@@ -24,9 +24,7 @@ _ATTEMPTS_MAX = 3
 # waits for, is listed without them; what is locked after that look costs another attempt.
 _TABLES = rb"""
 WITH locked AS MATERIALIZED (
-  SELECT l.relation FROM pg_locks l
-   WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
-     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+  SELECT relation FROM querygate.locked_relations() AS relation
 ), busy AS MATERIALIZED (
   SELECT relation FROM locked
   UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid IN (SELECT relation FROM locked)

@@ -1,5 +1,7 @@
-"""What the adapter counts of one kind of work: its attempts, how long they took, and how they went wrong."""
+"""What the adapter counts: of each kind of work its attempts, how long they took and how they went wrong."""
 
+from querygate.engine import port
+from querygate.engine.postgres.pool import Pool
 from querygate.metrics.cells import Cell, new_cell, observe
 
 
@@ -24,3 +26,25 @@ class Measures:
             f"conflicts_total {self.kind}": self.conflicts,
             f"retries_total {self.kind}": self.retries,
         }
+
+
+def measured(
+    kinds: tuple[Measures, ...],
+    events: dict[str, int],
+    pools: list[Pool],
+    connections_max: int,
+    headroom: port.Headroom,
+) -> port.Measured:
+    """All of it, in the words of the table of metrics."""
+    for kind in kinds:
+        events = events | kind.events
+    gauges = {
+        "engine_connections open": sum(pool.size for pool in pools),
+        "engine_connections idle": sum(pool.idle for pool in pools),
+        "engine_connections_waiting": sum(pool.waiting for pool in pools),
+        "engine_connections_max": connections_max,
+        "serializable_slots": headroom.slots,
+        "serializable_safe_seconds": float("inf") if headroom.safe_seconds is None else headroom.safe_seconds,
+        "serializable_guarded": int(headroom.guarded),
+    }
+    return port.Measured({kind.kind: list(kind.seconds) for kind in kinds}, events, gauges)

@@ -15,17 +15,18 @@ at least once a second while it is used, for what other workers have made.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from querygate.engine.port import EngineBusy, EngineUnavailable
+from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.reply import Reply
+from querygate.engine.postgres.turns import Turns
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
@@ -70,18 +71,24 @@ SELECT pg_catalog.setseed($1),
        OR EXISTS (SELECT FROM pg_catalog.pg_attrdef WHERE adbin::pg_catalog.text {_CALLS_ONE})
        OR EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conbin::pg_catalog.text {_CALLS_ONE})
        OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE typdefaultbin::pg_catalog.text {_CALLS_ONE}),
-       EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s
-                WHERE s.setrole = (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
+       querygate.role_has_settings()
 """.encode()
 
 
 class DatabaseState:
-    """What the pools of one database know of it together."""
+    """What the pools of one database know of it together.
+
+    `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
+    many bytes, which is all that it may have.
+    """
 
     def __init__(self, types: TypeRegistry) -> None:
         self.encoders = EncoderCache(types)
         self.has_code = True
         self.code_checked_at = 0.0
+        self.crowded = False
+        self.full_at: int | None = None
+        self.turns = Turns()
         self._changes = 0
 
     def may_have_changed(self) -> None:
@@ -123,7 +130,8 @@ class Pool:
         queue_max: int,
         connect_timeout_s: float,
         room: "Room",
-        forget_settings: Callable[[], Coroutine[Any, Any, None]],
+        forget_settings: Callable[[], Awaitable[None]],
+        terminate: Callable[[int], Awaitable[None]],
         meter: Meter,
     ) -> None:
         self.state = state
@@ -134,6 +142,7 @@ class Pool:
         self._connect_timeout_s = connect_timeout_s
         self._room = room
         self._forget_settings = forget_settings
+        self._terminate = terminate
         self._meter = meter
         self._role_has_settings = False
         self._free: list[Member] = []
@@ -246,10 +255,7 @@ class Pool:
         While the server waits for a reader it acts on no cancel, and reading on could let the statement commit: closing
         is what ends it then.
         """
-        if member.is_paused:
-            member.close("its reader is gone")
-        else:
-            self._spawn(self._cancel_and_close(member))
+        self._spawn(self._end(member, "its reader is gone") if member.is_paused else self._cancel_and_close(member))
 
     def expire(self, member: Member) -> None:
         """The statement's time is over: cancels it; its answer, an error as a rule, goes to whoever waits for it."""
@@ -258,8 +264,23 @@ class Pool:
     async def _cancel_or_close(self, member: Member) -> None:
         try:
             await self._cancel(member)
-        except (TimeoutError, ConnectionLost, CopyStarted):
-            member.close("the engine did not cancel its statement in time")
+        except TimeoutError:
+            await self._end(member, "the engine did not cancel its statement in time")
+        except (ConnectionLost, CopyStarted):
+            member.close("its statement was cancelled")
+
+    async def _end(self, member: Member, reason: str) -> None:
+        """Closing the connection is not enough: code can swallow every cancel, and tell its server process not to look
+        whether its client is still there. The end of that process it cannot swallow."""
+        try:
+            await self._terminate(member.backend)
+            if not member.is_paused:
+                async with asyncio.timeout(_CANCEL_GRACE_S):
+                    await member.drained()
+        except (EngineFailure, TimeoutError, ConnectionLost, CopyStarted):
+            pass  # it is closed in any case
+        finally:
+            member.close(reason)
 
     async def _cancel(self, member: Member) -> None:
         """Returns when the engine is done with the statement."""
@@ -317,8 +338,10 @@ class Pool:
     async def _cancel_and_close(self, member: Member) -> None:
         try:
             await self._cancel(member)
-        except (TimeoutError, ConnectionLost, CopyStarted):
-            pass  # closing it makes the server notice within its own check interval
+        except TimeoutError:
+            await self._end(member, "the engine did not cancel its statement in time")
+        except (ConnectionLost, CopyStarted):
+            pass
         finally:
             member.close("its statement was cancelled")
 

@@ -30,6 +30,8 @@ class Session:
         self.timed_out = False
         self.stopping = False
         self.outlived = False
+        self.crowding = False
+        self.filling = False
         self.begun = member.meter.begun
         self.writes = True
         self.under_way = False

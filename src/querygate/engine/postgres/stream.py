@@ -24,6 +24,7 @@ from querygate.engine.postgres.execute import (
     WRITES,
     begin,
     changes_types,
+    find_room,
     may_write,
     named,
     what_lost_means,
@@ -33,6 +34,7 @@ from querygate.engine.postgres.measures import Measures
 from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import affected_rows, find_encoder
+from querygate.engine.postgres.sizes import Room
 from querygate.engine.postgres.values import RowEncoder
 from querygate.protocol.statements import is_plain
 
@@ -84,6 +86,10 @@ async def _describe(
     try:
         with clock:
             params = await write_params(pool, member, statement, describe=True)
+            room = await find_room(pool, member, target, statement)
+            held = statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword)
+            if room is not None and held:
+                raise _not_streamed()  # it would be committed before its first row, unseen
             described = await _declare(member, target, statement, params)
             kind: type[Stream] = _CursorStream
             if described is None:
@@ -98,7 +104,7 @@ async def _describe(
     except port.StatementFailed as exc:
         exc.exec_us = clock.elapsed_us
         raise named(exc, clock) from exc
-    return kind(pool, member, target, statement, params, encoder, clock)
+    return kind(pool, member, target, statement, params, encoder, clock, room)
 
 
 async def _declare(
@@ -151,14 +157,16 @@ class EngineClock:
         self, pool: Pool, member: Member, target: port.Target, statement: port.Statement, bounds: port.Bounds
     ) -> None:
         self._pool = pool
-        self._member = member
-        self._target = target
+        self.member = member
+        self.target = target
         self._statement = statement
         self.bounds = bounds
         self.elapsed_us = 0
         self.timed_out = False
         self.stopping = False
         self.outlived = False
+        self.crowding = False
+        self.filling = False
         self.begun = 0
         self.deadline = float("inf")
         self._started = 0
@@ -166,7 +174,11 @@ class EngineClock:
 
     @property
     def writes(self) -> bool:
-        return may_write(self._target, self._statement, self._pool)
+        return may_write(self.target, self._statement, self._pool)
+
+    @property
+    def may_grow(self) -> bool:
+        return self.target.access is port.Access.WRITE
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()
@@ -180,7 +192,7 @@ class EngineClock:
 
     def expire(self) -> None:
         self.timed_out = True
-        self._pool.expire(self._member)
+        self._pool.expire(self.member)
 
 
 class Stream:
@@ -197,6 +209,7 @@ class Stream:
         params: list[bytes | None] | None,
         encoder: RowEncoder,
         clock: EngineClock,
+        room: Room | None,
     ) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
@@ -212,6 +225,7 @@ class Stream:
         self._statement = statement
         self._params = params
         self._encoder = encoder
+        self._room = room
 
     @property
     def exec_us(self) -> int:
@@ -222,7 +236,7 @@ class Stream:
             async for block in self._blocks():
                 yield block
         except ConnectionLost as exc:
-            raise what_lost_means(exc, self._target.access) from exc
+            raise what_lost_means(exc, self._target.access, self.clock) from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
@@ -248,6 +262,15 @@ class Stream:
         self.row_count += count
         return self._encoder.lines(result, count)
 
+    async def _commit(self) -> None:
+        with self.clock:
+            if self._room is not None:
+                await self._room.check(self._member)
+            results = await self._member.run(Command(b"COMMIT", begins=False))
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
     def _note(self) -> None:
         self.notices = (self.notices + self._member.take_notices())[:_NOTICES_MAX]
 
@@ -272,12 +295,8 @@ class _CursorStream(Stream):
             if rows.ntuples < portion or self.truncated:
                 break
             portion = next_portion(portion, self.clock.elapsed_us - before)
-        with self.clock:
-            results = await self._member.run(Command(b"COMMIT", begins=False))
-        check(results)
+        await self._commit()
         self._note()
-        if results[-1].command_status != b"COMMIT":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
     async def _fetch(self, portion: int) -> PGresult:
         with self.clock:
@@ -321,9 +340,10 @@ class _PlainStream(Stream):
         self._backlog_rows = 0
         self._arrived = asyncio.Event()
         member = self._member
-        in_block = self._statement.keyword in ("call", "do")
-        command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if in_block else 1)
-        commands = [*begin(self._target.access), command, Command(b"COMMIT", begins=False)] if in_block else [command]
+        at_once = self._statement.keyword in ("call", "do")
+        in_block = at_once or self._room is not None
+        command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
+        commands = [*begin(self._target.access), command] if in_block else [command]
         answer = member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         member.flush()
@@ -338,10 +358,10 @@ class _PlainStream(Stream):
         results = answer.result()
         check(results)
         self._note()
-        last = results[2] if in_block else results[-1]
-        if in_block and results[-1].command_status != b"COMMIT":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        if in_block and last.ntuples:
+        last = results[-1]
+        if in_block:
+            await self._commit()
+        if at_once and last.ntuples:
             yield self._encode(last)
         self.affected_rows = affected_rows(last) or self._last_counted
 

@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived
+from querygate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived, why_ended
 from querygate.engine.postgres.failures import check, field, to_failure
 from querygate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from querygate.engine.postgres.parameters import needs_describing, write_params
@@ -29,6 +29,7 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
+from querygate.engine.postgres.sizes import Room
 from querygate.protocol.statements import is_plain, leaves_nothing
 
 _NOTICES_MAX = 100
@@ -81,6 +82,8 @@ class TransactionRun:
     timed_out: bool = False
     stopping: bool = False
     outlived: bool = False
+    crowding: bool = False
+    filling: bool = False
     deciding: bool = False
     recording: bool = False
     """It has come to its records: a conflict may be with whoever settled them."""
@@ -107,6 +110,8 @@ class TransactionRun:
             self._give_back()
             raise named(exc, self) from exc
         except ConnectionLost as exc:
+            if self.timed_out:
+                raise why_ended(self) from exc
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
@@ -126,6 +131,8 @@ class TransactionRun:
     async def _phase_one(self) -> int | None:
         """Runs the statements; the engine's number for the transaction if it has written anything."""
         await self.pool.freshen(self.member)
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        room = None if full_at is None else await Room.before(self.member, full_at)
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         waiting: list[Command] = begin(access)
         owners: list[int | None] = [None] * len(waiting)
@@ -154,6 +161,8 @@ class TransactionRun:
             raise ConnectionLost("the connection was lost right behind the answer")
         if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        if room is not None:
+            await room.check(self.member)
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
 
@@ -205,6 +214,10 @@ class TransactionRun:
     def writes(self) -> bool:
         """It is asked itself, before it prepares: only then is it known whether it has written."""
         return False
+
+    @property
+    def may_grow(self) -> bool:
+        return not self.is_read_only
 
     @property
     def is_read_only(self) -> bool:

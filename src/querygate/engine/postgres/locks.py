@@ -1,0 +1,75 @@
+"""Keeps one database from filling the engine's tables of locks, which all databases share.
+
+When such a table is full, everybody's statements fail with 53200. A transaction that uses thousands of tables fills the
+one of plain locks. The one of predicate locks, by which SERIALIZABLE is checked, also keeps those of transactions that
+have ended, for as long as one that overlapped with them is open: so it can be filled by many short ones as well.
+
+While a table is less than half full nobody is held back. Beyond that, the databases that hold most are: what holds a
+great part by itself is ended, and nothing new begins there until there is room again. Where that is not enough, because
+somebody's long transaction keeps the locks of all others, the longest running one is ended too, as a conflict.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CAPACITY_SQL = """
+SELECT least(current_setting('max_locks_per_transaction')::bigint,
+             current_setting('max_pred_locks_per_transaction')::bigint)
+       * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)
+"""
+"""How many locks the smaller of the two tables holds for certain."""
+
+HELD_SQL = """
+SELECT d.datname, l.pid, l.mode = 'SIReadLock', count(*)
+  FROM pg_catalog.pg_lock_status() l JOIN pg_catalog.pg_database d ON d.oid = l.database
+ GROUP BY 1, 2, 3
+"""
+
+_GREAT_PART = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Locks of one kind that one server process holds, or has left behind."""
+
+    database: str
+    process: int
+    predicate: bool
+    count: int
+
+
+@dataclass(slots=True)
+class Verdict:
+    """`ended` are server processes; `outlived` one that is ended as a conflict."""
+
+    crowded: set[str] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    outlived: int | None = None
+
+
+def judge(held: list[Held], running: Mapping[int, float], capacity: int) -> Verdict:
+    """What to do. `running` says since when each of this worker's server processes is at its statement."""
+    verdict = Verdict()
+    for predicate in (False, True):
+        of_kind = [entry for entry in held if entry.predicate is predicate]
+        total = sum(entry.count for entry in of_kind)
+        _hold_back(verdict, of_kind, total, running, capacity // 2)
+        if predicate and total > capacity * 3 // 4 and running:
+            verdict.outlived = min(running, key=lambda process: running[process])
+    return verdict
+
+
+def _hold_back(verdict: Verdict, held: list[Held], total: int, running: Mapping[int, float], bound: int) -> None:
+    by_database: dict[str, int] = {}
+    for entry in held:
+        by_database[entry.database] = by_database.get(entry.database, 0) + entry.count
+    for database in sorted(by_database, key=lambda name: by_database[name], reverse=True):
+        if total <= bound:
+            return
+        total -= by_database[database]
+        verdict.crowded.add(database)
+        verdict.ended |= {
+            entry.process
+            for entry in held
+            if entry.database == database and entry.process in running and entry.count > bound * _GREAT_PART
+        }

@@ -1,0 +1,115 @@
+"""No tenant fills the engine's tables of locks, which all of them share."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+
+pytestmark = needs_bundled
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Service]:
+    """With as few locks as the engine's settings allow."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--engine-connections-max", "40")
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def one(small: Service) -> Iterator[Tenant]:
+    with tenant_of(small, "tenant-one") as tenant:
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def two(small: Service) -> Iterator[Tenant]:
+    with tenant_of(small, "tenant-two") as tenant:
+        tenant.write("create table kept (a int)")
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def capacity(small: Service) -> int:
+    """How many locks the table is sure to hold."""
+    with as_owner(small) as engine:
+        row = engine.execute(
+            "select current_setting('max_locks_per_transaction')::int"
+            " * (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int)"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_transaction_may_use_hundreds_of_tables(one: Tenant, two: Tenant) -> None:
+    """Made and read in one go, with their indexes: what real programs do is far from the bound."""
+    make = (
+        "do $$ begin for i in 1..500 loop execute format('create table t%s (a int primary key)', i); end loop; end $$"
+    )
+    read = "do $$ begin for i in 1..500 loop execute format('select 1 from t%s', i); end loop; end $$"
+    drop = "do $$ begin for i in 1..500 loop execute format('drop table t%s', i); end loop; end $$"
+    with undisturbed(two):
+        for statement in (make, read, drop):
+            one.write(statement)
+
+
+def test_a_transaction_that_holds_too_many_locks_is_ended(one: Tenant, two: Tenant, capacity: int) -> None:
+    """Each object that is removed is locked until the end."""
+    count = capacity * 3 // 5
+    one.write(f"do $$ begin perform lo_create(0) from generate_series(1, {count}); end $$")
+    greedy = "do $$ begin perform lo_unlink(oid) from pg_largeobject_metadata; perform pg_sleep(60); end $$"
+    with undisturbed(two):
+        error = one.transaction("select 1", greedy).json()["error"]
+        assert (error["sqlstate"], error["statement"]) == ("53200", 1), error
+    eventually_served(one)
+    assert one.write.value("select count(*) from pg_largeobject_metadata") == count
+
+
+def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: Tenant) -> None:
+    """A long transaction keeps what many short ones have read. Whoever reads so much has to wait; others do not."""
+    one.write("create table wide (id int primary key, pad text) with (fillfactor = 10)")
+    one.write("insert into wide select i, repeat('x', 700) from generate_series(1, 12000) i")
+    one.write("analyze wide")
+    held_back = threading.Event()
+
+    def read(worker: int) -> None:
+        with one.service.client(one.admin) as client:
+            while not held_back.is_set():
+                sql = "select count(pad) from wide where id in (select g * 100 + $1 from generate_series(1, 115) g)"
+                answer = client.post("/v1/query", json={"sql": sql, "params": [worker]})
+                if answer.status_code == 503:
+                    assert answer.json()["error"]["code"] == "busy", answer.text
+                    held_back.set()
+                else:
+                    assert answer.json()["success"], answer.text
+
+    def keep() -> None:
+        with one.service.client(one.admin) as client:
+            while not held_back.is_set():
+                client.post("/v1/query", json={"sql": "select pg_sleep(20) from wide where id = 1"})
+
+    with undisturbed(two), ThreadPoolExecutor(9) as threads:
+        keeper = threads.submit(keep)
+        readers = [threads.submit(read, worker) for worker in range(8)]
+        for reader in readers:
+            reader.result()
+        with as_owner(one.service) as engine:
+            while not keeper.done():
+                engine.execute(
+                    "select pg_cancel_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'"
+                )
+    eventually_served(one)
+    one.write("drop table wide")
+
+
+def eventually_served(tenant: Tenant) -> None:
+    """What was held back goes on once there is room."""
+    while (answer := tenant.write.answer("select 1")).status_code == 503:
+        assert answer.json()["error"]["code"] == "busy"
+    assert answer.json()["success"]

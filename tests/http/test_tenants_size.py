@@ -1,0 +1,223 @@
+"""A database that has reached the size of its tier takes nothing more, and can be emptied by every means."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service import Service, new_data_dir, remove, start_service
+from tests.tenants import Tenant, tenant_of, undisturbed
+
+LIMIT = 24 * 2**20
+FULL = "53100"
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--tiers", "free=200, small=/24MB, unlimited")
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def two(small: Service) -> Iterator[Tenant]:
+    """Of the same tier, and far from its limit."""
+    with tenant_of(small, "tenant-two", "small") as tenant:
+        tenant.write("create table kept (a int)")
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def one(small: Service) -> Iterator[Tenant]:
+    with tenant_of(small, "tenant-one", "small") as tenant:
+        yield tenant
+
+
+MORE = "insert into filled select i, md5(random()::text) || md5(random()::text) from generate_series(1, 10000) i"
+# The engine's own vacuum could give room back in the middle of a test.
+FILLED = "filled (a int, b text) with (autovacuum_enabled = off)"
+ENDLESS = "insert into filled select generate_series(1, 1000000000), md5('x')"
+
+
+@pytest.fixture(scope="module")
+def furnished(one: Tenant) -> Tenant:
+    """With a small table, and code that writes."""
+    one.write("create table little (a int)")
+    one.write("insert into little select generate_series(1, 10)")
+    one.write("create function add() returns int language sql as 'insert into little values (1) returning a'")
+    removing = "with d as (delete from little returning 1) select count(*) from d"
+    one.write(f"create function remove() returns bigint language sql as '{removing}'")
+    return one
+
+
+@pytest.fixture
+def full(furnished: Tenant) -> Tenant:
+    """Filled until the service says so."""
+    furnished.write(f"create table if not exists {FILLED}")
+    fill(furnished)
+    return furnished
+
+
+@pytest.fixture
+def emptied(one: Tenant) -> Tenant:
+    """With nothing but a table to fill."""
+    one.write("drop table if exists filled")
+    one.write(f"create table {FILLED}")
+    return one
+
+
+def fill(tenant: Tenant) -> None:
+    while (body := tenant.write.answer(MORE).json())["success"]:
+        pass
+    assert body["error"]["sqlstate"] == FULL, body
+    assert tenant.write.value("select pg_database_size(current_database())") > LIMIT
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into little values (1)",
+        "insert into little values (1) returning a",
+        "update little set a = 2",
+        "merge into little using (select 1) x on false when not matched then insert values (1)",
+        "with x as (insert into little values (1) returning a) select * from x",
+        "create table other as select * from filled",
+        "select * into other from filled",
+        "create index on filled (b)",
+        "create index concurrently on filled (b)",
+        "create materialized view other as table filled",
+        "select add()",
+        "select add(), set_config('a.b', 'c', true)",
+        "do $$ begin insert into little values (1); end $$",
+        "do $$ begin delete from little; insert into little values (1); end $$",
+        "select lo_from_bytea(0, 'x')",
+        "explain analyze insert into little values (1)",
+        "alter table filled add c int default random()",
+        "create function long() returns text language sql as $$ select '{long}' $$",
+        "comment on table little is '{long}'",
+    ],
+)
+def test_what_adds_to_a_full_database_is_refused(full: Tenant, two: Tenant, statement: str) -> None:
+    """As a statement, as a stream and in a transaction; nothing of it is applied."""
+    statement = statement.replace("{long}", token_hex(10_000))
+    before = full.write.rows("select * from little")
+    with undisturbed(two):
+        assert full.write.fails(statement)["sqlstate"] == FULL
+        if "concurrently" not in statement:
+            error = full.transaction("select 1", statement).json()["error"]
+            assert error["sqlstate"] == FULL, error
+            assert streamed(full, statement).get("sqlstate") in (FULL, "0A000")
+    assert full.read.rows("select * from little") == before
+
+
+def test_the_judge_cannot_be_replaced(full: Tenant) -> None:
+    """By operators of the tenant's own, on a search path of its own."""
+    full.write("create schema if not exists trap")
+    body = "language sql as 'select false'"
+    for left, right in (("bigint", "bigint"), ("bigint", "int"), ("oid", "oid"), ("numeric", "numeric")):
+        full.write(f"create or replace function trap.never({left}, {right}) returns boolean {body}")
+        full.write(f"create operator trap.> (leftarg = {left}, rightarg = {right}, function = trap.never)")
+    path = "set local search_path = trap, public, pg_catalog"
+    error = full.transaction(path, "insert into little values (1)").json()["error"]
+    full.write("drop schema trap cascade")
+    assert error["sqlstate"] == FULL
+
+
+def streamed(tenant: Tenant, statement: str) -> dict[str, Any]:
+    """The error of a stream; empty where it was done."""
+    headers = {"Accept": "application/x-ndjson"}
+    answer = tenant.write.client.post("/v1/query", json={"sql": statement}, headers=headers)
+    last = json.loads(answer.text.splitlines()[-1])
+    error: dict[str, Any] = last["data"].get("error") or {}
+    return error
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select count(*) from little",
+        "select count(*) from little where set_config('a.b', 'c', true) = 'c'",
+        "delete from little where a = 1",
+        "delete from little where a = 1 returning a",
+        "with x as (delete from little where a = 1 returning a) select * from x",
+        "merge into little l using (select 1 as a) x on l.a = x.a when matched then delete",
+        "select remove()",
+        "do $$ begin delete from little; end $$",
+        "vacuum little",
+        "vacuum full little",
+        "analyze little",
+        "explain delete from little",
+        "create table other (a int)",
+        "alter table little add column b int",
+        "alter table filled add column c int",
+        "comment on table filled is 'short'",
+        "set a.b = 'c'",
+        "show search_path",
+    ],
+)
+def test_reading_and_removing_go_on(full: Tenant, statement: str) -> None:
+    """However it is sent."""
+    full.write(statement)
+    if not statement.startswith(("vacuum", "create", "alter")):
+        assert full.transaction(statement).json()["success"]
+    if statement.startswith(("delete", "merge", "do", "with", "select remove")):
+        assert streamed(full, statement) == {}
+
+
+@pytest.mark.parametrize(
+    "making_room",
+    [["truncate filled"], ["drop table filled"], ["delete from filled", "vacuum filled"]],
+    ids=["truncate", "drop", "delete and vacuum"],
+)
+def test_room_that_was_made_can_be_used_at_once(full: Tenant, making_room: list[str]) -> None:
+    for statement in making_room:
+        full.write(statement)
+    full.write("insert into little values (1)")
+    full.write("update little set a = 1")
+    assert full.transaction("truncate little", "insert into little values (2)").json()["success"]
+
+
+def test_removing_and_adding_in_one_transaction(full: Tenant) -> None:
+    """What counts is the size at its end; files that are dropped go with the commit, so this is still too much."""
+    error = full.transaction("drop table filled", "insert into little values (1)").json()["error"]
+    assert error["sqlstate"] == FULL
+    assert full.write.value("select count(*) from filled") > 0
+
+
+def test_one_statement_does_not_grow_without_end(emptied: Tenant, two: Tenant) -> None:
+    """It is ended while it runs, when its database is far beyond the limit."""
+    with undisturbed(two):
+        error = emptied.write.fails(ENDLESS)
+        assert error["sqlstate"] == FULL, error
+        error = emptied.transaction("select 1", ENDLESS).json()["error"]
+        assert error["sqlstate"] == FULL, error
+    assert emptied.write.value("select count(*) from filled") == 0
+
+
+def test_many_writers_are_stopped_together(emptied: Tenant, two: Tenant) -> None:
+    with undisturbed(two), ThreadPoolExecutor(4) as threads:
+        for writer in [threads.submit(fill, emptied) for _ in range(4)]:
+            writer.result()
+    assert emptied.write.fails("insert into filled values (1)")["sqlstate"] == FULL
+
+
+def test_an_organization_sees_its_limit(emptied: Tenant) -> None:
+    """And a change of its tier counts within seconds."""
+    with httpx.Client(base_url=emptied.service.control_url, timeout=60, trust_env=False) as control:
+        control.headers["Authorization"] = f"Bearer {emptied.admin}"
+        own = control.get("/v1/organization").json()
+        assert own["limits"]["database_bytes"] == LIMIT
+        fill(emptied)
+        control.headers["Authorization"] = f"Bearer {emptied.service.key}"
+        changed = control.patch(f"/v1/organizations/{own['id']}", json={"tier": "unlimited"})
+        assert changed.status_code == 200, changed.text
+        while not emptied.write.answer(MORE).json()["success"]:
+            pass
+        control.patch(f"/v1/organizations/{own['id']}", json={"tier": "small"})
+        fill(emptied)

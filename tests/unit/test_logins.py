@@ -1,0 +1,58 @@
+"""URLs of engines, and the conninfos that are made of them."""
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from querygate.engine.port import Access
+from querygate.engine.postgres.logins import (
+    BadUrl,
+    as_tenant,
+    has_password,
+    named_database,
+    password_of,
+    read_url,
+    where,
+    with_settings,
+)
+
+URL = "postgresql://own%20er:p%27a%5C%20ss@db.example:5433/meta?sslmode=require"
+
+
+def test_a_url_becomes_keywords() -> None:
+    assert conninfo_to_dict(read_url(URL)) == {
+        "user": "own er",
+        "password": "p'a\\ ss",
+        "host": "db.example",
+        "port": "5433",
+        "dbname": "meta",
+        "sslmode": "require",
+    }
+    assert has_password(read_url(URL))
+    assert not has_password(read_url("postgresql://a@b"))
+    assert (named_database(read_url(URL)), named_database(read_url("postgresql://a@b"))) == ("meta", "")
+    assert (where(read_url(URL)), where(read_url("postgresql://a@b"))) == ("db.example:5433", "b")
+
+
+@pytest.mark.parametrize("url", ["secret", "postgresql://a:secret@b/c?no=1"])
+def test_a_url_that_is_none(url: str) -> None:
+    """What is wrong with it is said without its password."""
+    with pytest.raises(BadUrl) as failure:
+        read_url(url)
+    assert "secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize("name", ["options", "application_name", "client_encoding"])
+def test_what_the_service_sets_itself(name: str) -> None:
+    with pytest.raises(BadUrl, match=name):
+        read_url(f"postgresql://a@b/c?{name}=x")
+
+
+def test_a_tenant_logs_in_as_itself() -> None:
+    """With its own name and password, whatever the owner's are, and with settings that hold blanks and quotes."""
+    secret = bytes(32)
+    tenant = as_tenant(read_url(URL), secret, "qg_1", Access.READ)
+    made = conninfo_to_dict(with_settings(tenant, "qg_1", {"DateStyle": "ISO, MDY", "search_path": '"$user",public'}))
+    assert (made["user"], made["password"], made["dbname"]) == ("qg_1_r", password_of(secret, "qg_1_r"), "qg_1")
+    assert made["host"] == "db.example"
+    assert made["options"] == '-c DateStyle=ISO,\\ MDY -c search_path="$user",public'
+    assert password_of(secret, "qg_1_r") != password_of(secret, "qg_1_w")
