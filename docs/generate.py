@@ -6,6 +6,7 @@ from pathlib import Path
 
 from querygate.access.states import LIVES, Life
 from querygate.cli.exits import MEANINGS
+from querygate.metrics.table import METRICS
 from querygate.protocol.errors import ERRORS
 from querygate.settings import Entry, entries
 
@@ -77,6 +78,19 @@ How a command of [`querygate`](cli.md) ends:
 |---|---|---|
 """
 
+_METRICS_HEAD = """\
+# Metrics
+
+<!-- Written by docs/generate.py from querygate.metrics.table. Do not edit. -->
+
+What `GET /metrics` shows, in Prometheus's text format; [operations](operations.md#metrics) says how to get at it. All
+numbers are of all workers of the service together, unless they have the label `worker`. Counters begin at 0 when the
+service is started, and never go down while it runs. A histogram has the series `_bucket`, `_sum` and `_count`.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
     "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
@@ -108,6 +122,14 @@ def _life(life: Life) -> str:
 def exit_codes_page() -> str:
     rows = (_row(str(int(code)), f"`{code.name.lower()}`", meaning) for code, meaning in MEANINGS.items())
     return _EXIT_CODES_HEAD + "".join(rows)
+
+
+def metrics_page() -> str:
+    rows = (
+        _row(f"`{m.full_name}`", m.kind.value, ", ".join(f"`{label}`" for label in m.labels), m.help)
+        for m in METRICS.values()
+    )
+    return _METRICS_HEAD + "".join(rows)
 
 
 def _row(*cells: str) -> str:
@@ -150,6 +172,7 @@ def main(arguments: list[str]) -> int:
         (DOCS / "settings.md", settings_page()),
         (DOCS / "states.md", states_page()),
         (DOCS / "exit_codes.md", exit_codes_page()),
+        (DOCS / "metrics.md", metrics_page()),
     ]
     stale = stale_pages(pages)
     if arguments:

@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -35,6 +37,7 @@ from querygate.http.acceptor import Balance
 from querygate.http.origins import Origin, parse_origin
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from querygate.installation import EngineRefused, examine, install
+from querygate.metrics.board import Board
 from querygate.settings import Settings
 
 _log = structlog.get_logger()
@@ -58,9 +61,12 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises ServeError."""
     logs.configure(settings)
     _check_address(settings)
+    _check_traces(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
+    if settings.metrics_address:
+        sockets["metrics"] = _bind_metrics(settings)
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
@@ -177,6 +183,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         workers = self.settings.workers
         self._tally = Tally(workers, shared=bool(self.settings.engine))
+        self._board = Board(workers)
         self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
 
     def start_workers(self) -> None:
@@ -226,6 +233,7 @@ class Supervisor:
                     number,
                     self._balances,
                     alone=first and not self.settings.engine,
+                    board=self._board,
                 )
             )
             status = 0
@@ -367,6 +375,15 @@ def _check_address(settings: Settings) -> None:
         )
 
 
+def _check_traces(settings: Settings) -> None:
+    if not settings.traces_endpoint:
+        return
+    if urlsplit(settings.traces_endpoint).scheme not in ("http", "https"):
+        raise ServeError(f"--traces-endpoint {settings.traces_endpoint!r} is not a URL of http or https")
+    if any(find_spec(name) is None for name in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")):
+        raise ServeError("--traces-endpoint needs OpenTelemetry: install querygate[otel]")
+
+
 def _with_tls(settings: Settings) -> bool:
     return bool(settings.tls_cert or settings.tls_key or settings.tls)
 
@@ -447,6 +464,27 @@ def _bind_planes(settings: Settings) -> dict[str, socket.socket]:
     return {plane: _bind(settings.host, ports[plane], f"--{plane}-port") for plane in PLANES if plane in planes}
 
 
+def _bind_metrics(settings: Settings) -> socket.socket:
+    """Plain HTTP without a token, so it is for this machine, or for a proxy that judges who may read."""
+    host, _, port = settings.metrics_address.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+        if not 0 <= number <= 65535:
+            raise ValueError(port)
+    except ValueError:
+        raise ServeError(
+            f"--metrics-address {settings.metrics_address!r} is not of the form 127.0.0.1:9090 or [::1]:9090"
+        ) from None
+    if not address.is_loopback and not settings.behind_proxy:
+        raise ServeError(
+            f"--metrics-address {settings.metrics_address} would show the metrics to other machines without asking"
+            " who they are. Bind it to 127.0.0.1, or let Prometheus ask the control plane with an operator's token; or"
+            " put a proxy that judges in front and say --behind-proxy."
+        )
+    return _bind(str(address), number, "--metrics-address")
+
+
 def _bind(host: str, port: int, flag: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -471,7 +509,7 @@ def _announce(
     sockets: dict[str, socket.socket], key: str | None, tls: TlsFiles | None, *, is_self_signed: bool
 ) -> None:
     """One `name: value` a line, for people and for scripts."""
-    addresses = {plane: _address(sock, with_tls=tls is not None) for plane, sock in sockets.items()}
+    addresses = {p: _address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:

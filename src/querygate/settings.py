@@ -50,6 +50,11 @@ class Settings:
     tls_cert: str = _setting("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
     tls_key: str = _setting("", "File of the certificate's key, as PEM.")
     tls: str = _setting("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
+    metrics_address: str = _setting(
+        "",
+        "Address of its own for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
+        " needs --behind-proxy.",
+    )
     cors_origins: str = _setting(
         "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )
@@ -112,6 +117,9 @@ class Settings:
     heartbeat_s: int = _setting(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
     stop_timeout_s: int = _setting(30, "Seconds that running requests are given when the service stops.", at_least=0)
 
+    traces_endpoint: str = _setting(
+        "", "URL that takes traces, OTLP over HTTP, as http://127.0.0.1:4318/v1/traces. Needs querygate[otel]."
+    )
     log_level: str = _setting("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
     log_format: str = _setting("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
 

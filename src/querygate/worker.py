@@ -14,9 +14,11 @@ from querygate.access.quotas import read_tiers, tier_of
 from querygate.admission.about import AboutRoutes
 from querygate.admission.fairness import Lanes
 from querygate.admission.identity import IdentityCache
-from querygate.admission.plane import Plane
+from querygate.admission.metrics import Metrics
+from querygate.admission.plane import Plane, Route, RouteTable
 from querygate.admission.pulse import Pulse
 from querygate.admission.quota import Quotas
+from querygate.admission.traces import Traces
 from querygate.admission.usage import UsageBook
 from querygate.alias.plane import Alias
 from querygate.alias.upstream import UpstreamPool
@@ -26,6 +28,7 @@ from querygate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from querygate.control_plane.routes import control_routes
 from querygate.data_plane.routes import ABOUT as ABOUT_DATA
 from querygate.data_plane.routes import data_routes
+from querygate.data_plane.stream import StreamWriter
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
@@ -35,6 +38,7 @@ from querygate.http.cors import CorsPolicy
 from querygate.http.origins import Origin
 from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from querygate.metrics.board import Board
 from querygate.settings import Settings
 from querygate.tenancy.lifecycle import Lifecycle
 
@@ -78,6 +82,8 @@ class WorkerInput:
     """Of the planes' sockets, where there are several workers."""
     alone: bool
     """Nobody served on this engine before this worker and its fellows were started."""
+    board: Board
+    """Where all workers post what they count."""
 
 
 def run(given: WorkerInput) -> None:
@@ -116,38 +122,43 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(connector, installation.secret)
         lifecycle = Lifecycle(catalog, databases, engine)
+        traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
+        metrics = Metrics(given.board, given.number, engine, lanes, usage)
+        streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
-            data_routes(engine, identities, lifecycle, settings, installation.secret)
+            data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
-            control_routes(catalog, identities, lifecycle, databases, settings, tiers)
+            control_routes(catalog, identities, lifecycle, databases, settings, tiers, metrics)
         )
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
         handlers: dict[str, Handler] = {
-            "data": Plane(data, identities, in_lanes=True).handle,
-            "control": Plane(control, identities).handle,
+            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True, traces=traces).handle,
+            "control": Plane(control, identities, metrics.plane("control"), traces=traces).handle,
+            "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics")).handle,
         }
         if pool is not None:
             only_control = {path for _, path in control} - {path for _, path in data}
             own_headers = b"" if tls is None else TLS_HEADERS.encode()
-            handlers["alias"] = Alias(pool, given.addresses.get("control"), only_control, own_headers).handle
+            alias = Alias(pool, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
+            handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
-        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch()]
+        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
         if "control" in given.sockets:
             watching.append(lifecycle.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
-            is_alias = name == "alias"
             server = HttpServer(
                 handlers[name],
                 _http_bounds(settings),
-                tls=tls,
-                cors=None if is_alias else cors,
-                whole_bodies=not is_alias,
+                tls=None if name == "metrics" else tls,
+                cors=cors if name in ("data", "control") else None,
+                whole_bodies=name != "alias",
             )
+            metrics.servers[name] = server
             await server.start(sock, given.balances.get(name), given.number)
             servers.append(server)
         gc.collect()
@@ -163,6 +174,14 @@ async def _main(given: WorkerInput) -> None:
             task.cancel()
         await quotas.close()
         await usage.record()
+        metrics.post()
+        if traces is not None:
+            traces.close()
+
+
+def metrics_routes(metrics: Metrics) -> RouteTable:
+    """The only route of the address that is for metrics alone; whoever reaches it needs no token."""
+    return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
 
 
 def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:

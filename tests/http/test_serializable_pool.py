@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from tests.metrics import scrape
 from tests.service import Service, Sql
 
 SLOTS = """
@@ -99,9 +100,11 @@ def test_the_service_does_not(service: Service, sql: Sql, slots: int) -> None:
         while watch.execute(sleeping).fetchone() != (1,):
             pass
     sql("update skew set v = v - 1 where id = 1 and (select sum(v) from skew) = 2")
+    ended = scrape(service).value("guard_conflicts_total")
     fill(service, slots + 100)
     thread.join()
     assert answer["success"], answer
     assert answer["attempts"] > 1
+    assert scrape(service).value("guard_conflicts_total") > ended
     assert answer["results"][0]["rows"] == [{"seen": 1}]
     sql("drop table skew")

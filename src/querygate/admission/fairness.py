@@ -14,17 +14,22 @@ from querygate.protocol.errors import ServiceError
 _TICK_S = 0.1
 """An organization counts as there for as long after its last request, up to twice that."""
 
+_KEPT_TICKS = 100
+"""A lane that nobody was in for so long is forgotten. It is longer than whoever was given it holds on to it: else an
+organization would have two, each with a share of its own."""
+
 _LEAST = 2
 
 
 class Lane:
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_lanes", "_seen", "_waiting", "running")
+    __slots__ = ("_lanes", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
         self._seen = -1
+        self.kept_until = 0
         self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
         self.running = 0
 
@@ -33,6 +38,7 @@ class Lane:
         lanes = self._lanes
         if self._seen != lanes.tick:
             self._seen = lanes.tick
+            self.kept_until = lanes.tick + _KEPT_TICKS
             lanes.noted()
         if self.running < lanes.share and not self._waiting:
             self.running += 1
@@ -73,8 +79,12 @@ class Lane:
                 turn.set_exception(ServiceError("busy", "the organization has too many statements running"))
 
     @property
+    def waiting(self) -> int:
+        return sum(not turn.done() for turn, _ in self._waiting)
+
+    @property
     def is_unused(self) -> bool:
-        return self.running == 0 and not self._waiting and self._seen < self._lanes.tick - 1
+        return self.running == 0 and not self._waiting and self.kept_until < self._lanes.tick
 
 
 class Lanes:
@@ -98,6 +108,7 @@ class Lanes:
         lane = self._lanes.get(organization)
         if lane is None:
             lane = self._lanes[organization] = Lane(self)
+        lane.kept_until = self.tick + _KEPT_TICKS
         return lane
 
     def noted(self) -> None:
@@ -118,6 +129,14 @@ class Lanes:
                 lane.let_in()
                 if lane.is_unused:
                     del self._lanes[name]
+
+    @property
+    def running(self) -> int:
+        return sum(lane.running for lane in self._lanes.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(lane.waiting for lane in self._lanes.values())
 
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter_ns
 
 import structlog
 
@@ -11,10 +12,12 @@ from querygate.access.scopes import Scope
 from querygate.admission.failures import to_service_error
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.openapi import Description
+from querygate.admission.traces import Traces
 from querygate.engine.port import EngineFailure
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.cors import respond_options
 from querygate.http.exchange import ClientGone, Exchange
+from querygate.metrics.cells import Cell, PlaneCounts, answered
 from querygate.protocol.errors import ServiceError
 
 _log = structlog.get_logger()
@@ -41,18 +44,29 @@ RouteTable = dict[tuple[str, str], Route]
 class Plane:
     """Gives every request to its route, and every failure an answer.
 
-    With `in_lanes` organizations share it fairly: see `fairness`.
+    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`.
     """
 
-    def __init__(self, routes: RouteTable, identities: IdentityCache, *, in_lanes: bool = False) -> None:
+    def __init__(
+        self,
+        routes: RouteTable,
+        identities: IdentityCache,
+        counts: PlaneCounts,
+        *,
+        in_lanes: bool = False,
+        traces: Traces | None = None,
+    ) -> None:
+        self._traces = traces
         self._in_lanes = in_lanes
-        self._routes = routes
+        self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
+        self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
 
     async def handle(self, exchange: Exchange) -> None:
+        cell = self._counts.other
         try:
-            route = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
+            route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
                 await route.open(exchange)
                 return
@@ -71,11 +85,15 @@ class Plane:
                 lane = identity.lane
                 if not lane.enter():
                     await lane.wait()
+                if self._traces is not None:
+                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 try:
                     await route.guarded(exchange, identity)
                 finally:
                     lane.leave()
             else:
+                if self._traces is not None:
+                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 await route.guarded(exchange, identity)
         except ServiceError as exc:
             respond_error(exchange, exc)
@@ -91,6 +109,11 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
+            answered(cell, exchange.status, exchange.started_ns)
+            if exchange.error_code is not None:
+                self._counts.failed(exchange.error_code)
+            if self._traces is not None:
+                self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage
             if usage is not None:
                 usage.requests += 1
@@ -99,18 +122,18 @@ class Plane:
                 if exchange.failed or exchange.status >= 400:
                     usage.errors += 1
 
-    def _find_route(self, exchange: Exchange) -> Route:
+    def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
-        for (offered, template), route in self._routes.items():
+        for (offered, template), found in self._routes.items():
             values = match_template(template, exchange.path)
             if values is not None and offered == method:
                 exchange.path_values = values
-                return route
+                return found
             if values is not None:
                 allowed.append(offered)
         if allowed and method == "OPTIONS":
-            return Route("What the path takes.", None, open=partial(_options, allowed))
+            return Route("What the path takes.", None, open=partial(_options, allowed)), self._counts.other
         if allowed:
             raise ServiceError(
                 "method_not_allowed",

@@ -17,11 +17,16 @@ _EVERY_S = 2.0
 
 
 class Usage:
-    """Counts of one database of one organization."""
+    """Counts of one database of one organization, less what is on record: that is `recorded`, in the same order.
 
-    __slots__ = ("bytes", "errors", "requests", "rows")
+    `database` is the id that the database keeps when the engine's name for it changes.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bytes", "database", "errors", "recorded", "requests", "rows")
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self.recorded = (0, 0, 0, 0)
         self.requests = 0
         self.rows = 0
         self.bytes = 0
@@ -35,12 +40,22 @@ class UsageBook:
         self._counts: dict[tuple[str, str], Usage] = {}
         self._keys: set[str] = set()
 
-    def of(self, organization: str, database: str) -> Usage:
+    def of(self, organization: str, database: str, id: str) -> Usage:
+        """`database` is the engine's name for it."""
         key = (organization, database)
         usage = self._counts.get(key)
         if usage is None:
-            usage = self._counts[key] = Usage()
+            usage = self._counts[key] = Usage(id)
         return usage
+
+    def totals(self) -> dict[str, list[int]]:
+        """What was used since the start, by organization and database; in the order in which they were first seen."""
+        totals: dict[str, list[int]] = {}
+        for (organization, _), usage in self._counts.items():
+            used = [usage.requests, usage.rows, usage.bytes, usage.errors]
+            total = totals.setdefault(f"{organization} {usage.database}", [0, 0, 0, 0])
+            total[:] = [sum(parts) for parts in zip(total, used, usage.recorded, strict=True)]
+        return totals
 
     def key_was_used(self, key: str) -> None:
         self._keys.add(key)
@@ -69,6 +84,9 @@ class UsageBook:
         self._keys.difference_update(keys)
         for one in used:
             usage = self._counts[one.organization, one.database]
+            counts = (one.requests, one.rows, one.bytes, one.errors)
+            requests, rows, sent, errors = (a + b for a, b in zip(usage.recorded, counts, strict=True))
+            usage.recorded = (requests, rows, sent, errors)
             usage.requests -= one.requests
             usage.rows -= one.rows
             usage.bytes -= one.bytes

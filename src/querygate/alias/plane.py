@@ -16,6 +16,7 @@ from querygate.alias.upstream import UpstreamConnection, UpstreamLost, UpstreamP
 from querygate.http.answers import respond_error, unexpected
 from querygate.http.exchange import ClientGone, Exchange
 from querygate.http.origins import Origin
+from querygate.metrics.cells import PlaneCounts, answered
 from querygate.protocol.errors import ServiceError
 
 _encode = msgspec.json.Encoder().encode
@@ -26,11 +27,23 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Alias:
-    """`control_templates` are the paths that only the control plane has."""
+    """`control_templates` are the paths that only the control plane has.
+
+    Requests are counted by what is done with them: the data plane counts them by their routes.
+    """
 
     def __init__(
-        self, pool: UpstreamPool, control: Origin | None, control_templates: Iterable[str], own_headers: bytes
+        self,
+        pool: UpstreamPool,
+        control: Origin | None,
+        control_templates: Iterable[str],
+        own_headers: bytes,
+        counts: PlaneCounts | None = None,
     ) -> None:
+        self._counts = counts = counts or PlaneCounts("alias")
+        self._answering = counts.cell("other", "answered")
+        self._redirecting = counts.cell("other", "redirected")
+        self._forwarding = counts.cell("other", "forwarded")
         self._pool = pool
         self._authority = pool.origin.authority.encode()
         self._control = control
@@ -38,8 +51,22 @@ class Alias:
         self._own_headers = own_headers
 
     async def handle(self, exchange: Exchange) -> None:
+        cell = self._answering
         try:
-            await self._answer(exchange)
+            if exchange.method == "CONNECT":
+                raise ServiceError(
+                    "method_not_allowed", "this is no proxy to other hosts", headers=(("allow", "GET, POST"),)
+                )
+            if exchange.method in ("GET", "HEAD") and exchange.path == "/":
+                exchange.respond(200, self._banner())
+            elif exchange.method in ("GET", "HEAD") and exchange.path == "/health":
+                await self._health(exchange)
+            elif any(match_template(template, exchange.path) is not None for template in self._control_templates):
+                cell = self._redirecting
+                self._redirect(exchange)
+            else:
+                cell = self._forwarding
+                await self._forward(exchange)
         except ServiceError as exc:
             if not exchange.answered:
                 respond_error(exchange, exc)
@@ -57,20 +84,10 @@ class Alias:
                 respond_error(exchange, error)
             else:
                 exchange.keep_alive = False
-
-    async def _answer(self, exchange: Exchange) -> None:
-        if exchange.method in ("GET", "HEAD") and exchange.path == "/":
-            exchange.respond(200, self._banner())
-        elif exchange.method in ("GET", "HEAD") and exchange.path == "/health":
-            await self._health(exchange)
-        elif exchange.method == "CONNECT":
-            raise ServiceError(
-                "method_not_allowed", "this is no proxy to other hosts", headers=(("allow", "GET, POST"),)
-            )
-        elif any(match_template(template, exchange.path) is not None for template in self._control_templates):
-            self._redirect(exchange)
-        else:
-            await self._forward(exchange)
+        finally:
+            answered(cell, exchange.status, exchange.started_ns)
+            if exchange.error_code is not None:
+                self._counts.failed(exchange.error_code)
 
     # -- what the alias answers itself ----------------------------------------------------------------------------
 

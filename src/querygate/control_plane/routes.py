@@ -3,6 +3,7 @@
 from querygate.access.quotas import Tier
 from querygate.access.scopes import Scope
 from querygate.admission.identity import IdentityCache
+from querygate.admission.metrics import Metrics
 from querygate.admission.openapi import Description, Parameter
 from querygate.admission.plane import Route, RouteTable
 from querygate.catalog.catalog import Catalog
@@ -30,6 +31,7 @@ def control_routes(
     databases: Databases,
     settings: Settings,
     tiers: dict[str, Tier],
+    metrics: Metrics,
 ) -> RouteTable:
     """In the order of the banner."""
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
@@ -47,6 +49,12 @@ def control_routes(
         **_keys(KeyRoutes(catalog, identities)),
         **_own_organization(organizations),
         **_organizations(organizations),
+        ("GET", "/metrics"): Route(
+            "What the service counts, for Prometheus.",
+            Scope.OPERATOR,
+            guarded=metrics.guarded,
+            describes=Description("text/plain"),
+        ),
     }
 
 

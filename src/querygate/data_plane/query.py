@@ -171,6 +171,7 @@ def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:
         respond_error(exchange, error)
         return
     exchange.failed = True
+    exchange.error_code = error.body.code
     assert isinstance(failure, port.StatementFailed)
     extra = b',"notices":' + _encode(failure.notices) if failure.notices else b""
     body = (

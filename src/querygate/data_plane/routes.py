@@ -77,7 +77,12 @@ class _Routes:
 
 
 def data_routes(
-    engine: Engine, identities: IdentityCache, lifecycle: Lifecycle, settings: Settings, secret: bytes
+    engine: Engine,
+    identities: IdentityCache,
+    lifecycle: Lifecycle,
+    settings: Settings,
+    secret: bytes,
+    streams: StreamWriter,
 ) -> RouteTable:
     """In the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
@@ -86,7 +91,7 @@ def data_routes(
     )
     return _table(
         _Routes(
-            QueryRoutes(engine, identities, query_bounds, StreamWriter(engine, settings.heartbeat_s)),
+            QueryRoutes(engine, identities, query_bounds, streams),
             TransactionRoutes(engine, identities, transaction_bounds, secret),
             ResetRoute(identities, lifecycle),
             TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max),

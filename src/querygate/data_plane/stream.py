@@ -7,6 +7,7 @@ from time import perf_counter_ns
 
 import msgspec
 
+from querygate.data_plane.answers import note_engine
 from querygate.data_plane.failures import to_service_error
 from querygate.engine import port
 from querygate.http.exchange import Exchange
@@ -21,6 +22,8 @@ class StreamWriter:
     def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
         self._engine = engine
         self._heartbeat_s = heartbeat_s
+        self.begun = self.open = self.rows = 0
+        """Streams since the start and now, and the rows of those that have ended."""
 
     async def answer(
         self,
@@ -35,6 +38,8 @@ class StreamWriter:
         rows: port.RowStream | None = None
         try:
             async with self._engine.stream(target, statement, shape, bounds) as rows:
+                self.begun += 1
+                self.open += 1
                 exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
                 columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
                 await exchange.write(framing.event("columns", columns))
@@ -42,6 +47,7 @@ class StreamWriter:
         except port.EngineFailure as failure:
             exchange.failed = True
             error = to_service_error(failure)
+            exchange.error_code = error.body.code
             if not exchange.answered and error.status != 200:
                 raise error from failure
             if not exchange.answered:
@@ -51,13 +57,19 @@ class StreamWriter:
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
+                exchange.error_code = stopping.body.code
                 exchange.write_last(framing.event("error", _error(rows, stopping.body)))
             raise
         else:
             await exchange.write(framing.event("done", _done(exchange, rows)))
             exchange.finish()
         finally:
-            exchange.row_count = rows.row_count if rows else 0
+            if rows is not None:
+                exchange.row_count = rows.row_count
+                self.rows += rows.row_count
+                self.open -= 1
+                if exchange.traced:
+                    note_engine(exchange, rows.exec_us)
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Rows as they come, and a sign of life where none come."""

@@ -183,6 +183,7 @@ class TransactionRoutes:
             respond_error(exchange, error, {"transaction_id": id})
             return
         exchange.failed = True
+        exchange.error_code = error.body.code
         assert isinstance(failure, port.StatementFailed)
         body = (
             b'{"success":false,"transaction_id":"%b","results":[],"affected_rows":0,"attempts":%d,%b,"error":%b,'

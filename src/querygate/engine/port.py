@@ -198,6 +198,15 @@ class Headroom(msgspec.Struct, frozen=True):
     guarded: bool
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """What the engine's side has done and is doing. `seconds` are cells by kind of work; `events` only grow, `gauges`
+    are of this moment; both are named as in the table of metrics."""
+
+    seconds: dict[str, list[int]]
+    events: dict[str, int]
+    gauges: dict[str, float]
+
+
 class Engine(Protocol):
     """The port."""
 
@@ -270,6 +279,8 @@ class Engine(Protocol):
     async def durability(self, target: Target) -> Durability: ...
 
     def serializable_headroom(self) -> Headroom: ...
+
+    def measured(self) -> Measured: ...
 
 
 class Databases(Protocol):

@@ -20,6 +20,7 @@ def error_body(error: ErrorBody, request_id: str, more: Mapping[str, str] | None
 
 def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, str] | None = None) -> None:
     """`more` stands beside the error."""
+    exchange.error_code = error.body.code
     headers = list(error.headers)
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))

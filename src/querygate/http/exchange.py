@@ -39,8 +39,9 @@ class Exchange:
 
     Owned by its connection.
 
-    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes` and `failed` say what was
-    answered, for the `usage` that it counts towards.
+    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes`, `failed` and `error_code` say
+    what was answered, for the `usage` that it counts towards and for the metrics. Of one that is `traced` it is noted
+    when it was admitted and when the engine was done, by `perf_counter_ns`.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
@@ -58,9 +59,14 @@ class Exchange:
     status = 0
     extra_headers = b""
     failed = False
+    error_code: str | None = None
     row_count = 0
     sent_bytes = 0
     usage: Counts | None = None
+    traced = False
+    admitted_ns = 0
+    engine_ended_ns = 0
+    exec_us = 0
     run: EagerRun | None = None
     drain_waiter: asyncio.Future[None] | None = None
     _started = False

@@ -23,6 +23,7 @@ from querygate.engine.postgres.lease import Lease
 from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.locks import CAPACITY_SQL, HELD_SQL, Held, judge
 from querygate.engine.postgres.logins import as_tenant, with_settings
+from querygate.engine.postgres.measures import Measures, measured
 from querygate.engine.postgres.parameters import wants_types
 from querygate.engine.postgres.placement import Placement
 from querygate.engine.postgres.pool import DatabaseState, Member, Pool, Room
@@ -37,6 +38,7 @@ from querygate.engine.postgres.stream import EngineClock, Stream, open_stream
 from querygate.engine.postgres.tally import Tally
 from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, TypeRegistry, read_types
+from querygate.metrics.cells import observe
 
 _log = structlog.get_logger()
 
@@ -124,6 +126,7 @@ class PostgresEngine:
         self._lease: Lease | None = None
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
         self._begin_rate = BeginRate()
+        self._queries, self._transactions, self._streams = (Measures(k) for k in ("query", "transaction", "stream"))
 
     @property
     def version(self) -> str:
@@ -177,6 +180,7 @@ class PostgresEngine:
         deadline = now + bounds.timeout_ms / 1000
         describe = False
         attempt = 1
+        measures = self._queries
         turns = pool.state.turns
         turn = turns.hot and may_write(target, statement, pool) and await turns.wait(self._moment())
         try:
@@ -187,19 +191,23 @@ class PostgresEngine:
                 execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
                 execution.begun = self._guard.begun
                 self._running[execution] = now
+                measures.attempts += 1
                 try:
                     result = await execution.run(now)
                     result.attempts = attempt
                     self._served += 1
+                    observe(measures.seconds, result.exec_us * 1000)
                     if turns.heat and may_write(target, statement, pool):
                         turns.note(conflict=False)
                     return result
                 except port.Conflict as conflict:
+                    measures.conflict(conflict.exec_us)
                     if not _repeatable(statement):
                         raise
-                    turn = await self._next_try(pool, turn, attempt, deadline, conflict)
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict, measures)
                     attempt += 1
                 except port.StatementFailed as failure:
+                    observe(measures.seconds, failure.exec_us * 1000)
                     if describe or not wants_types(failure, statement):
                         raise
                     describe = True
@@ -226,6 +234,7 @@ class PostgresEngine:
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self.can.two_phase
         attempt = 1
+        measures = self._transactions
         turns = pool.state.turns
         turn = turns.hot and not read_only and await turns.wait(self._moment())
         try:
@@ -253,9 +262,11 @@ class PostgresEngine:
                     is_recorded=partial(self._is_committed, target.database),
                 )
                 self._running[run] = self._time()
+                measures.attempts += 1
                 try:
                     result = await run.run()
                     self._served += 1
+                    observe(measures.seconds, result.exec_us * 1000)
                     if turns.heat and not read_only:
                         turns.note(conflict=False)
                     if promise is not None and run.is_read_only:
@@ -266,19 +277,21 @@ class PostgresEngine:
                     promise = await self._with_id(target.database, promise)
                 except port.Conflict as conflict:
                     conflict.attempts = attempt
+                    measures.conflict(conflict.exec_us)
                     if (
                         promise is not None
                         and run.recording
                         and await self._ledger.is_settled(target.database, promise)
                     ):
                         raise port.Superseded("somebody else settled it first") from conflict
-                    turn = await self._next_try(pool, turn, attempt, deadline, conflict)
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict, measures)
                     attempt += 1
                 except port.EngineUnavailable as lost:
-                    await self._pause_before(attempt, deadline, lost)
+                    await self._pause_before(attempt, deadline, lost, measures)
                     attempt += 1
                 except port.StatementFailed as failure:
                     failure.attempts = attempt
+                    observe(measures.seconds, failure.exec_us * 1000)
                     if describe or not any(wants_types(failure, statement) for statement in statements):
                         raise
                     describe = True
@@ -307,17 +320,21 @@ class PostgresEngine:
     async def _is_committed(self, database: str, id: str) -> bool:
         return await self._ledger.verdict(database, id) is port.Outcome.COMMITTED
 
-    async def _next_try(self, pool: Pool, turn: bool, attempt: int, deadline: float, conflict: port.Conflict) -> bool:
+    async def _next_try(
+        self, pool: Pool, turn: bool, attempt: int, deadline: float, conflict: port.Conflict, measures: Measures
+    ) -> bool:
         """Waits until it is worth another try; whether that has the turn. Raises the conflict where there is none."""
         turns = pool.state.turns
         turns.note(conflict=True)
         if attempt >= self._settings.attempts_max:
             raise conflict
         if turn:
+            measures.retries += 1
             return True
         at_most = self._moment()
         if self._time() + at_most > deadline:
             raise conflict
+        measures.retries += 1
         return await turns.wait(at_most)
 
     @staticmethod
@@ -325,11 +342,14 @@ class PostgresEngine:
         """How long to wait for a turn at most."""
         return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter
 
-    async def _pause_before(self, attempt: int, deadline: float, failure: port.EngineFailure) -> None:
+    async def _pause_before(
+        self, attempt: int, deadline: float, failure: port.EngineFailure, measures: Measures
+    ) -> None:
         """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
         pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
         if attempt >= self._settings.attempts_max or self._time() + pause > deadline:
             raise failure
+        measures.retries += 1
         await asyncio.sleep(pause)
 
     async def begin_id(self, database: str, id: str) -> bool:
@@ -381,11 +401,14 @@ class PostgresEngine:
         clock = EngineClock(pool, member, target, statement, bounds)
         clock.begun = self._guard.begun
         self._running[clock] = self._time()
+        measures = self._streams
+        measures.attempts += 1
         try:
-            async with open_stream(pool, member, target, statement, shape, clock) as stream:
+            async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
                 yield stream
         finally:
             del self._running[clock]
+            observe(measures.seconds, clock.elapsed_us * 1000)
 
     async def health(self) -> port.EngineHealth:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
@@ -428,6 +451,11 @@ class PostgresEngine:
 
     def serializable_headroom(self) -> port.Headroom:
         return headroom(self._guard, self._begin_rate, self._time())
+
+    def measured(self) -> port.Measured:
+        events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
+        kinds = (self._queries, self._transactions, self._streams)
+        return measured(kinds, events, self._pools(), self._settings.connections_max, self.serializable_headroom())
 
     # -- pools --------------------------------------------------------------------------------------------------
 
@@ -501,6 +529,7 @@ class PostgresEngine:
                     execution.expire()
                 elif execution.writes and self._guard.outlived(execution.begun):
                     execution.outlived = True
+                    self._guard.ended += 1
                     execution.expire()
             for pool in self._pools():
                 pool.end_waiting(now)

@@ -59,6 +59,8 @@ class SerializableGuard(Meter):
         self._counts = tally.counts
         self._worker = worker
         self._safe = int(slots * _SAFE_SHARE)
+        self.ended = 0
+        """Attempts that had outlived it, of this worker."""
 
     def count(self, begun: int) -> None:
         self._counts[self._worker] += begun

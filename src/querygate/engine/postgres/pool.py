@@ -460,6 +460,15 @@ class Pool:
         return [member.backend for member in self._members]
 
     @property
+    def idle(self) -> int:
+        return len(self._free)
+
+    @property
+    def waiting(self) -> int:
+        """Statements that wait for a connection."""
+        return sum(not waiter.done() for waiter, _ in self._waiters)
+
+    @property
     def size(self) -> int:
         return len(self._members) + self._opening
 

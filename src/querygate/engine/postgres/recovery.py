@@ -45,6 +45,11 @@ class Recovery:
         self._seen_through: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._in_hand: set[str] = set()
+        self.events = {
+            "in_doubt_recovered_total": 0,
+            **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
+        }
+        """How often what happened, in the words of the table of metrics."""
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
@@ -94,7 +99,8 @@ class Recovery:
                 continue
             try:
                 await self._session.fetch(metadata.NOTE_RECOVERED, gid)
-                await self._commit(str(database), str(gid))
+                if await self._commit(str(database), str(gid)):
+                    self.events["in_doubt_recovered_total"] += 1
             except StatementFailed as exc:
                 _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
         if rows:
@@ -115,15 +121,17 @@ class Recovery:
                 return  # one that cannot be committed; the log has it
             await asyncio.sleep(_SETTLE_PAUSE_S)
 
-    async def _commit(self, database: str, gid: str) -> None:
+    async def _commit(self, database: str, gid: str) -> bool:
+        """Whether it was done here."""
         async with AdminSession(self._connector, database, "pg_catalog") as session:
             try:
                 await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
             except StatementFailed as exc:
                 if exc.sqlstate != "42704":  # somebody else was quicker
                     raise
-            else:
-                _log.warning("a transaction in doubt was committed", gid=gid, database=database)
+                return False
+        _log.warning("a transaction in doubt was committed", gid=gid, database=database)
+        return True
 
     async def _watch(self) -> None:
         while True:
@@ -160,7 +168,7 @@ class Recovery:
                 return True
             return True if seen else (False if gone else None)
 
-        return await self._until_known(look)
+        return self._settled(await self._until_known(look))
 
     async def settle_recorded(
         self, database: str, backend: int, is_recorded: Callable[[], Awaitable[bool]]
@@ -171,7 +179,12 @@ class Recovery:
         async def look() -> bool | None:
             return await is_recorded() if await self._is_gone(database, backend) else None
 
-        return await self._until_known(look)
+        return self._settled(await self._until_known(look))
+
+    def _settled(self, committed: bool | None) -> bool | None:
+        outcome = "unknown" if committed is None else "committed" if committed else "aborted"
+        self.events[f"in_doubt_settled_total {outcome}"] += 1
+        return committed
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S

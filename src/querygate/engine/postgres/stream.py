@@ -30,6 +30,7 @@ from querygate.engine.postgres.execute import (
     what_lost_means,
 )
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.measures import Measures
 from querygate.engine.postgres.parameters import describe_statement, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import affected_rows, find_encoder
@@ -49,16 +50,24 @@ _ATTEMPTS_MAX = 5
 
 @asynccontextmanager
 async def open_stream(
-    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "EngineClock"
+    pool: Pool,
+    member: Member,
+    target: port.Target,
+    statement: port.Statement,
+    shape: port.Shape,
+    clock: "EngineClock",
+    measures: Measures,
 ) -> AsyncIterator["Stream"]:
     """The statement parsed, described and under way. The connection is given back when the block is left."""
     answered = False
     try:
         stream = await _describe(pool, member, target, statement, shape, clock)
+        stream.measures = measures
         yield stream
         answered = stream.finished
-    except port.StatementFailed:
+    except port.StatementFailed as failure:
         answered = True
+        measures.conflicts += isinstance(failure, port.Conflict)
         raise
     finally:
         if not is_plain(statement.sql, statement.keyword):
@@ -189,6 +198,8 @@ class EngineClock:
 class Stream:
     """What both ways have in common; `lines` gives blocks of rows and ends after the commit."""
 
+    measures: Measures
+
     def __init__(
         self,
         pool: Pool,
@@ -233,6 +244,11 @@ class Stream:
             raise named(exc, self.clock) from exc
         self.finished = True
 
+    def _count_retry(self) -> None:
+        self.measures.conflicts += 1
+        self.measures.retries += 1
+        self.measures.attempts += 1
+
     def _blocks(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
@@ -271,6 +287,7 @@ class _CursorStream(Stream):
                 if self.row_count or attempts == _ATTEMPTS_MAX:
                     raise
                 attempts += 1
+                self._count_retry()
                 await self._declare_again()
                 continue
             if rows.ntuples and (block := self._encode(rows)):
@@ -313,6 +330,7 @@ class _PlainStream(Stream):
                 if self.row_count or attempts == _ATTEMPTS_MAX:
                     raise
                 attempts += 1
+                self._count_retry()
                 check(await self._member.run(Command(b"ROLLBACK", begins=False)))
             else:
                 return

@@ -263,11 +263,13 @@ class TransactionRun:
         """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
         seal = await self.guard.seal(self.begun)
         if seal is None:
+            self.guard.ended += 1
             raise outlived()
         results = await self.member.run(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
+            self.guard.ended += 1
             raise outlived()
         return results
 
