@@ -155,7 +155,7 @@ def test_every_route_of_the_data_plane_succeeds_as_described(caller: Caller, dat
 def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, control_plane: BaseSchema) -> None:
     """Through the lives of a session, a database, a key and an organization."""
     walk = Walk(caller, control_plane)
-    for path in ("/health", "/openapi.json", "/docs", "/", "/v1/organization", "/v1/usage"):
+    for path in ("/health", "/openapi.json", "/docs", "/", "/v1/organization", "/v1/usage", "/metrics"):
         walk("GET", path)
     session = walk("POST", "/v1/session", body={"scopes": ["read"]})["token"]
     walk("GET", "/v1/session", token=session)
