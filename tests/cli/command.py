@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.service import Service
+
+
+def _heed_interrupts() -> None:
+    """Whoever runs the tests in the background has them ignore Ctrl-C, and what they start would, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Command:
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "querygate", *arguments]
-        return subprocess.Popen(command, env=self.env, **more)
+        return subprocess.Popen(command, env=self.env, preexec_fn=_heed_interrupts, **more)  # noqa: PLW1509 - no locks
 
     def __call__(self, *arguments: str, given: str = "") -> Done:
         command = [sys.executable, "-m", "querygate", *arguments]

@@ -148,7 +148,7 @@ class Pool:
         self._free: list[Member] = []
         self._members: set[Member] = set()
         self._opening = 0
-        self._waiters: deque[tuple[asyncio.Future[Member], float]] = deque()
+        self._waiters: deque[tuple[Reply[Member], float]] = deque()
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -176,7 +176,7 @@ class Pool:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
-        waiter: asyncio.Future[Member] = self._loop.create_future()
+        waiter: Reply[Member] = Reply(self._loop)
         self._waiters.append((waiter, deadline))
         if self.size == 0 and not self._suspended:
             self._room.ask(self._room_found)
@@ -192,7 +192,7 @@ class Pool:
         """Turns away whoever has waited past its deadline."""
         for waiter, deadline in self._waiters:
             if deadline < now and not waiter.done():
-                waiter.set_exception(EngineBusy("no connection became free before the statement's time was over"))
+                waiter.set_exception_soon(EngineBusy("no connection became free before the statement's time was over"))
 
     def _hand_over(self, member: Member) -> bool:
         """Gives the connection to whoever has waited longest, if anybody waits."""
@@ -200,7 +200,10 @@ class Pool:
         while waiters and not self._suspended:
             waiter, _ = waiters.popleft()
             if not waiter.done():
-                waiter.set_result(member)
+                if asyncio.current_task() is None:
+                    waiter.set_result(member)
+                else:  # who waits may be a task itself, and none can run inside another
+                    waiter.set_result_soon(member)
                 return True
         return False
 
@@ -426,7 +429,7 @@ class Pool:
             while self._waiters:
                 waiter, _ = self._waiters.popleft()
                 if not waiter.done():
-                    waiter.set_exception(EngineUnavailable(str(exc)))
+                    waiter.set_exception_soon(EngineUnavailable(str(exc)))
         else:
             self._free_again(member)
 

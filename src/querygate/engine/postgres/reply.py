@@ -78,6 +78,17 @@ class Reply(Generic[_T]):
         self._exception = exception
         self._resolve()
 
+    def set_result_soon(self, result: _T) -> None:
+        """As with a future: it is done now, and whoever waits hears of it in the loop's next turn."""
+        self._result = result
+        self._done = True
+        self._loop.call_soon(self._resolve)
+
+    def set_exception_soon(self, exception: BaseException) -> None:
+        self._exception = exception
+        self._done = True
+        self._loop.call_soon(self._resolve)
+
     def cancel(self, msg: object = None) -> bool:
         """As with a future, whoever waits hears of it in the loop's next turn."""
         if self._done:
