@@ -22,6 +22,9 @@ _T = TypeVar("_T")
 _numbers = count(1)
 _clients: list[httpx.Client] = []
 
+OPEN_ROUTES = ("/", "/health", "/openapi.json", "/docs")
+"""What needs no token."""
+
 
 def kept(client: httpx.Client) -> httpx.Client:
     """The same client, which is closed when all tests are over."""

