@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -81,30 +82,32 @@ def test_the_bare_engine_lets_write_skew_commit_when_its_pool_is_used_up(
 
 def test_the_service_does_not(service: Service, sql: Sql, slots: int) -> None:
     """A transaction that has outlived a safe share of the pool is run again, and then sees what it had missed."""
-    sql("drop table if exists skew")
+    sql("drop table if exists skew, gate")
     sql("create table skew (id int primary key, v int)")
+    sql("create table gate ()")
     sql("insert into skew values (1, 1), (2, 1)")
-    started, answer = threading.Event(), {}
+    answer: dict[str, Any] = {}
 
     def slow() -> None:
-        statements = ["select sum(v) as seen from skew", "select pg_sleep(6)", "update skew set v = v - 1 where id = 2"]
+        statements = ["select sum(v) as seen from skew", "table gate", "update skew set v = v - 1 where id = 2"]
         with service.client() as client:
-            started.set()
             answer.update(client.post("/v1/transaction", json={"statements": statements, "timeout_ms": 60000}).json())
 
     thread = threading.Thread(target=slow)
-    thread.start()
-    started.wait()
-    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as watch:
-        sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
-        while watch.execute(sleeping).fetchone() != (1,):
-            pass
-    sql("update skew set v = v - 1 where id = 1 and (select sum(v) from skew) = 2")
+    database = sql.value("select current_database()")
     ended = scrape(service).value("guard_conflicts_total")
-    fill(service, slots + 100)
+    with psycopg.connect(service.conninfo(database)) as gatekeeper:
+        gatekeeper.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        gatekeeper.execute("lock table gate in access exclusive mode")
+        thread.start()
+        waiting = "select count(*) from pg_locks where relation = 'gate'::regclass and not granted"
+        while gatekeeper.execute(waiting).fetchone() != (1,):
+            pass
+        sql("update skew set v = v - 1 where id = 1 and (select sum(v) from skew) = 2")
+        fill(service, slots + 100)
     thread.join()
     assert answer["success"], answer
     assert answer["attempts"] > 1
     assert scrape(service).value("guard_conflicts_total") > ended
     assert answer["results"][0]["rows"] == [{"seen": 1}]
-    sql("drop table skew")
+    sql("drop table skew, gate")
