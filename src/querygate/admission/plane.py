@@ -81,20 +81,16 @@ class Plane:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
-            if self._in_lanes:
-                lane = identity.lane
-                if not lane.enter():
-                    await lane.wait()
-                if self._traces is not None:
-                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
-                try:
-                    await route.guarded(exchange, identity)
-                finally:
-                    lane.leave()
-            else:
+            lane = identity.lane if self._in_lanes else None
+            if lane is not None and not lane.enter():
+                await lane.wait()
+            try:
                 if self._traces is not None:
                     exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 await route.guarded(exchange, identity)
+            finally:
+                if lane is not None:
+                    lane.leave()
         except ServiceError as exc:
             respond_error(exchange, exc)
         except ClientGone:

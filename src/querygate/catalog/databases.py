@@ -110,28 +110,20 @@ class Databases:
 
     async def unfinished(self, organization: str | None = None) -> list[Place]:
         """What is half made or half removed, of one organization or of all."""
-        rows = await self._session.fetch(
-            "SELECT id, engine_name, state, clone_of FROM database WHERE state IN ('creating', 'deleting')"
-            " AND ($1::text IS NULL OR organization = $1) ORDER BY created_at",
-            organization,
+        return await self._places(
+            "state IN ('creating', 'deleting') AND ($1::text IS NULL OR organization = $1)", organization
         )
-        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
 
     async def find_place(self, id: str) -> Place | None:
-        rows = await self._session.fetch("SELECT id, engine_name, state, clone_of FROM database WHERE id = $1", id)
-        return Place(str(rows[0][0]), str(rows[0][1]), str(rows[0][2]), rows[0][3]) if rows else None
+        places = await self._places("id = $1", id)
+        return places[0] if places else None
 
     async def is_protected(self, id: str) -> bool:
         return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
 
     async def furnished_otherwise(self, furnishing: str) -> list[Place]:
         """Active ones that another version has furnished."""
-        rows = await self._session.fetch(
-            "SELECT id, engine_name, state, clone_of FROM database"
-            " WHERE state = 'active' AND furnishing IS DISTINCT FROM $1 ORDER BY created_at",
-            furnishing,
-        )
-        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
+        return await self._places("state = 'active' AND furnishing IS DISTINCT FROM $1", furnishing)
 
     async def was_furnished(self, id: str, furnishing: str) -> None:
         await self._session.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
@@ -154,12 +146,7 @@ class Databases:
 
     async def was_removed(self, id: str) -> None:
         """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
-        await self._session.atomically(
-            [
-                ("DELETE FROM database WHERE id = $1 AND state = 'deleting'", (id,)),
-                ("UPDATE revision SET number = number + 1", ()),
-            ]
-        )
+        await self._advance("DELETE FROM database WHERE id = $1 AND state = 'deleting'", id)
 
     async def note_leftovers(self, id: str, engine_names: list[str]) -> None:
         """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
@@ -197,6 +184,12 @@ class Databases:
             id,
             str(seconds),
         )
+
+    async def _places(self, condition: str, *params: str | None) -> list[Place]:
+        rows = await self._session.fetch(
+            f"SELECT id, engine_name, state, clone_of FROM database WHERE {condition} ORDER BY created_at", *params
+        )
+        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
 
     async def _advance(self, sql: str, *params: str) -> None:
         await self._session.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 
+from querygate.access.states import IllegalTransition, Life
 from querygate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
 from querygate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query, whole_number
 from querygate.http.requests import check_content_type, read_json
 from querygate.protocol.errors import ServiceError
 
@@ -22,7 +23,7 @@ _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
 
 def read_body(exchange: Exchange, kind: type[_T]) -> _T:
     """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
-    query_of(exchange)
+    read_query(exchange)
     body = exchange.read_body()
     if body:
         check_content_type(exchange, "application/json")
@@ -37,36 +38,13 @@ def fields_of(record: msgspec.Struct) -> dict[str, object]:
     return msgspec.structs.asdict(record)
 
 
-def query_of(exchange: Exchange, *known: str) -> dict[str, str]:
-    """The parameters of the URL; each once, and none that the route does not know."""
-    values: dict[str, str] = {}
-    try:
-        pairs = parse_qsl(exchange.query, keep_blank_values=True, strict_parsing=True) if exchange.query else []
-    except ValueError as exc:
-        raise ServiceError("malformed_request", f"the query of the URL cannot be read: {exc}") from exc
-    for name, value in pairs:
-        if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ServiceError("malformed_request", f"{exchange.path} knows no parameter {name!r}; {takes}")
-        if name in values:
-            raise ServiceError("malformed_request", f"the parameter {name!r} is given twice")
-        values[name] = value
-    return values
-
-
-def read_limit(text: str | None) -> int:
-    if text is None:
-        return LIMIT_DEFAULT
-    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= LIMIT_MAX:
-        raise ServiceError(
-            "malformed_request", f"limit must be a whole number from 1 to {LIMIT_MAX}, not {text[:20]!r}"
-        )
-    return int(text)
+def read_limit(given: dict[str, str]) -> int:
+    return whole_number(given, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
 
 
 def read_page(exchange: Exchange) -> Page:
-    given = query_of(exchange, "limit", "cursor")
-    limit = read_limit(given.get("limit"))
+    given = read_query(exchange, ("limit", "cursor"))
+    limit = read_limit(given)
     cursor = given.get("cursor")
     if cursor is None:
         return Page(limit)
@@ -106,3 +84,11 @@ def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
         if gone and failure.sqlstate == _FOREIGN_KEY_VIOLATION:
             raise ServiceError("not_found", gone) from failure
         raise
+
+
+def state_after(life: Life, state: str, event: str, what: str) -> str:
+    """The state that follows for the thing that `what` names. Raises wrong_state."""
+    try:
+        return life.after(state, event)
+    except IllegalTransition as exc:
+        raise ServiceError("wrong_state", f"{what} is {state}") from exc

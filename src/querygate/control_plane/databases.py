@@ -2,7 +2,7 @@
 
 import msgspec
 
-from querygate.access.states import DATABASE, IllegalTransition
+from querygate.access.states import DATABASE
 from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.catalog.catalog import Catalog
@@ -11,13 +11,14 @@ from querygate.control_plane.common import (
     answer,
     answer_page,
     fields_of,
-    query_of,
     read_body,
     read_page,
     refusing,
+    state_after,
 )
 from querygate.engine.port import Databases
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 from querygate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
 from querygate.protocol.errors import ServiceError
 from querygate.tenancy.lifecycle import Lifecycle
@@ -53,7 +54,7 @@ class DatabaseRoutes:
         await self._answer(exchange, identity, id, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         [record] = await self._measured([await self._find(identity, exchange.path_values["name"])])
         answer(exchange, fields_of(record))
 
@@ -77,7 +78,7 @@ class DatabaseRoutes:
         await self._answer(exchange, identity, record.id)
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         record = await self._find(identity, exchange.path_values["name"])
         state = _after(record, "be deleted")
         if record.default:
@@ -121,7 +122,4 @@ class DatabaseRoutes:
 
 
 def _after(record: DatabaseRecord, event: str) -> str:
-    try:
-        return DATABASE.after(record.state, event)
-    except IllegalTransition as exc:
-        raise ServiceError("wrong_state", f"the database {record.name!r} is {record.state}") from exc
+    return state_after(DATABASE, record.state, event, f"the database {record.name!r}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from querygate.access.scopes import Scope, covers
-from querygate.access.states import KEY, IllegalTransition
+from querygate.access.states import KEY
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
 from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
@@ -16,12 +16,13 @@ from querygate.control_plane.common import (
     answer,
     answer_page,
     fields_of,
-    query_of,
     read_body,
     read_page,
     refusing,
+    state_after,
 )
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 from querygate.protocol.control import KeyChange, KeyRecord, KeyRequest, RotateRequest
 from querygate.protocol.errors import ServiceError
 
@@ -59,7 +60,7 @@ class KeyRoutes:
         answer(exchange, {**fields, "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         answer(exchange, await self._fields(identity, exchange.path_values["id"]))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
@@ -91,7 +92,7 @@ class KeyRoutes:
         await self._changed(exchange, identity, record, rotated, key=token.text)
 
     async def revoke(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         record = await self._find(identity, exchange.path_values["id"])
         _after(record, "be revoked")
         _check_scopes(identity, record.scopes)
@@ -129,7 +130,4 @@ def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
 
 
 def _after(record: KeyRecord, event: str) -> str:
-    try:
-        return KEY.after(record.state, event)
-    except IllegalTransition as exc:
-        raise ServiceError("wrong_state", f"the key {record.id} is {record.state}") from exc
+    return state_after(KEY, record.state, event, f"the key {record.id}")

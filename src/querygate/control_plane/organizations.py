@@ -18,13 +18,13 @@ from querygate.control_plane.common import (
     answer_page,
     bad_cursor,
     fields_of,
-    query_of,
     read_body,
     read_limit,
     read_page,
     refusing,
 )
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 from querygate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
 from querygate.protocol.errors import ServiceError
 from querygate.tenancy.lifecycle import Lifecycle
@@ -54,7 +54,7 @@ class OrganizationRoutes:
     # -- one's own ----------------------------------------------------------------------------------------------
 
     async def own(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         record = await self._find(identity.principal.organization)
         tier = tier_of(self._tiers, record.tier)
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
@@ -64,14 +64,14 @@ class OrganizationRoutes:
         )
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
-        given = query_of(exchange, "since", "until")
+        given = read_query(exchange, ("since", "until"))
         since, until = (_time(given, name) for name in ("since", "until"))
         items = await self._catalog.journal.usage(identity.principal.organization, since, until)
         answer(exchange, {"items": items, "next_cursor": None})
 
     async def audit(self, exchange: Exchange, identity: Identity) -> None:
-        given = query_of(exchange, "limit", "cursor")
-        limit, cursor = read_limit(given.get("limit")), given.get("cursor")
+        given = read_query(exchange, ("limit", "cursor"))
+        limit, cursor = read_limit(given), given.get("cursor")
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise bad_cursor()
         before = None if cursor is None else int(cursor)
@@ -100,7 +100,7 @@ class OrganizationRoutes:
         answer(exchange, {**fields_of(record), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         answer(exchange, fields_of(await self._find(exchange.path_values["id"])))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
@@ -119,7 +119,7 @@ class OrganizationRoutes:
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """With everything in it."""
-        query_of(exchange)
+        read_query(exchange)
         id = exchange.path_values["id"]
         if id == await self._catalog.organizations.first():
             raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")

@@ -11,8 +11,9 @@ from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.plane import count
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import after_change, answer, query_of, read_body, refusing
+from querygate.control_plane.common import after_change, answer, read_body, refusing
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 from querygate.protocol.control import SessionRecord, SessionRequest
 from querygate.protocol.errors import ServiceError
 
@@ -71,11 +72,11 @@ class SessionRoutes:
         answer(exchange, {**fields, "session": record}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         answer(exchange, {"session": await self._record(_session_of(identity))})
 
     async def refresh(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         id = _session_of(identity)
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
@@ -85,7 +86,7 @@ class SessionRoutes:
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
-        query_of(exchange)
+        read_query(exchange)
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
             raise _ended()
         self._identities.forget()

@@ -13,10 +13,10 @@ import msgspec
 
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.data_plane.failures import to_service_error
-from querygate.data_plane.query_string import one_of, read_query, whole_number
 from querygate.data_plane.workloads import SETUP, WORKLOADS, Kind, Workload
 from querygate.engine import port
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import one_of, read_query, whole_number
 from querygate.protocol.errors import ServiceError
 from querygate.protocol.statements import first_keyword
 

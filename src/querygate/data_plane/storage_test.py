@@ -17,9 +17,9 @@ import structlog
 
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.data_plane.failures import to_service_error
-from querygate.data_plane.query_string import read_query, whole_number
 from querygate.engine import port
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query, whole_number
 from querygate.protocol.errors import ServiceError
 
 _log = structlog.get_logger()

@@ -2,9 +2,9 @@
 
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.data_plane.failures import to_service_error
-from querygate.data_plane.query_string import read_query
 from querygate.engine import port
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 
 
 class TableRoutes:

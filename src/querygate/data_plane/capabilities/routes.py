@@ -10,9 +10,9 @@ from querygate.data_plane.capabilities.matrix import PROBES, Matrix, near
 from querygate.data_plane.capabilities.probes import Observation
 from querygate.data_plane.capabilities.runner import run_probe
 from querygate.data_plane.failures import to_service_error
-from querygate.data_plane.query_string import read_query
 from querygate.engine import port
 from querygate.http.exchange import Exchange
+from querygate.http.query_string import read_query
 from querygate.protocol.errors import ServiceError
 from querygate.settings import Settings
 

@@ -134,6 +134,18 @@ async def find_capabilities(connector: AdminConnector) -> Capabilities:
         return await probe(session)
 
 
+async def terminate(session: AdminSession, database: str, backend: int) -> bool:
+    """Asks a server process of the database to end; whether there was one."""
+    return bool(
+        await session.fetch(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
+            " WHERE pid = $1::int AND datname = $2",
+            str(backend),
+            database,
+        )
+    )
+
+
 async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> None:
     """Makes the metadata database. May be repeated, and raced.
 

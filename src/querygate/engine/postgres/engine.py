@@ -13,7 +13,7 @@ from types import TracebackType
 import structlog
 
 from querygate.engine import port
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 from querygate.engine.postgres.connection import look_at_broken
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, may_write
 from querygate.engine.postgres.guard import SerializableGuard
@@ -479,7 +479,7 @@ class PostgresEngine:
             connect_timeout_s=settings.connect_timeout_s,
             room=self._room,
             forget_settings=partial(self._forget_settings, target),
-            terminate=partial(self._terminate, target.database),
+            terminate=partial(terminate, self._session, target.database),
             meter=self._guard,
         )
         pool.state.full_at = self._sizes.full_at(target.database)
@@ -490,14 +490,6 @@ class PostgresEngine:
     async def _forget_settings(self, target: port.Target) -> None:
         for statement in forget_settings(target.database, role_of(target.database, target.access)):
             await self._session.fetch(statement)
-
-    async def _terminate(self, database: str, backend: int) -> None:
-        await self._session.fetch(
-            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
-            " WHERE pid = $1::int AND datname = $2",
-            str(backend),
-            database,
-        )
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"

@@ -131,7 +131,7 @@ class Pool:
         connect_timeout_s: float,
         room: "Room",
         forget_settings: Callable[[], Awaitable[None]],
-        terminate: Callable[[int], Awaitable[None]],
+        terminate: Callable[[int], Awaitable[object]],
         meter: Meter,
     ) -> None:
         self.state = state

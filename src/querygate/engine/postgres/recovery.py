@@ -19,7 +19,7 @@ import structlog
 
 from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed
 from querygate.engine.postgres import metadata
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -200,12 +200,7 @@ class Recovery:
 
     async def _is_gone(self, database: str, backend: int) -> bool:
         """Whether the server process of a lost connection has ended; asks it to, where it has not."""
-        alive = await self._session.fetch(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1::int AND datname = $2",
-            str(backend),
-            database,
-        )
-        return not alive
+        return not await terminate(self._session, database, backend)
 
 
 def _note_failure(task: "asyncio.Task[Any]") -> None:

@@ -11,10 +11,16 @@ _FIELDS_MAX = 20
 
 def read_query(exchange: Exchange, names: Collection[str] = ()) -> dict[str, str]:
     """The parameters by name, of those that the route takes, each at most once."""
+    if not exchange.query:
+        return {}
     try:
-        pairs = parse_qsl(exchange.query, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
+        pairs = parse_qsl(
+            exchange.query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=_FIELDS_MAX
+        )
     except ValueError as exc:  # a UnicodeDecodeError is one too
-        raise ServiceError("malformed_request", "the query string is not UTF-8, or has too many parameters") from exc
+        raise ServiceError(
+            "malformed_request", "the query string is not name=value in UTF-8, or has too many parameters"
+        ) from exc
     values: dict[str, str] = {}
     for name, value in pairs:
         if name not in names:
