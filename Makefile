@@ -1,4 +1,4 @@
-# make serve | test | check | bench | bench-peers | bench-growth | bench-tenancy | torture | install
+# make serve | test | check | bench | bench-peers | bench-growth | bench-tenancy | bench-import | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth bench-tenancy torture clean requirements requirements-peers
+.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth bench-tenancy bench-import torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -58,6 +58,9 @@ bench-peers: $(VENV)/dev.stamp
 
 bench-tenancy: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.tenancy $(ARGS)
+
+bench-import: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.imports $(ARGS)
 
 bench-growth: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.growth $(ARGS)

@@ -1,0 +1,40 @@
+"""A column of texts as one array literal of PostgreSQL. Pure.
+
+No Python code runs per value, unless there are NULLs among them: texts are joined by a character that no text of the
+engine can have, and whatever must be escaped is replaced in the whole.
+"""
+
+from collections.abc import Sequence
+
+_BETWEEN = "\0"
+_NULL = "\x01"
+# What ends or splits an element, is stripped from it, or escapes.
+_SPECIAL = ('"', "\\", "{", "}", ",", " ", "\t", "\n", "\r", "\v", "\f")
+
+
+def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
+    """`{…}` of the values; None, or the text that stands for it, becomes NULL."""
+    if not values:
+        return "{}"
+    nulls = values.count(null) if null in values else 0  # beside a text for NULL there is no None
+    texts = [_NULL if value is None or value == null else value for value in values] if nulls else values
+    joined = _BETWEEN.join(texts)  # type: ignore[arg-type]  # no None is left
+    if joined.count(_BETWEEN) != len(values) - 1 or joined.count(_NULL) != nulls:
+        return "{" + ",".join(map(_element, values, [null] * len(values))) + "}"
+    if _is_plain(joined):
+        return "{" + joined.replace(_BETWEEN, ",").replace(_NULL, "NULL") + "}"
+    escaped = joined.replace("\\", "\\\\").replace('"', '\\"').replace(_BETWEEN, '","')
+    return "{" + f'"{escaped}"'.replace(f'"{_NULL}"', "NULL") + "}"
+
+
+def _is_plain(joined: str) -> bool:
+    """Whether no element needs quotes: none is empty, or NULL by its letters, or has a special character."""
+    if any(special in joined for special in _SPECIAL) or "null" in joined.lower():
+        return False
+    return bool(joined) and joined[0] != _BETWEEN and joined[-1] != _BETWEEN and _BETWEEN * 2 not in joined
+
+
+def _element(value: str | None, null: str | None) -> str:
+    if value is None or value == null:
+        return "NULL"
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
