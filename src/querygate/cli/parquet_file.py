@@ -195,6 +195,7 @@ class ParquetWriter:
         self._kinds: list[_Kind] = []
         self._waiting: list[Sequence[Any]] = []
         self._size = 0
+        self._writer: Any = None
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         pairs = list(zip(columns, types, strict=True))
@@ -215,6 +216,16 @@ class ParquetWriter:
         if self._waiting:
             self._flush()
         self._writer.close()
+
+    def close(self) -> None:
+        """Whatever became of it, the library must not write again: the file will be closed."""
+        if self._writer is not None and self._writer.is_open:
+            try:
+                self._writer.close()
+            except (OSError, self._arrow.ArrowException):
+                pass  # the disk is full, and the file is thrown away
+            finally:
+                self._writer.is_open = False
 
     def _flush(self) -> None:
         columns = zip(*self._waiting, strict=True)

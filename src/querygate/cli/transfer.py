@@ -5,15 +5,17 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from querygate.cli import files
 from querygate.cli.exits import Exit
 from querygate.cli.output import Csv, JsonLines, Writer, write_records
-from querygate.cli.remote import Failed, with_client
+from querygate.cli.remote import Failed, exit_of, failure, with_client
 
 if TYPE_CHECKING:
     from querygate.cli.imports import Target
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 Digits = dict[str, tuple[int, int]]
 """Precision and scale of numeric columns."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_GO_ON = "the table has all rows of the file or none; start it again and it goes on"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -78,6 +81,7 @@ def import_(
     """
     from querygate.cli.imports import ImportFailed, Job, create_target, find_target
     from querygate.cli.sources import open_source
+    from querygate.client import QuerygateError
 
     # A file is many small objects and no cycles; the collector would look at them over and over.
     gc.disable()
@@ -100,9 +104,11 @@ def import_(
         done = Job(client, source, kind, target, job).run(progress)
     except (files.BadFile, ImportFailed) as exc:
         raise Failed(str(exc), Exit.FILE) from exc
+    except QuerygateError as error:
+        cut_off = exit_of(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
+        raise failure(error, "", *([_GO_ON] if cut_off else [])) from error
     except KeyboardInterrupt:
-        message = "interrupted: the table has all rows of the file or none; start it again and it goes on"
-        raise Failed(message, Exit.INTERRUPTED) from None
+        raise Failed(f"interrupted: {_GO_ON}", Exit.INTERRUPTED) from None
     finally:
         progress.end()
         gc.enable()
@@ -158,35 +164,33 @@ def _export(client: "Client", sql: str, kind: str, part: Path, digits: Digits) -
     progress = Progress()
     count = 0
     try:
-        with client.stream(sql, convert=False) as stream, _opened(kind, part) as out:
-            writer = _writer(kind, out, digits)
+        with client.stream(sql, convert=False) as stream, _written(kind, part, digits) as writer:
             writer.begin(stream.columns, stream.types)
             while rows := stream.next_tuples():
                 writer.rows(rows)
                 count += len(rows)
                 progress(count)
             writer.end()
-            out.flush()
-            os.fsync(out.fileno())
     finally:
         progress.end()
     return count
 
 
-def _opened(kind: str, part: Path) -> IO[Any]:
-    return part.open("wb") if kind == "parquet" else part.open("w", encoding="utf-8", newline="")
+@contextmanager
+def _written(kind: str, part: Path, digits: Digits) -> Iterator[Writer]:
+    """What writes rows of this kind into a file, which is on the disk afterwards."""
+    if kind == "parquet":
+        from querygate.cli.parquet_file import ParquetWriter
 
-
-def _writer(kind: str, out: IO[Any], digits: Digits) -> Writer:
-    match kind:
-        case "csv":
-            return Csv(out)
-        case "ndjson":
-            return JsonLines(out, terminal=False)
-        case _:
-            from querygate.cli.parquet_file import ParquetWriter
-
-            return ParquetWriter(out, digits)
+        with part.open("wb") as binary, closing(ParquetWriter(binary, digits)) as parquet:
+            yield parquet
+            binary.flush()
+            os.fsync(binary.fileno())
+        return
+    with part.open("w", encoding="utf-8", newline="") as text:
+        yield Csv(text) if kind == "csv" else JsonLines(text, terminal=False)
+        text.flush()
+        os.fsync(text.fileno())
 
 
 def _digits(client: "Client", table: str) -> Digits:
