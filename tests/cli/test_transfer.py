@@ -63,7 +63,8 @@ def test_what_was_exported_can_be_imported(command: Command, database: Client, t
     """Every value as it was, through both formats."""
     database.query(
         "create table load as select g as id, g::numeric / 7 as n, '{\"a\": [1.10]}'::jsonb as doc, E'x\\n\"' as t, "
-        "now() as at, '\\x00ff'::bytea as b, case when g > 1 then 'v' end as maybe from generate_series(1, 3) g"
+        "'\"s\"'::jsonb as word, now() as at, "
+        "'\\x00ff'::bytea as b, case when g > 1 then 'v' end as maybe from generate_series(1, 3) g"
     )
     before = database.query("select * from load order by id").tuples()
     for name in ("back.csv", "back.ndjson"):

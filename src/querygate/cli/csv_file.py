@@ -96,10 +96,9 @@ class CsvFile:
     def _columns_of(self, block: _Block, skip: int) -> list[Texts]:
         width = len(self.columns)
         if block.rows is None and width > 1:
-            text = block.text.replace("\r\n", "\n")
-            lines = text.removesuffix("\n").split("\n")
-            if "\r" not in text and set(map(str.count, lines, repeat(","))) == {width - 1}:
-                fields = text.removesuffix("\n").replace("\n", ",").split(",")
+            text = block.text.replace("\r\n", "\n").removesuffix("\n")
+            if "\r" not in text and set(map(str.count, text.split("\n"), repeat(","))) == {width - 1}:
+                fields = text.replace("\n", ",").split(",")
                 return [fields[skip * width + column :: width] for column in range(width)]
         rows = block.rows or list(csv.reader(io.StringIO(block.text, newline=""), strict=True))
         kept = [row for row in rows if row][skip:]  # an empty line is no row
