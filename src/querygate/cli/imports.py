@@ -10,14 +10,18 @@ The last transaction has an Idempotency-Key made of the file and the table, and 
 staged: it can be sent at any time, and a job that is done answers that it is.
 """
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from querygate.cli.ahead import made_ahead
 from querygate.cli.array_literals import array_literal
 from querygate.cli.files import BadFile, Batch, Guessed, Source, Texts
+from querygate.client.values import JsonText
 
 if TYPE_CHECKING:
     from querygate.client import Client, SqlError
@@ -121,7 +125,7 @@ class _Ready:
     """A batch as it is sent."""
 
     batch: Batch
-    literals: list[str]
+    params: list[JsonText]
     digest: str
 
 
@@ -200,6 +204,7 @@ class Job:
                 number = ready.batch.number
                 if number not in staged:
                     self._stage(ready)
+                    gc.collect(1)  # the HTTP library leaves each request, with its body, in a cycle
                 elif staged[number] != (ready.batch.rows, ready.digest):
                     raise _Foreign
                 whole.update(ready.digest.encode())
@@ -210,9 +215,14 @@ class Job:
 
     def _ready(self) -> Iterator[_Ready]:
         for batch in self._source.batches(self._documents):
-            literals = [array_literal(texts, self._source.null) for texts in batch.columns]
-            digest = hashlib.sha256("\0".join(literals).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-            yield _Ready(batch, literals, digest)
+            digest = hashlib.sha256()
+            params = []
+            for texts in batch.columns:
+                # Encoded here, where it is done while the batch before is on its way.
+                encoded = msgspec.json.encode(array_literal(texts, self._source.null))
+                digest.update(encoded)
+                params.append(JsonText(encoded.decode()))
+            yield _Ready(batch, params, digest.hexdigest()[:32])
 
     def _stage(self, ready: _Ready) -> None:
         from querygate.client import DataError, IntegrityError, TooLarge
@@ -225,7 +235,7 @@ class Job:
             f"{self._insert(4)} where exists (select from mine)"
         )
         try:
-            self._send(sql, [batch.number, batch.rows, ready.digest, *ready.literals])
+            self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
         except (DataError, IntegrityError) as error:
             index, found = self._broken(batch, error)
             self.drop()

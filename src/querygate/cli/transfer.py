@@ -25,6 +25,8 @@ Digits = dict[str, tuple[int, int]]
 """Precision and scale of numeric columns."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _GO_ON = "the table has all rows of the file or none; start it again and it goes on"
+_COLLECTED_EVERY = 200_000
+"""Objects, as the collector of Python counts them."""
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -83,8 +85,9 @@ def import_(
     from querygate.cli.sources import open_source
     from querygate.client import QuerygateError
 
-    # A file is many small objects and no cycles; the collector would look at them over and over.
-    gc.disable()
+    # A row is an object or a few, and none of them is in a cycle: the collector need not look at all of them so often.
+    threshold = gc.get_threshold()
+    gc.set_threshold(_COLLECTED_EVERY, *threshold[1:])
     progress = Progress()
     try:
         kind = files.format_of(file, kind)
@@ -111,7 +114,7 @@ def import_(
         raise Failed(f"interrupted: {_GO_ON}", Exit.INTERRUPTED) from None
     finally:
         progress.end()
-        gc.enable()
+        gc.set_threshold(*threshold)
     if done.before:
         click.echo(f"{file} was imported before; --job NAME imports it once more", err=True)
     else:
