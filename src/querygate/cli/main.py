@@ -1,6 +1,5 @@
 """The command `querygate`: its commands, and how it ends. What a command needs is imported when it runs."""
 
-import errno
 import os
 import sys
 from typing import Any
@@ -15,9 +14,7 @@ from querygate.cli.profile import profile
 from querygate.cli.queries import capabilities, query, tables
 from querygate.cli.serving import make_key_here, serve
 from querygate.cli.shell import shell
-from querygate.cli.transfer import export, import_
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+from querygate.cli.transfer import NO_ROOM, export, import_
 
 
 class _Root(click.Group):
@@ -31,7 +28,7 @@ class _Root(click.Group):
             _drop_output()
             raise click.exceptions.Exit(Exit.PIPE) from None
         except OSError as exc:
-            if exc.errno not in _NO_ROOM:
+            if exc.errno not in NO_ROOM:
                 raise
             _drop_output()
             click.echo(f"error: the output cannot be written: {exc.strerror}", err=True)

@@ -111,18 +111,39 @@ def _careful(out: IO[str]) -> Callable[[str], Any]:
     return lambda text: out.write(harmless(text))
 
 
+_WRITTEN_AS_THEY_ARE = frozenset({
+    "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bytea",
+    "date", "time", "timetz", "timestamp", "timestamptz", "interval",
+})  # fmt: skip
+"""Types whose values are texts or numbers."""
+
+
 class Csv:
-    """With a line of names. NULL is an empty field."""
+    """With a line of names. NULL is an empty field, and a value of json is JSON."""
 
     def __init__(self, out: IO[str]) -> None:
         self._writer = csv.writer(out, lineterminator="\n")
+        self._rewritten: list[tuple[int, Callable[[Any], str]]] = []
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        json_types = ("json", "jsonb")
+        self._rewritten = [
+            (index, json_text if name in json_types else cell_text)
+            for index, name in enumerate(types)
+            if name not in _WRITTEN_AS_THEY_ARE
+        ]
         if columns:
             self._writer.writerow(columns)
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
-        self._writer.writerows([cell_text(value) for value in row] for row in rows)
+        self._writer.writerows(map(self._row, rows) if self._rewritten else rows)
+
+    def _row(self, row: Sequence[Any]) -> Sequence[Any]:
+        cells = list(row)
+        for index, rewrite in self._rewritten:
+            if cells[index] is not None:
+                cells[index] = rewrite(cells[index])
+        return cells
 
     def end(self) -> None:
         pass
@@ -215,7 +236,7 @@ def write_records(format: str | None, records: Sequence[dict[str, Any]], columns
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
-    writer.begin(shown, ["text"] * len(shown))
+    writer.begin(shown, [""] * len(shown))
     writer.rows([record.get(name) for name in shown] for record in records)
     writer.end()
 
@@ -226,6 +247,6 @@ def write_record(format: str | None, record: dict[str, Any]) -> None:
         write_records(format, [record], list(record))
         return
     writer = make_writer(format)
-    writer.begin(["field", "value"], ["text", "text"])
+    writer.begin(["field", "value"], ["", ""])
     writer.rows([name, value] for name, value in record.items())
     writer.end()

@@ -105,7 +105,12 @@ def told_apart(sql: str = "") -> Iterator[None]:
     try:
         yield
     except QuerygateError as error:
-        raise Failed(_message(error), exit_of(error), _more(error, sql)) from error
+        raise failure(error, sql) from error
+
+
+def failure(error: "QuerygateError", sql: str = "", *more: str) -> Failed:
+    """The failure of a call, with what else is to be said of it."""
+    return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
 
 
 def exit_of(error: "QuerygateError") -> Exit:
