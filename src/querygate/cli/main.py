@@ -14,7 +14,7 @@ from querygate.cli.exits import Exit
 from querygate.cli.profile import profile
 from querygate.cli.queries import capabilities, query, tables
 from querygate.cli.serving import make_key_here, serve
-from querygate.cli.shell import shell
+from querygate.cli.shell.command import shell
 from querygate.cli.transfer import export, import_
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

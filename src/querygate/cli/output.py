@@ -30,15 +30,16 @@ def default_format() -> str:
     return "table" if sys.stdout.isatty() else "ndjson"
 
 
-def make_writer(format: str | None) -> Writer:
-    """The writer of a format to stdout; without one, a table on a terminal and JSON lines elsewhere."""
+def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
+    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
     terminal = sys.stdout.isatty()
+    file = out or sys.stdout
     kinds: dict[str, Callable[[], Writer]] = {
-        "table": lambda: Table(sys.stdout, terminal, has_color()),
-        "json": lambda: Json(sys.stdout, terminal),
-        "ndjson": lambda: JsonLines(sys.stdout, terminal),
-        "csv": lambda: Csv(sys.stdout),
-        "markdown": lambda: Markdown(sys.stdout),
+        "table": lambda: Table(file, terminal, has_color()),
+        "json": lambda: Json(file, terminal),
+        "ndjson": lambda: JsonLines(file, terminal),
+        "csv": lambda: Csv(file),
+        "markdown": lambda: Markdown(file),
     }
     return kinds[format or default_format()]()
 

@@ -53,6 +53,7 @@ class AsyncClient:
         self.timeout_s = timeout_s
         secure = self.url.startswith("https:") or self.control_url.startswith("https:")
         self._transport = AsyncTransport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
+        self.database: str | None = None
         self._headers: dict[str, str] = {}
         self.use_database(database)
         self._control = AsyncPlane(self._transport, self.control_url, timeout_s)
@@ -77,6 +78,7 @@ class AsyncClient:
 
     def use_database(self, name: str | None) -> None:
         """From now on another database, where the key is for all of them; None for the default one."""
+        self.database = name
         self._headers = {} if name is None else {"Querygate-Database": name}
 
     # -- statements ---------------------------------------------------------------------------------------------
