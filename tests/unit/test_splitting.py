@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.cli.splitting import Command, Reader, Statement, is_complete
+from querygate.cli.splitting import Command, Reader, Splitter, Statement, is_complete
 
 
 def read(*texts: str) -> tuple[list[str], str]:
@@ -46,6 +46,8 @@ def test_a_statement_ends_at_a_semicolon_of_its_own(text: str, statements: list[
     """Not at one in a string, a name, a comment or a body; the same, however the text is cut into lines."""
     assert read(text) == (statements, rest)
     assert read(*text.splitlines(keepends=True)) == (statements, rest)
+    script = Splitter()
+    assert (script.feed(text), script.rest) == (statements, rest)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,11 @@ def test_a_command_begins_at_a_backslash_and_ends_with_its_line(text: str, parts
     """Outside of quotes and comments."""
     found, left = read(text)
     assert (found, left.strip()) == (parts, rest.strip())
+
+
+def test_in_a_script_a_backslash_is_a_character() -> None:
+    """The engine is the one to complain."""
+    assert Splitter().feed("select 1 \\d;\n") == ["select 1 \\d"]
 
 
 def test_what_is_pending_can_be_cleared_between_two_parts() -> None:

@@ -9,6 +9,7 @@ import click
 
 from querygate import __version__
 from querygate.cli import control, remote
+from querygate.cli.bench import bench
 from querygate.cli.doctor import doctor
 from querygate.cli.exits import Exit
 from querygate.cli.profile import profile
@@ -93,7 +94,7 @@ def key_create(
 
 for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
-for command in (serve, query, shell, import_, export, tables, capabilities, profile, doctor):
+for command in (serve, query, shell, import_, export, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
 for command in (control.session, control.database, control.organization):
     cli.add_command(command)
@@ -110,7 +111,3 @@ def run(arguments: list[str]) -> int:
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
-
-
-def main() -> None:
-    sys.exit(run(sys.argv[1:]))

@@ -12,6 +12,7 @@ import click
 
 from querygate.cli.output import Writer, default_format, harmless, make_writer, write_record, write_records
 from querygate.cli.remote import with_client
+from querygate.protocol.statements import first_keyword
 
 if TYPE_CHECKING:
     from querygate.client import Client
@@ -111,7 +112,11 @@ def run_query(
         writer.begin(done.columns, done.types)
         writer.rows(done.tuples())
         writer.end()
-    return Outcome(f"{_rows(done.affected_rows)} affected", done.notices, done.truncated)
+    counts = done.affected_rows or first_keyword(sql)[0] in _COUNTED
+    return Outcome(f"{_rows(done.affected_rows)} affected" if counts else "done", done.notices, done.truncated)
+
+
+_COUNTED = frozenset({"insert", "update", "delete", "merge", "with"})
 
 
 def _rows(count: int) -> str:

@@ -10,7 +10,7 @@ import click
 
 from querygate.cli.exits import Exit
 from querygate.cli.output import FORMATS, harmless
-from querygate.cli.profiles import find
+from querygate.cli.profiles import Profile, find
 
 if TYPE_CHECKING:
     from querygate.client import Client, QuerygateError
@@ -74,7 +74,9 @@ def connect(
     database: str | None,
     timeout_s: float | None,
     ca_file: str | None,
+    key_if_none: str | None = None,
 ) -> Iterator["Client"]:
+    """A client of the service that is named. `key_if_none` is for what needs no key."""
     from querygate.client import Client
 
     if profile is not None and url is not None:
@@ -83,11 +85,11 @@ def connect(
     try:
         client = Client(
             url or (found.url if found else None),
-            found.api_key if found else None,
+            (found.api_key if found else os.environ.get("QUERYGATE_API_KEY")) or key_if_none,
             control_url=control_url or (found.control_url if found else None),
             database=database or (found.database if found else None),
             timeout_s=timeout_s or 60.0,
-            ca_file=ca_file or (found.ca_file if found else None) or os.environ.get("QUERYGATE_CA_FILE") or None,
+            ca_file=ca_file_of(ca_file, found),
         )
     except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
         raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
@@ -95,6 +97,13 @@ def connect(
         raise click.UsageError(f"{exc}; `querygate profile set` keeps both for later") from exc
     with client:
         yield client
+
+
+def ca_file_of(given: str | None, found: Profile | None) -> str | None:
+    """Certificates to trust: given, of the profile, or of the environment; an empty text is none at all."""
+    if given is None:
+        given = (found.ca_file if found else None) or os.environ.get("QUERYGATE_CA_FILE")
+    return given or None
 
 
 def has_key() -> bool:

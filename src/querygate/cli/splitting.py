@@ -23,8 +23,6 @@ _PART = re.compile(
 )
 _COMMENT = re.compile(r"/\*|\*/")
 _ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
-_FUNCTIONS = re.compile(r"create (?:or replace )?(?:function|procedure)")
-_HEAD_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,13 @@ class Command:
 
 
 class Reader:
-    """Takes text as it comes, a line or many at a time. It may be cleared between two parts that it yields."""
+    """Takes text as it comes, a line or many at a time. It may be cleared between two parts that it yields.
 
-    def __init__(self) -> None:
+    Nothing is looked at twice, however long a statement gets. Without `commands`, a backslash is only a character.
+    """
+
+    def __init__(self, *, commands: bool = True) -> None:
+        self._commands = commands
         self.clear()
 
     def clear(self) -> None:
@@ -56,7 +58,7 @@ class Reader:
         self._depth = 0
         self._parentheses = 0
         self._bodies = 0
-        self._head: list[str] = []
+        self._before = ""
 
     @property
     def pending(self) -> str:
@@ -84,6 +86,8 @@ class Reader:
                 start = i
                 if sql:
                     yield Statement(sql)
+            elif found["mark"] == "\\" and not self._commands:
+                continue
             elif found["mark"] == "\\":
                 self._parts.append(text[start : found.start()])
                 line = text[found.start() :].split("\n", 1)[0]
@@ -106,15 +110,12 @@ class Reader:
                 self._word(found["word"].lower())
 
     def _word(self, word: str) -> None:
-        """BEGIN ATOMIC … END of a function in SQL has semicolons of its own."""
-        if len(self._head) < _HEAD_WORDS:
-            self._head.append(word)
-        if not _FUNCTIONS.match(" ".join(self._head)):
-            return
-        if word == "begin" or (word == "case" and self._bodies):
+        """BEGIN ATOMIC … END of a function in SQL has semicolons of its own, and its CASEs have an END each."""
+        if (word == "atomic" and self._before == "begin") or (word == "case" and self._bodies):
             self._bodies += 1
         elif word == "end" and self._bodies:
             self._bodies -= 1
+        self._before = word
 
     def _past_quote(self, text: str, i: int) -> int:
         """The index behind the end of what is open, or the end of the text."""
@@ -137,6 +138,21 @@ class Reader:
         end += len(self._quote)
         self._quote = ""
         return end
+
+
+class Splitter:
+    """The statements of a script, which has no commands. `rest` is what is not complete yet."""
+
+    def __init__(self) -> None:
+        self._reader = Reader(commands=False)
+
+    @property
+    def rest(self) -> str:
+        return self._reader.pending
+
+    def feed(self, text: str) -> list[str]:
+        """The statements that are complete now, without their semicolons."""
+        return [part.sql for part in self._reader.feed(text) if isinstance(part, Statement)]
 
 
 def is_complete(pending: str, text: str) -> bool:
