@@ -27,6 +27,9 @@ def bench(client: "Client", format: str | None, workloads: tuple[str, ...], seco
     """
     from querygate.data_plane.workloads import WORKLOADS
 
+    unknown = [name for name in workloads if name not in WORKLOADS]
+    if unknown:
+        raise click.UsageError(f"there is no workload {unknown[0]}; there are {', '.join(WORKLOADS)}")
     names = workloads or tuple(WORKLOADS)
     rows = []
     for number, name in enumerate(names):

@@ -15,6 +15,15 @@ _SELF_SIGNED = (
 )
 
 
+def is_usable(ca_file: str) -> bool:
+    """Whether it can be read and holds certificates."""
+    try:
+        ssl.create_default_context(cafile=ca_file)
+    except OSError:
+        return False
+    return True
+
+
 def check_certificate(check: str, url: str, ca_file: str | None) -> Finding:
     """By the same trust that the other commands have."""
     parts = urlsplit(url)

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import click
 
 from querygate.cli import profiles
-from querygate.cli.certificates import check_certificate
+from querygate.cli.certificates import check_certificate, is_usable
 from querygate.cli.exits import Exit
 from querygate.cli.findings import Finding
 from querygate.cli.machine import check_machine
-from querygate.cli.output import write_records
+from querygate.cli.output import default_format, harmless, has_color, write_records
 from querygate.cli.remote import ca_file_of, connect, options
 from querygate.cli.serving import settings_of
 
@@ -35,9 +35,24 @@ _NO_KEY = "no-key"
 def doctor(format: str | None, config: str | None, data_dir: str | None, **where: Any) -> None:
     """Check ports, TLS, engine, key, clock and control plane, and on the machine of the service its disk."""
     findings = [*_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
-    write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
+    if (format or default_format()) == "table":
+        _write_lines(findings)
+    else:
+        write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
     if _failed(findings):
         raise click.exceptions.Exit(Exit.UNHEALTHY)
+
+
+def _write_lines(findings: Iterable[Finding]) -> None:
+    """For people: nothing is cut, and what to do stands below what is wrong."""
+    color = {"ok": "32", "warning": "33", "failed": "31"} if has_color() else {}
+    for finding in findings:
+        result = f"{finding.result:8}"
+        if finding.result in color:
+            result = f"\x1b[{color[finding.result]}m{result}\x1b[0m"
+        click.echo(f"{result} {finding.check:16} {harmless(finding.found)}", color=True)
+        if finding.advice:
+            click.echo(f"{'':25} → {harmless(finding.advice)}")
 
 
 def _service(where: dict[str, Any]) -> Iterator[Finding]:
@@ -45,7 +60,7 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
     found = None if where["url"] is not None else profiles.find(where["profile"])
     ca_file = ca_file_of(where["ca_file"], found)
     # A file that is no use is found below; without it the rest can be looked at.
-    usable = ca_file if ca_file is not None and os.access(ca_file, os.R_OK) else None
+    usable = ca_file if ca_file is not None and is_usable(ca_file) else None
     with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
         way = list(_plane("address", "tls", client.url, ca_file))
         control_way = []

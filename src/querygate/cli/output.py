@@ -210,13 +210,19 @@ class Table:
         return blanks + text if right else text + blanks
 
 
+def _type_of(values: Sequence[Any]) -> str:
+    """Numbers stand to the right."""
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
+    return "numeric" if numbers and all(numbers) else "text"
+
+
 def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """A list of records, in the columns named; those of JSON have all fields."""
     writer = make_writer(format)
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
-    writer.begin(shown, ["text"] * len(shown))
+    writer.begin(shown, [_type_of([record.get(name) for record in records]) for name in shown])
     writer.rows([record.get(name) for name in shown] for record in records)
     writer.end()
 
