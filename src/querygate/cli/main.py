@@ -86,7 +86,7 @@ def key_create(
     if config or data_dir or local or (not chosen and (os.environ.get("QUERYGATE_DATA_DIR") or not remote.has_key())):
         if expires_in is not None or database is not None:
             raise click.UsageError("--expires-in and --database need the service; a key made here has neither")
-        make_key_here(config, data_dir, name, scopes)
+        make_key_here(format, config, data_dir, name, scopes)
         return
     with remote.told_apart(), remote.connect(database=None, **where) as client:
         control.create_key(client, format, name, scopes, database, expires_in)
