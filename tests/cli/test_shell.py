@@ -17,6 +17,7 @@ def test_the_first_failure_ends_a_script(command: Command) -> None:
     """With its exit code; a command that is none is one, too."""
     done = command("shell", given="select 1 as a; select nothing; select 3 as a;")
     assert (done.code, done.lines) == (5, [{"a": 1}])
+    assert "what was typed behind it was not run" in done.err
     done = command("shell", given="\\nonsense\nselect 3 as a;")
     assert (done.code, done.out) == (2, "")
     assert "there is no command \\nonsense" in done.err

@@ -145,11 +145,32 @@ def test_an_error_at_commit_ends_the_block_which_can_be_edited(command: Command,
         for line in ("begin;", "select 1 as fine;", "select nothing as v;"):
             terminal.line(line)
             terminal.until("querygate*>")
+        terminal.line("\\p")
+        terminal.until("begin;\r\nselect 1 as fine;\r\nselect nothing as v;\r\n")
+        terminal.until("querygate*>")
         terminal.line("commit;")
         terminal.until("statement 2 of 2")
         terminal.prompt()
         terminal.line("\\e")
         terminal.until("committed 2 statements")
+        terminal.prompt()
+        assert terminal.leave() == 0
+
+
+def test_an_open_block_is_edited_and_stays_open(command: Command, tmp_path: Path) -> None:
+    """Until somebody says COMMIT."""
+    command.env["VISUAL"] = script(tmp_path / "edit", EDIT.format(old="111", new="222"))
+    with Terminal(command) as terminal:
+        terminal.prompt()
+        for line in ("begin;", "select 111 + 1 as v;"):
+            terminal.line(line)
+            terminal.until("querygate*>")
+        terminal.line("\\e")
+        terminal.until("select 222 + 1 as v;")
+        terminal.until("querygate*>")
+        terminal.line("commit;")
+        terminal.until("223")
+        terminal.until("committed 1 statement ")
         terminal.prompt()
         assert terminal.leave() == 0
 
@@ -278,6 +299,14 @@ def test_ctrl_c_ends_watching_and_a_long_file(service: Service, command: Command
         wait_until(lambda: is_sleeping(service, 0))
         terminal.prompt()
         assert terminal.leave() == 0
+
+
+def test_a_wrong_key_is_told_before_anything_is_typed(command: Command) -> None:
+    """With its exit code."""
+    command.env["QUERYGATE_API_KEY"] = "svc_k_wrong"
+    with Terminal(command) as terminal:
+        terminal.until("error: ")
+        assert terminal.started.wait(60) == 4
 
 
 @pytest.mark.parametrize("arguments", [["query", "select pg_sleep(600)"], ["bench", "--seconds", "10"]])

@@ -1,6 +1,7 @@
 """The command `querygate`: its commands, and how it ends. What a command needs is imported when it runs."""
 
 import errno
+import io
 import os
 import sys
 from typing import Any
@@ -102,6 +103,10 @@ for command in (control.session, control.database, control.organization):
 
 def run(arguments: list[str]) -> int:
     """Runs a command and answers its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # JSON can hold half a character, and a terminal can lack one: both are shown by their numbers.
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="querygate", standalone_mode=False)
     except click.ClickException as exc:

@@ -35,9 +35,9 @@ class Block:
 
     @property
     def text(self) -> str:
-        """As a person would type it again."""
+        """As a person would type it again; it is still open."""
         begin = "begin read only" if self.read_only else "begin"
-        return "".join(f"{sql};\n" for sql in (begin, *self.statements)) + "commit"
+        return "".join(f"{sql};\n" for sql in (begin, *self.statements))
 
 
 def act_of(sql: str) -> Act:

@@ -31,6 +31,7 @@ def shell(client: "Client", format: str | None) -> None:
 
     with told_apart():
         health = client.health()
+        client.query("select 1")  # a key that is not valid is told of before anything is typed
     engine = health.get("engine", {})
     say(f"querygate {health.get('version')}, {engine.get('kind')} {engine.get('version')}; \\? helps, \\q leaves")
     _converse(session, typed_texts(session))

@@ -158,7 +158,7 @@ def _go_expanded(session: Session, rest: str) -> None:
 
 
 def _print(session: Session, rest: str) -> None:
-    click.echo(harmless(session.reader.pending.strip() or session.last))
+    click.echo(harmless(session.current))
 
 
 def _reset(session: Session, rest: str) -> None:
@@ -172,11 +172,14 @@ def _edit(session: Session, rest: str) -> None:
         _include(session, rest)
         return
     pending = session.reader.pending.strip()
-    text = edit_text(pending or (session.last and session.last + ";"))
+    current = session.current
+    text = edit_text(current if pending or session.block is not None or not current else current + ";")
     if text is None:
         say("nothing was changed, and nothing was run")
         return
     session.reader.clear()
+    if not pending:
+        session.block = None  # it begins anew with the text
     if text:
         click.echo(harmless(text))
         session.remember(text)

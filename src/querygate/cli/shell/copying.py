@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from querygate.cli.files import FORMATS
 from querygate.cli.remote import run_with
 from querygate.cli.splitting import Reader
 from querygate.cli.transfer import export, import_
@@ -65,7 +66,7 @@ def _options(text: str) -> tuple[str | None, str | None]:
         word = words.pop(0).lower()
         if word in ("with", "format", "header", "true", "on"):
             continue  # a line of names is always there
-        if word in ("csv", "ndjson"):
+        if word in FORMATS:
             format = word
         elif word == "null" and words:
             null = _unquoted(words.pop(0))

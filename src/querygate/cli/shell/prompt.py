@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -124,10 +123,9 @@ def typed_texts(session: Session) -> Iterator[str]:
         key_bindings=_bindings(session),
         enable_open_in_editor=True,
     )
-    options: dict[str, Any] = {}
     while True:
         try:
-            yield asked.prompt(lambda: session.prompt, **options)
+            yield asked.prompt(lambda: session.prompt)
         except KeyboardInterrupt:
             session.reader.clear()  # what was being typed
         except EOFError:

@@ -49,19 +49,32 @@ class Session:
         """In front of a further line of a statement: what is open in it."""
         return _OPEN.get(inside, f"{inside[:1] if inside[:1] != 'e' else inside[1:]}… ").rjust(len("querygate> "))
 
+    @property
+    def current(self) -> str:
+        """What commands are about: what is being typed, else the open block, else what was run last."""
+        return self.reader.pending.strip() or (self.block.text if self.block is not None else self.last)
+
     def take(self, text: str) -> None:
         """Text that was typed or piped in; runs what is complete with it."""
         self.run_parts(self.reader, text + "\n")
 
     def run_parts(self, reader: Reader, text: str) -> None:
+        """What stands behind a failure was meant to follow a success, and is dropped."""
+        parts = reader.feed(text)
         try:
-            for part in reader.feed(text):
+            for part in parts:
                 if isinstance(part, Command):
                     self._commands(self, part.text)
                 else:
                     self.statement(part.sql)
+        except Failed as exc:
+            left = len(list(parts))
+            reader.clear()
+            if left:
+                exc.more += ("what was typed behind it was not run",)
+            raise
         except BaseException:
-            reader.clear()  # what was typed behind what failed was meant to follow its success
+            reader.clear()
             raise
 
     def finish(self, reader: Reader) -> None:
@@ -119,7 +132,7 @@ class Session:
         if not block.statements:
             say("there was nothing to send")
             return
-        self.last = block.text
+        self.last = block.text + "commit"
         started = time.monotonic()
         try:
             with told_apart():
