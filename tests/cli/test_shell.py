@@ -123,14 +123,6 @@ def test_what_was_typed_is_run_shown_and_dropped_by_commands(command: Command) -
     assert done.out == '{"a":1}\n{"a":1}\nselect 2 as a\n{"a":3}\n'
 
 
-def test_with_queries_are_streamed_and_write_once(command: Command) -> None:
-    """A WITH that only reads comes as a stream; one that writes does not."""
-    read = command("shell", given="with a as (select generate_series(1, 3) as n) select n from a;")
-    assert read.lines == [{"n": 1}, {"n": 2}, {"n": 3}]
-    wrote = command("shell", given="create temp table x (n int); with a as (select 1) select 1 as one from a;")
-    assert wrote.lines == [{"one": 1}]
-
-
 def test_the_way_rows_are_shown_can_be_changed(command: Command) -> None:
     """One field a line, with what is long in full; and how long it took."""
     wide = "select 1 as id, E'two\\nlines' as note, null as nothing;"
