@@ -30,15 +30,16 @@ def default_format() -> str:
     return "table" if sys.stdout.isatty() else "ndjson"
 
 
-def make_writer(format: str | None) -> Writer:
-    """The writer of a format to stdout; without one, a table on a terminal and JSON lines elsewhere."""
+def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
+    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
     terminal = sys.stdout.isatty()
+    file = out or sys.stdout
     kinds: dict[str, Callable[[], Writer]] = {
-        "table": lambda: Table(sys.stdout, terminal, has_color()),
-        "json": lambda: Json(sys.stdout, terminal),
-        "ndjson": lambda: JsonLines(sys.stdout, terminal),
-        "csv": lambda: Csv(sys.stdout),
-        "markdown": lambda: Markdown(sys.stdout),
+        "table": lambda: Table(file, terminal, has_color()),
+        "json": lambda: Json(file, terminal),
+        "ndjson": lambda: JsonLines(file, terminal),
+        "csv": lambda: Csv(file),
+        "markdown": lambda: Markdown(file),
     }
     return kinds[format or default_format()]()
 
@@ -230,13 +231,19 @@ class Table:
         return blanks + text if right else text + blanks
 
 
+def _type_of(values: Sequence[Any]) -> str:
+    """Numbers stand to the right."""
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
+    return "numeric" if numbers and all(numbers) else ""
+
+
 def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """A list of records, in the columns named; those of JSON have all fields."""
     writer = make_writer(format)
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
-    writer.begin(shown, [""] * len(shown))
+    writer.begin(shown, [_type_of([record.get(name) for record in records]) for name in shown])
     writer.rows([record.get(name) for name in shown] for record in records)
     writer.end()
 
