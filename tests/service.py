@@ -20,7 +20,7 @@ import pytest
 
 ENGINE = os.environ.get("QUERYGATE_TEST_ENGINE", "")
 """URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
-user must be a superuser named querygate, and max_prepared_transactions large."""
+user must be a superuser, and its settings as docs/operations.md wants them."""
 
 needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled engine, and another was given")
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.service import Service, Sql
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 ID = "Querygate-Transaction-Id"
 RACE_ROUNDS = 100
 
@@ -248,16 +248,28 @@ def test_never_seen(client: httpx.Client) -> None:
 def test_in_progress(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:
     """While it runs it is in progress and used, for as long as that takes; then it is committed."""
     id = new_id()
-    sleeper = Sleeper(service, t, id, 6.5)
-    started = time.monotonic()
-    assert state(client, id) == "in_progress"
-    assert code(post(client, f"insert into {t} values ('y')", id=id)) == (409, "transaction_id_used")
-    while time.monotonic() - started < 5.5:  # beyond what a young record is given for granted
+    database = sql.value("select current_database()")
+    sql(f"create table {t}_held (a int)")
+    held = f"select count(*) from {t}_held"
+    waits = f"select count(*) from pg_stat_activity where query = '{held}' and wait_event_type = 'Lock'"
+    with (
+        service.client() as writer,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(service.conninfo(database)) as holder,
+    ):
+        holder.execute(f"lock table public.{t}_held".encode())
+        running = pool.submit(post, writer, f"insert into {t} values ('x')", held, id=id)
+        eventually(lambda: as_superuser(service, waits) == [(1,)])
+        started = time.monotonic()
         assert state(client, id) == "in_progress"
-        time.sleep(0.25)
-    assert sleeper.answer().json()["success"] is True
+        assert code(post(client, f"insert into {t} values ('y')", id=id)) == (409, "transaction_id_used")
+        while time.monotonic() - started < 5.5:  # beyond what a young record is given for granted
+            assert state(client, id) == "in_progress"
+            time.sleep(0.25)
+    assert running.result().json()["success"] is True
     assert state(client, id) == "committed"
     assert sql.value(f"select count(*) from {t}") == 1
+    sql(f"drop table {t}_held")
 
 
 def test_many_at_once_with_one_id(service: Service, sql: Sql, t: str) -> None:

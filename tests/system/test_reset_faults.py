@@ -109,9 +109,10 @@ def test_a_service_killed_before_the_change_has_lost_nothing(own_service: Servic
     """It starts again although its default database let nobody in, and everything is there."""
     with HeldReset(own_service) as reset:
         own_service.kill()
+        again = start_service(own_service.data_dir)  # while an engine of its own would still wait with the change
+        again.key = own_service.key
+        settled(again)
     assert reset.answers == [None]
-    again = start_service(own_service.data_dir)
-    again.key = own_service.key
     try:
         settled(again)
         assert tables(again) == ["kept"]

@@ -179,7 +179,7 @@ class PostgresDatabases:
 
     async def _furnish(self, name: str, rights: Sequence[str]) -> None:
         """Rights, and what the service's own records need."""
-        async with self._session(name) as session:
+        async with self._session(name, patient=True) as session:
             await session.atomically([(statement, ()) for statement in rights])
             await session.fetch(
                 "INSERT INTO querygate.secret (value) VALUES (decode($1, 'hex'))"
