@@ -12,7 +12,7 @@ from querygate import __version__
 from querygate.metrics.page import DATABASES_SHOWN
 from querygate.metrics.table import METRICS
 from querygate.protocol.errors import ERRORS
-from tests.control import Control, Organization, error_of, new_organization, wait_until
+from tests.control import TIERS, Control, Organization, error_of, new_organization, wait_until
 from tests.metrics import CONTENT_TYPE, Page, fallen, scrape
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
@@ -24,7 +24,7 @@ UNKNOWN_PATHS = 1000
 def service() -> Iterator[Service]:
     """One of the module's own: other tests would be counted too."""
     data_dir = new_data_dir()
-    running = start_service(data_dir, "--metrics-address", "127.0.0.1:0")
+    running = start_service(data_dir, *TIERS, "--metrics-address", "127.0.0.1:0")
     yield running
     assert running.stop() == 0
     remove(data_dir)

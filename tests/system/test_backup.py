@@ -29,9 +29,8 @@ def service() -> Iterator[Service]:
 
 def command(program: str) -> str:
     """The block of the page that runs the program."""
-    [found] = [
-        text for text in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S) if f"/{program} " in text
-    ]
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    [found] = [text for text in blocks if f"/{program} " in text]
     return found
 
 
