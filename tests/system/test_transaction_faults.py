@@ -311,7 +311,7 @@ def test_single_write_whose_connection_is_lost(service: Service, t: str) -> None
 def test_transaction_whose_connection_is_lost(service: Service, t: str) -> None:
     """A transaction whose connection is lost before its decision is run again and succeeds, once."""
     mark = uuid.uuid4().hex
-    statements = [f"insert into {t} values (1, 1, 'x')", f"select pg_sleep(0.5) /* {mark} */"]
+    statements = [f"insert into {t} values (1, 1, 'x')", f"select pg_sleep(3) /* {mark} */"]
     terminate = (
         f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
     )

@@ -151,6 +151,12 @@ async def find_capabilities(connector: AdminConnector) -> Capabilities:
         return await probe(session)
 
 
+async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
+    """Gives a tenant's role the password that the service logs in with."""
+    verifier = await session.verifier(role, logins.password_of(secret, role))
+    await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
+
+
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
     """Asks a server process of the database to end; whether there was one."""
     return bool(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from querygate.engine.port import Access, EngineBusy, EngineFailure, StatementFailed
 from querygate.engine.postgres import records, roles
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from querygate.engine.postgres.logins import password_of
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from querygate.engine.postgres.metadata import NOTE_RECOVERED
 
 _MISSING, _IN_USE = "3D000", "55006"
@@ -174,8 +173,7 @@ class PostgresDatabases:
                     if failure.sqlstate not in _EXISTS:
                         raise
             for role in _roles(name):
-                verifier = await session.verifier(role, password_of(self._secret, role))
-                await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
+                await set_password(session, role, self._secret)
 
     async def _furnish(self, name: str, rights: Sequence[str]) -> None:
         """Rights, and what the service's own records need."""
