@@ -147,7 +147,8 @@ def remove_installation(engine: str) -> None:
         if not server.execute("select 1 from pg_database where datname = %s", [metadata]).fetchall():
             return
         with psycopg.connect(engine, autocommit=True) as catalog:
-            databases = [row[0] for row in catalog.execute("select id from database").fetchall()]
+            rows = catalog.execute("select engine_name from database union select engine_name from leftover").fetchall()
+            databases = [row[0] for row in rows]
         for name in databases:
             server.execute(f"drop database if exists {name} with (force)".encode())
             server.execute(f"drop role if exists {name}_w, {name}_r".encode())
