@@ -97,6 +97,14 @@ def with_database(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
+def newer_than(major: int) -> bool:
+    """Whether the engine of the tests is of a later major release; the bundled one is of the latest."""
+    if not ENGINE:
+        return True
+    with psycopg.connect(with_database(ENGINE, "postgres")) as server:
+        return server.info.server_version >= (major + 1) * 10_000
+
+
 def engine_for(data_dir: Path) -> str:
     """The engine that the tests were given, with a metadata database for this data directory alone."""
     return with_database(ENGINE, f"qgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.service import newer_than
 from tests.tenants import Tenant, undisturbed
 
 OWNERS_ONLY = [
@@ -71,9 +72,7 @@ def test_the_time_limit_is_not_the_tenants(one: Tenant, two: Tenant, scope: str,
         error = one.sql(scope).fails(
             f"do $$ begin set {name} = 0; loop perform pg_sleep(0.01); end loop; end $$", timeout_ms=300
         )
-    known = (
-        name != "transaction_timeout" or one.write.value("select current_setting('server_version_num')::int") >= 170000
-    )
+    known = name != "transaction_timeout" or newer_than(16)
     assert (error["code"], error["sqlstate"]) == (("timeout", "57014") if known else ("sql_error", "42704"))
 
 
