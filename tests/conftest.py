@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.control import Control, Organization, close_clients, new_organization
+from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 pytest_plugins = ["tests.tenants"]
@@ -26,7 +26,7 @@ def clients() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     data_dir = new_data_dir()
-    running = start_service(data_dir)
+    running = start_service(data_dir, *TIERS)
     yield running
     assert running.stop() == 0
     remove(data_dir)

@@ -25,7 +25,7 @@ def conninfo(service: Service) -> str:
 def tenant_of(service: Service) -> str:
     """The engine's name of the first database."""
     with psycopg.connect(service.conninfo("querygate")) as connection:
-        row = connection.execute("select id from database where is_default").fetchone()
+        row = connection.execute("select engine_name from database where is_default").fetchone()
     assert row is not None
     return str(row[0])
 

@@ -20,7 +20,7 @@ import pytest
 
 ENGINE = os.environ.get("QUERYGATE_TEST_ENGINE", "")
 """URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
-user must be a superuser named querygate, and max_prepared_transactions large."""
+user must be a superuser, and its settings as docs/operations.md wants them."""
 
 needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled engine, and another was given")
 
@@ -97,6 +97,14 @@ def with_database(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
+def newer_than(major: int) -> bool:
+    """Whether the engine of the tests is of a later major release; the bundled one is of the latest."""
+    if not ENGINE:
+        return True
+    with psycopg.connect(with_database(ENGINE, "postgres")) as server:
+        return server.info.server_version >= (major + 1) * 10_000
+
+
 def engine_for(data_dir: Path) -> str:
     """The engine that the tests were given, with a metadata database for this data directory alone."""
     return with_database(ENGINE, f"qgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""
@@ -147,7 +155,8 @@ def remove_installation(engine: str) -> None:
         if not server.execute("select 1 from pg_database where datname = %s", [metadata]).fetchall():
             return
         with psycopg.connect(engine, autocommit=True) as catalog:
-            databases = [row[0] for row in catalog.execute("select id from database").fetchall()]
+            rows = catalog.execute("select engine_name from database union select engine_name from leftover").fetchall()
+            databases = [row[0] for row in rows]
         for name in databases:
             server.execute(f"drop database if exists {name} with (force)".encode())
             server.execute(f"drop role if exists {name}_w, {name}_r".encode())

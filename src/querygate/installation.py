@@ -75,9 +75,12 @@ async def install(conninfo: str, *, bundled: bool = True) -> Token | None:
 
 
 async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:
-    """Tenants' roles log in with passwords, and the engine's rules of access must let them."""
+    """Tenants' roles log in with passwords, and the engine's rules of access must let them.
+
+    A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
+    """
     database = await catalog.databases.default_of(organization)
-    if database is None:
+    if database is None or database in await catalog.databases.in_reset():
         return
     try:
         await check_login(connector, database, secret)

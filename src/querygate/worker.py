@@ -146,7 +146,7 @@ async def _main(given: WorkerInput) -> None:
             handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
-        if "control" in given.sockets:
+        if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
             watching.append(lifecycle.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.service import Service
+from tests.service import Service, needs_bundled
 
 
 def test_databases_are_made_cloned_listed_and_deleted(command: Command) -> None:
@@ -49,6 +49,7 @@ def test_keys_are_made_rotated_and_revoked_through_the_service(
     assert command("key", "revoke", "nowhere").code == 6
 
 
+@needs_bundled
 def test_a_key_is_made_on_the_machine_where_that_is_asked_for(service: Service, command: Command) -> None:
     """As it was before there was a control plane, whether or not there is a key in the environment."""
     for env in (command.env, {**command.env, "QUERYGATE_API_KEY": ""}):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -11,6 +10,7 @@ import psycopg
 import pytest
 
 from querygate.access.tokens import RANDOM_BYTES, Kind, make_token, read_token
+from tests.control import wait_until
 from tests.service import Service, Sql
 
 
@@ -320,7 +320,7 @@ def test_an_operator_key_alone_may_not_query(service: Service) -> None:
 
 
 @pytest.mark.parametrize("change", ["revoked_at = now()", "expires_at = now()"])
-def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change: str) -> None:
+def test_a_key_that_ends_is_refused_soon(service: Service, change: str) -> None:
     """Revoked or expired in the catalog while it is in use."""
     key = new_key(service, "read")
     assert ask(service, f"Bearer {key}").status_code == 200
@@ -328,11 +328,8 @@ def test_a_key_that_ends_is_refused_within_five_seconds(service: Service, change
         catalog.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # the service notes its use at the same time
         done = catalog.execute(f"update api_key set {change} where id = %s", [token_id(key)])
         assert done.rowcount == 1
-    ended = time.monotonic()
-    while (answer := ask(service, f"Bearer {key}")).status_code == 200:
-        assert time.monotonic() - ended < 5
-        time.sleep(0.1)
-    check_unauthenticated(answer)
+    wait_until(lambda: ask(service, f"Bearer {key}").status_code != 200)
+    check_unauthenticated(ask(service, f"Bearer {key}"))
 
 
 def test_only_a_digest_of_a_key_is_stored(service: Service) -> None:

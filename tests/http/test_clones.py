@@ -339,7 +339,7 @@ def test_what_a_reset_has_left_behind_does_not_touch_the_tenants_rights(control:
         def cleared() -> bool:
             return connection.execute("select from leftover where engine_name = %s", [name]).fetchone() is None
 
-        wait_until(cleared, 15)
+        wait_until(cleared)
     sql("create table later (x int)")
     key = control.post("/v1/keys", {"name": "r", "scopes": ["read"], "database": "interrupted"})["key"]
     assert control.sql(key).fails("select * from later")["sqlstate"] == "42501"

@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import httpx
 import psycopg
 import pytest
 
+from tests.http.test_serializable_pool import shut
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 WAIT_S = 30.0
@@ -61,9 +62,18 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def asleep(service: Service, mark: str) -> int:
     """How many statements with the mark sleep in the engine."""
+    return _held_up(service, mark, "wait_event = 'PgSleep'")
+
+
+def waiting(service: Service, mark: str) -> int:
+    """How many of them wait for a lock."""
+    return _held_up(service, mark, "wait_event_type = 'Lock'")
+
+
+def _held_up(service: Service, mark: str, how: LiteralString) -> int:
     with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(
-            "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query like %s", [f"%{mark}%"]
+            "select count(*) from pg_stat_activity where query like %s and " + how, [f"%{mark}%"]
         ).fetchone()
     assert row is not None
     number: int = row[0]
@@ -184,16 +194,19 @@ def test_failure_that_ends(client: httpx.Client, sql: Sql, t: str) -> None:
 def test_while_the_first_runs(service: Service, client: httpx.Client, sql: Sql, t: str, send: Send) -> None:
     """While the first runs a repeat is 409 and retryable; afterwards it gets the answer."""
     key = new_key()
-    statement = f"with i as (insert into {t} (a) values ('x')) select pg_sleep(1) /* {key} */"
+    sql(f"create table {t}_gate ()")
+    statement = f"with i as (insert into {t} (a) values ('x')) select count(*) from {t}_gate /* {key} */"
     with ThreadPoolExecutor(1) as pool, service.client() as other:
-        first = pool.submit(send, other, key, statement)
-        eventually(lambda: asleep(service, key) == 1)
-        answer = send(client, key, statement)
+        with shut(service.conninfo(sql.value("select current_database()")), f"{t}_gate"):
+            first = pool.submit(send, other, key, statement)
+            eventually(lambda: waiting(service, key) == 1)
+            answer = send(client, key, statement)
         assert code(answer) == (409, "idempotency_in_progress")
         assert answer.json()["error"]["retryable"] is True
         assert first.result().json()["success"] is True
     assert send(client, key, statement).headers[REPLAYED] == "true"
     assert count(sql, t) == 1
+    sql(f"drop table {t}_gate")
 
 
 @both
@@ -401,7 +414,7 @@ def test_restart_and_crash(data_dir: Path) -> None:
         assert again.headers[REPLAYED] == "true"
         assert again.content == first.content
 
-        statement = "with i as (insert into t values ('slow')) select pg_sleep(0.7) /* slow */"
+        statement = "with i as (insert into t values ('slow')) select pg_sleep(3) /* slow */"
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(insistent, service, by_transaction, "slow", statement)
             eventually(lambda: asleep(service, "slow") == 1)

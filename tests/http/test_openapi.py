@@ -18,7 +18,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.schemas import BaseSchema
 
 from querygate.protocol.errors import ERRORS
-from tests.control import Control, error_of, new_organization
+from tests.control import TIERS, Control, error_of, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 ROOT = Path(__file__).parent.parent.parent
@@ -80,7 +80,7 @@ def caller() -> Iterator[Caller]:
     """On a service of its own: what is made up here deletes organizations and keys that it finds."""
     load_all_checks()
     data_dir = new_data_dir()
-    running = start_service(data_dir)
+    running = start_service(data_dir, *TIERS)
     yield Caller(running)
     assert "unexpected failure" not in running.log
     assert running.stop() == 0
@@ -212,9 +212,9 @@ def test_every_refusal_of_the_data_plane_is_described(caller: Caller, data_plane
     ):
         assert caller.ask(case, token)["error"]["code"] == code
     caller.control.patch("/v1/databases/main", {"delete_protection": False})
-    free = new_organization(caller.service, "free")
+    limited = new_organization(caller.service, "tiny")
     tables = data_plane["/tables"]["GET"]
-    while (refused := caller.ask(tables.Case(), free.key)).get("success"):
+    while (refused := caller.ask(tables.Case(), limited.key)).get("success"):
         pass
     assert refused["error"]["code"] == "rate_limited"
 
@@ -255,6 +255,17 @@ def test_the_description_is_valid_and_needs_no_token(plane: str, service: Servic
     validate(document)
     assert document["openapi"] == "3.1.0"
     assert document["servers"] == [{"url": "/"}]
+
+
+@pytest.mark.parametrize("plane", ["url", "control_url"])
+def test_every_operation_is_in_a_group(plane: str, service: Service) -> None:
+    """One that is listed; and none is listed without an operation."""
+    document = httpx.get(f"{getattr(service, plane)}/openapi.json", trust_env=False).json()
+    groups = [tag["name"] for tag in document["tags"]]
+    used = [operation["tags"] for methods in document["paths"].values() for operation in methods.values()]
+    assert all(len(tags) == 1 for tags in used)
+    assert {tags[0] for tags in used} == set(groups)
+    assert len(groups) == len(set(groups)) > 3
 
 
 def test_every_error_code_is_described_somewhere(service: Service) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
@@ -17,7 +16,8 @@ import pytest
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import ENDS, NDJSON, SSE, Event, Stream, tell
 
-WAIT_S = 20.0
+WAIT_S = 25.0
+"""Shorter than the statements that are to be cancelled."""
 # Far more than the buffers on the way hold. In the list of columns the series is made row by row, in FROM all at once.
 ENDLESS = "select generate_series(1, 100000000) as g, repeat('x', 1000) as filler"
 
@@ -31,7 +31,7 @@ class Watch:
     def count(self, condition: LiteralString = "true") -> int:
         row = self.connection.execute(
             "select count(*) from pg_stat_activity"
-            " where backend_type = 'client backend' and usename <> 'querygate' and " + condition
+            " where backend_type = 'client backend' and usename <> current_user and " + condition
         ).fetchone()
         assert row is not None
         number: int = row[0]
@@ -197,7 +197,7 @@ STATEMENTS: list[tuple[str, list[str], list[Any], int]] = [
     ("delete from streamed where id = 3", [], [], 1),
     ("with d as (delete from streamed where id = 1 returning n) select n from d", ["n"], [{"n": 10}], 0),
     ("with w as (select 7 as v) insert into streamed select v, v from w returning id", ["id"], [{"id": 7}], 1),
-    ("merge into streamed using (values (1)) on id = column1 when matched then delete", [], [], 1),
+    ("merge into streamed using (values (1)) v on id = column1 when matched then delete", [], [], 1),
     ("create table streamed2 as select 1 as a from generate_series(1, 4)", [], [], 4),
     ("select 1 as a into streamed2", [], [], 1),
     ("show timezone", ["TimeZone"], [{"TimeZone": "UTC"}], 0),
@@ -308,26 +308,16 @@ def test_max_rows(service: Service) -> None:
 
 @pytest.mark.parametrize("accept", [SSE, NDJSON])
 def test_rows_come_one_by_one(service: Service, watch: Watch, accept: str) -> None:
-    """Ten rows 0.2 s apart arrive one after the other while the statement is still running."""
-    statement = (
-        "select g, pg_sleep(0.2), extract(epoch from clock_timestamp())::float8 as made from generate_series(1, 10) g"
-    )
-    late = []
-    with Stream(service, statement, accept=accept) as stream:
-        events = stream.events()
-        assert next(events).kind == "columns"
-        columns_at = time.monotonic()
-        rows: list[Event] = []
-        for event in events:
-            if event.kind == "row":
-                rows.append(event)
-                late.append(time.time() - event.data["made"])
-                if len(rows) == 1:
-                    assert watch.busy == 1
-    assert [row.data["g"] for row in rows] == list(range(1, 11))
-    assert rows[0].at > columns_at
-    assert rows[-1].at - rows[0].at > 1.0
-    assert median(late) <= 0.1
+    """Each slow row arrives while the engine is at the next, which would take longer than the reader waits."""
+    for slow in (1, 2, 5, 8):
+        statement = f"select g, pg_sleep(case when g = {slow} then 25 else 0.2 end) from generate_series(1, 10) g"
+        with Stream(service, statement, accept=accept) as stream:
+            events = stream.events()
+            assert next(events).kind == "columns"
+            rows = [next(event for event in events if event.kind == "row") for _ in range(slow - 1)]
+            assert watch.busy == 1
+        assert [row.data["g"] for row in rows] == list(range(1, slow))
+        watch.until(lambda: watch.busy == 0)
 
 
 def test_slow_then_fast(service: Service) -> None:
@@ -511,12 +501,12 @@ def test_time_limit(service: Service, watch: Watch, statement: str) -> None:
 )
 @pytest.mark.usefixtures("table")
 def test_the_readers_time_is_not_the_statements(service: Service, statement: str) -> None:
-    """A reader that pauses for twice the time limit in the middle of a large result still gets all of it."""
-    with Stream(service, statement, receive_buffer=65536, timeout_ms=1000) as stream:
+    """A reader that pauses for longer than the time limit in the middle of a large result still gets all of it."""
+    with Stream(service, statement, receive_buffer=65536, timeout_ms=4000) as stream:
         events = stream.events()
         for _ in range(10):
             next(events)
-        time.sleep(2)  # the pause is what is tested
+        time.sleep(5)  # the pause is what is tested
         last = stream.rest()[-1]
     assert last.kind == "done", last.text
     assert last.data["row_count"] == 20000
@@ -525,13 +515,14 @@ def test_the_readers_time_is_not_the_statements(service: Service, statement: str
 def test_heartbeats(strict: Service) -> None:
     """While the engine is silent a stream gives a sign of life: a comment line in SSE, an event in NDJSON."""
     statement = "select pg_sleep(2.5)"
+    started = time.monotonic()
     with Stream(strict, statement) as sse, Stream(strict, statement, accept=NDJSON) as ndjson:
         seen = kinds(sse.rest())
         assert seen[0] == "columns"
-        assert 1 <= seen.count("comment") <= 3
+        assert 1 <= seen.count("comment") <= time.monotonic() - started, "one a second at most"
         assert seen[-2:] == ["row", "done"]
         seen = kinds(ndjson.rest())
-        assert 1 <= seen.count("heartbeat") <= 3
+        assert 1 <= seen.count("heartbeat") <= time.monotonic() - started
         assert [kind for kind in seen if kind != "heartbeat"] == ["columns", "row", "done"]
 
 
@@ -548,10 +539,10 @@ def test_heartbeats(strict: Service) -> None:
     ],
 )
 def test_cancelled_when_the_client_leaves(service: Service, watch: Watch, accept: str, statement: str) -> None:
-    """A statement whose client has gone is cancelled in the engine within a second, streamed or buffered."""
+    """A statement whose client has gone is cancelled in the engine, long before its end, streamed or buffered."""
     with Stream(service, statement, accept=accept):
         watch.until(lambda: watch.busy == 1)
-    assert watch.until(lambda: watch.busy == 0) < 1.0
+    watch.until(lambda: watch.busy == 0)
 
 
 @pytest.mark.usefixtures("table")
@@ -562,7 +553,7 @@ def test_cancelled_while_it_waits_for_a_lock(service: Service, sql: Sql, watch: 
         other.execute("lock table public.streamed")
         with Stream(service, "select * from streamed"):
             watch.until(lambda: watch.count("wait_event_type = 'Lock'") == 1)
-        assert watch.until(lambda: watch.busy == 0) < 1.0
+        watch.until(lambda: watch.busy == 0)
 
 
 PAUSED: dict[str, tuple[LiteralString, LiteralString]] = {
@@ -577,7 +568,7 @@ PAUSED: dict[str, tuple[LiteralString, LiteralString]] = {
 @pytest.mark.parametrize("kind", ["cursor", "write"])
 @pytest.mark.usefixtures("table")
 def test_a_reader_that_stops_reading(service: Service, sql: Sql, watch: Watch, kind: str) -> None:
-    """It stops the engine's work but nothing else; reading on goes on, leaving frees the connection within a second."""
+    """It stops the engine's work but nothing else; reading on goes on, leaving frees the connection."""
     statement, resting = PAUSED[kind]
     with Stream(service, statement, receive_buffer=65536) as stream:
         events = stream.events()
@@ -590,7 +581,7 @@ def test_a_reader_that_stops_reading(service: Service, sql: Sql, watch: Watch, k
         ids = [event.data for event in (next(events) for _ in range(3000))]
         assert len({next(iter(row.values())) for row in ids}) == 3000
         watch.settle(resting)
-    assert watch.until(lambda: watch.busy == 0) < 1.0
+    watch.until(lambda: watch.busy == 0)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
@@ -673,13 +664,13 @@ def assert_pool_is_whole(service: Service, watch: Watch) -> None:
 
     def sleep(_: int) -> Any:
         with service.client() as client:
-            return Sql(client).value("select pg_sleep(0.3)::text")
+            return Sql(client).value("select pg_sleep(2)::text")
 
     with ThreadPoolExecutor(2) as both:
         running = both.map(sleep, range(2))
         watch.until(lambda: watch.count("wait_event = 'PgSleep'") == 2)
         list(running)
-    watch.until(lambda: watch.count() <= 2, 5)
+    watch.until(lambda: watch.count() <= 2)
 
 
 # -- memory -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from tests.service import Service, Sql
 
 JSON = {"Content-Type": "application/json"}
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 Row = dict[str, Any]
 

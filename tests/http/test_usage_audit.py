@@ -202,3 +202,73 @@ def test_only_an_admin_sees_usage_and_audit(operator: Control, scopes: list[str]
     asker = operator.with_token(operator.post("/v1/keys", {"name": "k", "scopes": scopes})["key"])
     asker.refused(403, "forbidden", "GET", "/v1/usage")
     asker.refused(403, "forbidden", "GET", "/v1/audit")
+
+
+# -- tokens that are bound to one database -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def divided(service: Service) -> Organization:
+    """With a second database, `annex`."""
+    made = new_organization(service)
+    made.control.post("/v1/databases", {"name": "annex"})
+    return made
+
+
+@pytest.fixture(params=["key", "session"])
+def bound(divided: Organization, request: pytest.FixtureRequest) -> Control:
+    """An admin of `annex` alone, by its key or by a session that was narrowed so."""
+    control = divided.control
+    if request.param == "session":
+        return control.with_token(control.post("/v1/session", {"database": "annex"})["token"])
+    return control.with_token(control.post("/v1/keys", {"name": "k", "scopes": ["admin"], "database": "annex"})["key"])
+
+
+def test_who_is_bound_sees_the_usage_of_that_database_alone(divided: Organization, bound: Control) -> None:
+    """What the others used is not theirs to know."""
+    control = divided.control
+    for database in ("main", "annex"):
+        control.sql(database=database)("select 1")
+        wait_until(lambda database=database: used(control, database)["requests"] > 0)  # type: ignore[misc]
+    assert {item["database"] for item in bound.get("/v1/usage")["items"]} == {"annex"}
+    assert {item["database"] for item in control.get("/v1/usage")["items"]} == {"main", "annex"}
+
+
+def test_who_is_bound_sees_what_was_done_with_that_database_alone(divided: Organization, bound: Control) -> None:
+    """Its own changes, whoever made them, its keys and its sessions; page by page too."""
+    control = divided.control
+    elsewhere = [control.post("/v1/keys", {"name": "all", "scopes": ["read"]})["id"]]
+    elsewhere.append(control.post("/v1/keys", {"name": "main", "scopes": ["read"], "database": "main"})["id"])
+    elsewhere.append(control.post("/v1/session")["session"]["id"])
+    control.patch("/v1/databases/main", {"delete_protection": False})
+    control.patch("/v1/databases/annex", {"delete_protection": False})
+    key = control.post("/v1/keys", {"name": "annex", "scopes": ["read"], "database": "annex"})
+    session = control.with_token(key["key"]).post("/v1/session")["session"]["id"]
+    control.delete(f"/v1/keys/{key['id']}")
+    entries = bound.all("/v1/audit")
+    assert [(entry["action"], entry["subject"]) for entry in entries[:4]] == [
+        ("key.revoke", key["id"]),
+        ("session.create", session),
+        ("key.create", key["id"]),
+        ("database.change", "annex"),
+    ]
+    assert not {entry["subject"] for entry in entries} & {"main", *elsewhere}
+    assert bound.all("/v1/audit", limit=2) == entries
+    assert {"main", "annex", *elsewhere} <= {entry["subject"] for entry in control.all("/v1/audit")}
+
+
+def test_who_is_bound_cannot_move_the_default(divided: Organization, bound: Control) -> None:
+    """It would be taken from a database that is not theirs."""
+    bound.refused(403, "forbidden", "PATCH", "/v1/databases/annex", {"default": True})
+    assert divided.control.get("/v1/databases/main")["default"] is True
+
+
+def test_what_was_used_before_a_reset_is_still_that_databases(service: Service) -> None:
+    """Also what was not yet on record: the engine's name for it is another, its own is not."""
+    control = new_organization(service).control
+    sql = control.sql()
+    for _ in range(5):
+        sql("select 1")
+    assert sql.client.post("/admin/reset").status_code == 200
+    wait_until(lambda: used(control, "main")["requests"] >= 6)
+    assert {item["database"] for item in control.get("/v1/usage")["items"]} == {"main"}

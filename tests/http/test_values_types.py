@@ -24,6 +24,7 @@ from tests.http.test_values_model import (
     dump,
     quote,
 )
+from tests.service import newer_than
 
 Texts = SearchStrategy[str]
 
@@ -120,7 +121,8 @@ def _intervals(draw: st.DrawFn) -> str:
     return f"{months} mons {days} days {draw(st.integers(-(10**15), 10**15))} microseconds"
 
 
-_interval_edges = some("infinity", "-infinity", "0", "178000000 years", "-1 mon +1 day -00:00:01", "-0.5 seconds")
+_infinite = ("infinity", "-infinity") if newer_than(16) else ()
+_interval_edges = some(*_infinite, "0", "178000000 years", "-1 mon +1 day -00:00:01", "-0.5 seconds")
 
 # -- ranges: bounds are drawn as something that sorts as the type does ---------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from querygate.access.states import LIVES
@@ -20,10 +21,25 @@ from tests.service import Service, new_data_dir, remove, start_service
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+RUN = ("README.md", "docs/api.md")
+"""The pages whose commands are run."""
+
 DATA, CONTROL = "http://127.0.0.1:8080", "http://127.0.0.1:8082"
 """The addresses that the pages name."""
 
-_OWN = {"id", "key", "hint", "token", "organization", "next_cursor", "at", "created_at", "expires_at"}
+_OWN = {
+    "id",
+    "key",
+    "hint",
+    "token",
+    "subject",
+    "organization",
+    "next_cursor",
+    "at",
+    "created_at",
+    "expires_at",
+    "last_used_at",
+}
 _MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"}
 VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256"} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""
@@ -52,6 +68,7 @@ def is_command(kind: str, text: str) -> bool:
 
 def examples(page: Path) -> list[Example]:
     found = blocks(page)
+    assert all(is_command(kind, text) for kind, text in found if re.search(r"^\s*curl ", text, re.MULTILINE)), page
     followers = [*found[1:], ("", "")]
     made = []
     for (kind, text), (answer_kind, answer) in zip(found, followers, strict=True):
@@ -109,7 +126,7 @@ def fresh_service() -> Iterator[Service]:
     remove(data_dir)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+@pytest.mark.parametrize("name", RUN)
 def test_every_curl_of_a_page_answers_what_the_page_shows(name: str, fresh_service: Service) -> None:
     """In the order of the page, as pasted, but for the address."""
     found = examples(ROOT / name)
@@ -118,6 +135,33 @@ def test_every_curl_of_a_page_answers_what_the_page_shows(name: str, fresh_servi
         assert DATA in example.command or CONTROL in example.command
         output = run(example.command, fresh_service)
         assert read_answer(output) == read_answer(example.answer), example.command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_with_a_curl_is_run(page: Path) -> None:
+    """None is only to be looked at."""
+    assert str(page.relative_to(ROOT)) in RUN or not any(re.search(r"\bcurl ", text) for _, text in blocks(page))
+
+
+def test_every_route_is_asked_by_a_curl(service: Service) -> None:
+    """In the reference, but for what is no JSON."""
+    asked = {ask for _, text in blocks(ROOT / "docs/api.md") for ask in _asked(text)}
+    for url in (service.url, service.control_url):
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            endpoints = set(client.get("/").json()["endpoints"]) - {"GET /metrics", "GET /docs"}
+        for endpoint in endpoints:
+            method, path = endpoint.split(" ")
+            pattern = re.escape(method) + " " + re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+            assert any(re.fullmatch(pattern, one) for one in asked), endpoint
+
+
+def _asked(text: str) -> Iterator[str]:
+    """Method and path of every request in a command."""
+    for rest in re.split(r"\bcurl\b", text.replace("\\\n", " "))[1:]:
+        command = rest.split("\n")[0]
+        if place := re.search(r"127\.0\.0\.1:\d+(/[^\s'\"?]*)", command):
+            method = re.search(r"-X (\w+)", command)
+            yield f"{method[1] if method else 'POST' if ' -d ' in command else 'GET'} {place[1]}"
 
 
 def test_every_route_has_its_heading_in_the_reference(service: Service) -> None:

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,17 @@ def run_serve(url: str, *flags: str, as_flag: bool = False) -> subprocess.Comple
     return done
 
 
-def sleeping(engine: ExternalServer, mark: str) -> bool:
-    query = f"select 1 from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
+def waiting(engine: ExternalServer, mark: str) -> bool:
+    query = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{mark}%'"
     return bool(engine.execute(query))
+
+
+@contextmanager
+def gate(engine: ExternalServer, sql: Sql, t: str) -> Iterator[None]:
+    """A table that holds up whoever reads it meanwhile."""
+    sql(f"create table gate_{t} ()")
+    with shut(engine.url(str(sql.value("select current_database()"))), f"gate_{t}"):
+        yield
 
 
 # -- one service ----------------------------------------------------------------------------------------------------
@@ -236,25 +245,27 @@ def test_a_key_revoked_in_one_is_refused_by_both(pair: list[Service]) -> None:
 
 def test_outcome_and_abort_through_the_other(engine: ExternalServer, pair: list[Service], t: str) -> None:
     id = f"txn_{uuid.uuid4().hex}"
-    statements = [f"insert into {t} values (1, 'x')", f"select pg_sleep(2) /* {id} */"]
+    statements = [f"insert into {t} values (1, 'x')", f"select count(*) from gate_{t} /* {id} */"]
     with pair[0].client() as one, pair[1].client() as two, ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(one.post, "/v1/transaction", json={"statements": statements}, headers={ID: id})
-        wait_until(lambda: sleeping(engine, id))
-        assert two.get(f"/v1/transaction/{id}").json()["state"] == "in_progress"
-        assert two.post(f"/v1/transaction/{id}/abort").json()["state"] == "aborted"
+        with gate(engine, Sql(two), t):
+            answer = pool.submit(one.post, "/v1/transaction", json={"statements": statements}, headers={ID: id})
+            wait_until(lambda: waiting(engine, id))
+            assert two.get(f"/v1/transaction/{id}").json()["state"] == "in_progress"
+            assert two.post(f"/v1/transaction/{id}/abort").json()["state"] == "aborted"
         assert answer.result().json()["error"]["code"] == "transaction_aborted"
         assert Sql(two).value(f"select count(*) from {t}") == 0
 
 
 def test_idempotency_across_both(engine: ExternalServer, pair: list[Service], t: str) -> None:
     key = uuid.uuid4().hex
-    body = {"statements": [f"insert into {t} values (1, 'x')", f"select pg_sleep(1) /* {key} */"]}
+    body = {"statements": [f"insert into {t} values (1, 'x')", f"select count(*) from gate_{t} /* {key} */"]}
     with pair[0].client() as one, pair[1].client() as two, ThreadPoolExecutor(1) as pool:
         for client in (one, two):
             client.headers["Idempotency-Key"] = key
-        answer = pool.submit(one.post, "/v1/transaction", json=body)
-        wait_until(lambda: sleeping(engine, key))
-        assert two.post("/v1/transaction", json=body).json()["error"]["code"] == "idempotency_in_progress"
+        with pair[0].client() as plain, gate(engine, Sql(plain), t):
+            answer = pool.submit(one.post, "/v1/transaction", json=body)
+            wait_until(lambda: waiting(engine, key))
+            assert two.post("/v1/transaction", json=body).json()["error"]["code"] == "idempotency_in_progress"
         first = answer.result()
         again = two.post("/v1/transaction", json=body)
         assert (again.json(), again.headers["Idempotency-Replayed"]) == (first.json(), "true")
@@ -266,13 +277,12 @@ def test_write_skew_behind_the_load_of_the_other(engine: ExternalServer, pair: l
     [(slots,)] = engine.execute(SLOTS)
     total = f"select sum(b::int) from {t}"
     statements = [total, f"select count(*) from gate_{t}", f"update {t} set b = '0' where a = 2"]
-    waiting = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%gate_{t}%'"
     with one.client() as first, two.client() as second, ThreadPoolExecutor(1) as pool:
         Sql(second)(f"insert into {t} values (1, '1'), (2, '1')")
         Sql(second)(f"create table gate_{t} ()")
         with shut(engine.url(str(Sql(second).value("select current_database()"))), f"gate_{t}"):
             answer = pool.submit(first.post, "/v1/transaction", json={"statements": statements})
-            wait_until(lambda: bool(engine.execute(waiting)))
+            wait_until(lambda: waiting(engine, f"gate_{t}"))
             Sql(second)(f"update {t} set b = '0' where a = 1 and ({total}) = 2")
             fill(two, int(str(slots)) + 100)
         body = answer.result().json()

@@ -424,8 +424,8 @@ def test_a_stop_finishes_what_runs(start: Start) -> None:
     service = start()
     idle = socket.create_connection(("127.0.0.1", int(service.url.rsplit(":", 1)[1])), RUN_S)
     family = descendants(service.process.pid)
-    query, answered = in_background(lambda: slow_answer(service, "select pg_sleep(1)::text as s"))
-    with Stream(service, "select g, pg_sleep(0.5) from generate_series(1, 2) g") as stream:
+    query, answered = in_background(lambda: slow_answer(service, "select pg_sleep(6)::text as s"))
+    with Stream(service, "select g, pg_sleep(3) from generate_series(1, 2) g") as stream:
         assert stream.answer.status == 200
         wait_until(lambda: sleeping(service) == 2)
         service.process.send_signal(signal.SIGTERM)

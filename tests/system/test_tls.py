@@ -308,7 +308,7 @@ def test_rows_come_while_the_statement_runs(secure: Service, watch: Watch, throu
         events = stream.events()
         assert [next(events).kind for _ in range(2)] == ["columns", "row"]
         watch.until(lambda: watch.count("wait_event = 'PgSleep'") == 1)
-    assert watch.until(lambda: watch.busy == 0) < 1.0
+    watch.until(lambda: watch.busy == 0)
 
 
 @pytest.mark.parametrize("through_alias", [False, True])
@@ -334,7 +334,7 @@ def test_a_client_that_leaves_ends_its_statement(secure: Service, watch: Watch, 
             sock.unwrap()
     else:
         socket.socket(fileno=sock.detach()).close()
-    assert watch.until(lambda: watch.busy == 0) < 1.0
+    watch.until(lambda: watch.busy == 0)
     stream.close()
 
 
@@ -345,7 +345,7 @@ def test_a_slow_reader_slows_the_engine(secure: Service, watch: Watch) -> None:
         next(events)
         watch.settle("state = 'idle in transaction'")
         assert len({next(events).data["g"] for _ in range(3000)}) == 3000
-    assert watch.until(lambda: watch.busy == 0) < 1.0
+    watch.until(lambda: watch.busy == 0)
 
 
 @needs_linux

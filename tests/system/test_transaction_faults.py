@@ -177,17 +177,20 @@ def test_worker_killed(service: Service, t: str) -> None:
 
 
 def test_connections_terminated(service: Service, t: str) -> None:
-    """Connections are terminated at random moments of a workload; nearly all transactions are repeated and succeed."""
+    """Connections are terminated all through a workload; its transactions are repeated and succeed."""
     with Workload(service, t) as work:
         terminate = (
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'querygate'"
-            " and usename <> 'querygate' order by random() limit 3"
+            " and usename <> current_user order by random() limit 3"
         )
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline:
+        goal = len(work.applied) + 50
+
+        def is_reached() -> bool:
             as_superuser(service, terminate)
+            return len(work.applied) >= goal
+
+        eventually(is_reached)
     check(service, work)
-    assert len(work.applied) > 30
 
 
 def test_backend_crashes(service: Service, t: str) -> None:
@@ -197,7 +200,7 @@ def test_backend_crashes(service: Service, t: str) -> None:
             work.progress()
             pids = as_superuser(
                 service, "select pid from pg_stat_activity where application_name = 'querygate' and state = 'active'"
-                " and usename <> 'querygate' limit 1"
+                " and usename <> current_user limit 1"
             )  # fmt: skip
             for (pid,) in pids:
                 os.kill(pid, signal.SIGKILL)
@@ -308,7 +311,7 @@ def test_single_write_whose_connection_is_lost(service: Service, t: str) -> None
 def test_transaction_whose_connection_is_lost(service: Service, t: str) -> None:
     """A transaction whose connection is lost before its decision is run again and succeeds, once."""
     mark = uuid.uuid4().hex
-    statements = [f"insert into {t} values (1, 1, 'x')", f"select pg_sleep(0.5) /* {mark} */"]
+    statements = [f"insert into {t} values (1, 1, 'x')", f"select pg_sleep(3) /* {mark} */"]
     terminate = (
         f"select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
     )

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -68,9 +69,13 @@ def waiting(service: Service, mark: str) -> bool:
     return bool(as_superuser(service, query))
 
 
-def sleeping(service: Service, mark: str) -> bool:
-    query = f"select 1 from pg_stat_activity where wait_event = 'PgSleep' and query like '%{mark}%'"
-    return bool(as_superuser(service, query))
+@contextmanager
+def gate(service: Service, caller: Caller, t: str) -> Iterator[None]:
+    """A table that holds up whoever reads it meanwhile."""
+    caller.sql(f"create table gate_{t} ()")
+    [database] = caller.sql("select current_database() as name")
+    with shut(service.conninfo(database["name"]), f"gate_{t}"):
+        yield
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
@@ -101,7 +106,7 @@ def test_kill_of_one_worker(service: Service, each: list[Caller]) -> None:
     """The others go on with what they do; the dead one is started again, and serves."""
     victim, *others = each
     with ThreadPoolExecutor(WORKERS) as pool:
-        running = [pool.submit(caller.sql, "select 'mark_kill', pg_sleep(2)") for caller in others]
+        running = [pool.submit(caller.sql, "select 'mark_kill', pg_sleep(6)") for caller in others]
         wait_until(
             lambda: len(as_superuser(service, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")) == 3
         )
@@ -124,7 +129,7 @@ def test_stop_finishes_what_all_workers_do() -> None:
     each = callers(service)
     pids = workers(service)
     with ThreadPoolExecutor(3) as pool:
-        running = [pool.submit(caller.sql, "select 1 as a, pg_sleep(1.5)::text as b") for caller in each]
+        running = [pool.submit(caller.sql, "select 1 as a, pg_sleep(6)::text as b") for caller in each]
         wait_until(
             lambda: len(as_superuser(service, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")) == 3
         )
@@ -243,16 +248,17 @@ def test_outcome_and_abort_through_another_worker(service: Service, each: list[C
     """A transaction that one worker runs is in progress for the others, and any of them can abort it."""
     one, two, three, _ = each
     id = f"txn_{uuid.uuid4().hex}"
-    statements = [f"insert into {t} values (1, 'x')", f"select pg_sleep(2) /* {id} */"]
+    statements = [f"insert into {t} values (1, 'x')", f"select count(*) from gate_{t} /* {id} */"]
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements}, {ID: id})
-        wait_until(lambda: sleeping(service, id))
-        assert two("GET", f"/v1/transaction/{id}") == (
-            200,
-            {"success": True, "transaction_id": id, "state": "in_progress"},
-        )
-        assert two("POST", "/v1/transaction", {"statements": ["select 1"]}, {ID: id})[0] == 409
-        assert three("POST", f"/v1/transaction/{id}/abort")[1]["state"] == "aborted"
+        with gate(service, two, t):
+            answer = pool.submit(one, "POST", "/v1/transaction", {"statements": statements}, {ID: id})
+            wait_until(lambda: waiting(service, id))
+            assert two("GET", f"/v1/transaction/{id}") == (
+                200,
+                {"success": True, "transaction_id": id, "state": "in_progress"},
+            )
+            assert two("POST", "/v1/transaction", {"statements": ["select 1"]}, {ID: id})[0] == 409
+            assert three("POST", f"/v1/transaction/{id}/abort")[1]["state"] == "aborted"
         status, body = answer.result()
     assert (status, body["error"]["code"]) == (409, "transaction_aborted")
     assert two("GET", f"/v1/transaction/{id}")[1]["state"] == "aborted"
@@ -270,11 +276,13 @@ def test_idempotency_across_workers(service: Service, each: list[Caller], t: str
     """While one worker runs a request its key is taken for all; afterwards all give the same answer."""
     one, two, three, _ = each
     key = {"Idempotency-Key": uuid.uuid4().hex}
-    body = {"statements": [f"insert into {t} values (1, 'x')", f"select pg_sleep(1) /* {key['Idempotency-Key']} */"]}
+    mark = key["Idempotency-Key"]
+    body = {"statements": [f"insert into {t} values (1, 'x')", f"select count(*) from gate_{t} /* {mark} */"]}
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(one, "POST", "/v1/transaction", body, key)
-        wait_until(lambda: sleeping(service, key["Idempotency-Key"]))
-        status, refused = two("POST", "/v1/transaction", body, key)
+        with gate(service, two, t):
+            answer = pool.submit(one, "POST", "/v1/transaction", body, key)
+            wait_until(lambda: waiting(service, mark))
+            status, refused = two("POST", "/v1/transaction", body, key)
         assert (status, refused["error"]["code"]) == (409, "idempotency_in_progress")
         status, first = answer.result()
     assert status == 200, first

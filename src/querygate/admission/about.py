@@ -84,6 +84,7 @@ class AboutRoutes:
                 None if route.scope is None else route.scope.value,
                 route.guarded is not None,
                 route.describes,
+                route.group,
             )
             for (method, path), route in self._table.items()
         ]

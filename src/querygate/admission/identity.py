@@ -127,7 +127,7 @@ class IdentityCache:
             None if place is None else Target(place[1], access_of(scopes), place[0]),
             self._quotas.of(principal.organization, found.tier),
             self._lanes.of(principal.organization),
-            self._usage.of(principal.organization, *(("", "") if place is None else (place[1], place[0]))),
+            self._usage.of(principal.organization, "" if place is None else place[0]),
             found.tier,
         )
 
@@ -152,7 +152,7 @@ class IdentityCache:
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
-        exchange.usage = self._usage.of(identity.principal.organization, place[1], place[0])
+        exchange.usage = self._usage.of(identity.principal.organization, place[0])
         return Target(place[1], access_of(identity.scopes), place[0])
 
     async def _find_database(self, organization: str, name: str) -> tuple[str, str] | None:

@@ -84,6 +84,7 @@ class Operation:
     scope: str | None
     guarded: bool
     description: Description
+    group: str
 
 
 def document(title: str, text: str, operations: list[Operation]) -> bytes:
@@ -92,10 +93,9 @@ def document(title: str, text: str, operations: list[Operation]) -> bytes:
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
-    for path, methods in paths.items():
-        methods["options"] = _operation(
-            Operation("OPTIONS", path, "The methods of the path.", None, False, Description(status=204)), schemas
-        )
+    for path, group in {operation.path: operation.group for operation in operations}.items():
+        options = Operation("OPTIONS", path, "The methods of the path.", None, False, Description(status=204), group)
+        paths[path]["options"] = _operation(options, schemas)
     body = {
         "openapi": "3.1.0",
         "info": {
@@ -105,6 +105,7 @@ def document(title: str, text: str, operations: list[Operation]) -> bytes:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "tags": [{"name": group} for group in dict.fromkeys(operation.group for operation in operations)],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -143,7 +144,11 @@ def _portable(schema: Any) -> Any:
 def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, Any]:
     described = operation.description
     name = re.sub(r"[^a-z0-9]+", "_", operation.path.lower()).strip("_") or "banner"
-    made: dict[str, Any] = {"operationId": f"{operation.method.lower()}_{name}", "summary": operation.summary}
+    made: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}_{name}",
+        "tags": [operation.group],
+        "summary": operation.summary,
+    }
     text = [described.text] if described.text else []
     if operation.guarded:
         made["security"] = [{"token": []}]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
 
@@ -28,17 +28,23 @@ Guarded = Callable[[Exchange, Identity], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client."""
+    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client, and
+    `group` for whoever reads the table."""
 
     summary: str
     scope: Scope | None
     open: Open | None = None
     guarded: Guarded | None = None
     describes: Description = Description()  # noqa: RUF009 - it is frozen
+    group: str = "The service"
 
 
 RouteTable = dict[tuple[str, str], Route]
 """By method and path, where a part in braces stands for any text."""
+
+
+def grouped(name: str, table: RouteTable) -> RouteTable:
+    return {key: replace(route, group=name) for key, route in table.items()}
 
 
 class Plane:

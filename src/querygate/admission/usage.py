@@ -17,15 +17,11 @@ _EVERY_S = 2.0
 
 
 class Usage:
-    """Counts of one database of one organization, less what is on record: that is `recorded`, in the same order.
+    """Counts of one database of one organization, less what is on record: that is `recorded`, in the same order."""
 
-    `database` is the id that the database keeps when the engine's name for it changes.
-    """
+    __slots__ = ("bytes", "errors", "recorded", "requests", "rows")
 
-    __slots__ = ("bytes", "database", "errors", "recorded", "requests", "rows")
-
-    def __init__(self, database: str) -> None:
-        self.database = database
+    def __init__(self) -> None:
         self.recorded = (0, 0, 0, 0)
         self.requests = 0
         self.rows = 0
@@ -40,21 +36,20 @@ class UsageBook:
         self._counts: dict[tuple[str, str], Usage] = {}
         self._keys: set[str] = set()
 
-    def of(self, organization: str, database: str, id: str) -> Usage:
-        """`database` is the engine's name for it."""
+    def of(self, organization: str, database: str) -> Usage:
+        """`database` is the id that it keeps when the engine's name for it changes."""
         key = (organization, database)
         usage = self._counts.get(key)
         if usage is None:
-            usage = self._counts[key] = Usage(id)
+            usage = self._counts[key] = Usage()
         return usage
 
     def totals(self) -> dict[str, list[int]]:
         """What was used since the start, by organization and database; in the order in which they were first seen."""
         totals: dict[str, list[int]] = {}
-        for (organization, _), usage in self._counts.items():
-            used = [usage.requests, usage.rows, usage.bytes, usage.errors]
-            total = totals.setdefault(f"{organization} {usage.database}", [0, 0, 0, 0])
-            total[:] = [sum(parts) for parts in zip(total, used, usage.recorded, strict=True)]
+        for (organization, database), usage in self._counts.items():
+            used = (usage.requests, usage.rows, usage.bytes, usage.errors)
+            totals[f"{organization} {database}"] = [sum(parts) for parts in zip(used, usage.recorded, strict=True)]
         return totals
 
     def key_was_used(self, key: str) -> None:

@@ -24,11 +24,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A database of the engine that took part in a reset. `database` is the id of the one that was reset."""
+    """A database of the engine that took part in a reset. One that is not `doomed` is in place."""
 
     engine_name: str
-    database: str
-    in_place: bool
+    doomed: bool
 
 
 class Databases:
@@ -44,8 +43,8 @@ class Databases:
         await change(
             self._session, actor, "database.clone" if clone_of else "database.create", "name",
             "INSERT INTO database (id, engine_name, organization, name, state, clone_of)"
-            " VALUES ($1, $2, $3, $4, 'creating', $5) RETURNING name",
-            id, engine_name, organization, name, clone_of,
+            " VALUES ($1, $2, $3, $4, 'creating', $5) RETURNING id, name",
+            id, engine_name, organization, name, clone_of, concerns="id",
         )  # fmt: skip
 
     async def page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
@@ -81,9 +80,9 @@ class Databases:
             actor, "database.change", "name",
             "UPDATE database SET name = coalesce($3, name), is_default = is_default OR $5::boolean,"
             " delete_protection = coalesce($4::boolean, delete_protection)"
-            " WHERE organization = $1 AND id = $2 AND state = 'active' RETURNING name",
+            " WHERE organization = $1 AND id = $2 AND state = 'active' RETURNING id, name",
             actor.organization, id, name, None if delete_protection is None else str(delete_protection).lower(),
-            str(default).lower(),
+            str(default).lower(), concerns="id",
         )  # fmt: skip
         if not default:
             return bool(await self._session.fetch(change[0], *change[1]))
@@ -101,8 +100,8 @@ class Databases:
         done = await change(
             self._session, actor, "database.delete", "name",
             "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
-            " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING name",
-            actor.organization, id,
+            " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING id, name",
+            actor.organization, id, concerns="id",
         )  # fmt: skip
         return bool(done)
 
@@ -130,7 +129,10 @@ class Databases:
 
     async def was_made(self, id: str, furnishing: str) -> None:
         await self._advance(
-            "UPDATE database SET state = 'active', clone_of = NULL, furnishing = $2 WHERE id = $1", id, furnishing
+            "UPDATE database SET state = 'active', clone_of = NULL, furnishing = $2"
+            " WHERE id = $1 AND state = 'creating'",
+            id,
+            furnishing,
         )
 
     async def was_not_made(self, id: str) -> None:
@@ -140,8 +142,8 @@ class Databases:
         """Forgets one that could not be made and that nobody has heard of: its name is free again."""
         await change(
             self._session, actor, "database.fail", "name",
-            "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING name",
-            id,
+            "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING id, name",
+            id, concerns="id",
         )  # fmt: skip
 
     async def was_removed(self, id: str) -> None:
@@ -156,23 +158,39 @@ class Databases:
             ",".join(engine_names),
         )
 
-    async def leftovers(self) -> list[Leftover]:
-        rows = await self._session.fetch(
-            "SELECT l.engine_name, l.database, EXISTS (SELECT FROM database d WHERE d.engine_name = l.engine_name)"
-            " FROM leftover l"
+    async def in_reset(self) -> dict[str, str]:
+        """Databases of the engine that take part in a reset, each with the id of the one that is reset."""
+        rows = await self._session.fetch("SELECT engine_name, database FROM leftover")
+        return {str(name): str(id) for name, id in rows}
+
+    async def doom_leftovers(self, id: str) -> list[Leftover]:
+        """From now on what is not in place cannot be put there: the statement of a killed worker may still be under
+        way in the engine."""
+        # Locked first, so that the second statement sees what whoever had the lock has done.
+        rows = await self._session.atomically(
+            [
+                ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
+                (
+                    "UPDATE leftover l SET doomed ="
+                    " NOT EXISTS (SELECT FROM database d WHERE d.engine_name = l.engine_name)"
+                    " WHERE l.database = $1 RETURNING l.engine_name, l.doomed",
+                    (id,),
+                ),
+            ]
         )
-        return [Leftover(str(name), str(id), in_place == "t") for name, id, in_place in rows]
+        return [Leftover(str(name), doomed == "t") for name, doomed in rows]
 
     async def forget_leftover(self, engine_name: str) -> None:
         await self._session.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
 
     async def move(self, actor: Actor, id: str, engine_name: str) -> bool:
-        """Another database of the engine takes its place. False where it may not be reset."""
+        """Another database of the engine, noted as a leftover, takes its place. False where it may not be reset."""
         done = await change(
             self._session, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
-            " AND NOT delete_protection RETURNING name",
-            actor.organization, id, engine_name,
+            " AND NOT delete_protection"
+            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
+            actor.organization, id, engine_name, concerns="id",
         )  # fmt: skip
         return bool(done)
 

@@ -36,9 +36,9 @@ class Keys:
             self._session, actor, "key.create", "id",
             "INSERT INTO api_key (id, organization, name, digest, hint, scopes, database, expires_at)"
             " VALUES ($1, $2, $3, decode($4, 'hex'), $5, string_to_array($6, ','), $7,"
-            f" {_EXPIRY.format(place=8)}) RETURNING id",
+            f" {_EXPIRY.format(place=8)}) RETURNING id, database",
             token.id, organization, name, token.digest.hex(), token.hint, ",".join(scopes), database,
-            None if expires_in is None else str(expires_in), quiet=True,
+            None if expires_in is None else str(expires_in), concerns="database", quiet=True,
         )  # fmt: skip
 
     async def page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:
@@ -59,9 +59,9 @@ class Keys:
             "UPDATE api_key SET name = coalesce($3, name), scopes = coalesce(string_to_array($4, ','), scopes),"
             f" expires_at = CASE WHEN $5::boolean THEN {_EXPIRY.format(place=6)} ELSE expires_at END"
             " WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
-            " AND (expires_at IS NULL OR expires_at > now()) RETURNING id",
+            " AND (expires_at IS NULL OR expires_at > now()) RETURNING id, database",
             actor.organization, id, name, None if scopes is None else ",".join(scopes), str(expires).lower(),
-            None if expires_in is None else str(expires_in),
+            None if expires_in is None else str(expires_in), concerns="database",
         )  # fmt: skip
         return bool(done)
 
@@ -71,8 +71,8 @@ class Keys:
             self._session, actor, "key.rotate", "id",
             "UPDATE api_key SET former_digest = digest, former_until = now() + $4::float8 * interval '1 second',"
             " digest = decode($3, 'hex'), hint = $5 WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
-            " AND (expires_at IS NULL OR expires_at > now()) RETURNING id",
-            actor.organization, token.id, token.digest.hex(), str(grace_s), token.hint,
+            " AND (expires_at IS NULL OR expires_at > now()) RETURNING id, database",
+            actor.organization, token.id, token.digest.hex(), str(grace_s), token.hint, concerns="database",
         )  # fmt: skip
         return bool(done)
 
@@ -80,7 +80,7 @@ class Keys:
         done = await change(
             self._session, actor, "key.revoke", "id",
             "UPDATE api_key SET revoked_at = now() WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
-            " RETURNING id",
-            actor.organization, id,
+            " RETURNING id, database",
+            actor.organization, id, concerns="database",
         )  # fmt: skip
         return bool(done)

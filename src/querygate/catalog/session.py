@@ -48,29 +48,38 @@ async def change(
     subject: str,
     sql: str,
     *params: str | None,
+    concerns: str = "NULL",
     also: str = "",
     quiet: bool = False,
 ) -> list[Row]:
     """Runs a changing statement with RETURNING and notes it; see `noted`."""
-    statement, values = noted(actor, action, subject, sql, *params, also=also, quiet=quiet)
+    statement, values = noted(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
     return await session.fetch(statement, *values)
 
 
 def noted(
-    actor: Actor, action: str, subject: str, sql: str, *params: str | None, also: str = "", quiet: bool = False
+    actor: Actor,
+    action: str,
+    subject: str,
+    sql: str,
+    *params: str | None,
+    concerns: str = "NULL",
+    also: str = "",
+    quiet: bool = False,
 ) -> Statement:
     """A changing statement with RETURNING, and the note of it in the audit, as one statement.
 
     `subject` is an expression over the rows that it returns; one that returns none has changed nothing, and nothing is
-    noted. `also` are further parts of the same statement, which may speak of those rows as `done`. `quiet` is for what
-    no worker can hold anything outdated of, so that none has to forget what it knows.
+    noted. `concerns` is such an expression too: the id of the database that it is about. `also` are further parts of
+    the same statement, which may speak of those rows as `done`. `quiet` is for what no worker can hold anything
+    outdated of, so that none has to forget what it knows.
     """
     first = len(params) + 1
     places = ", ".join(f"${first + place}::text" for place in range(5))
     counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
     return (
         f"WITH done AS ({sql}), {also + ', ' if also else ''}"
-        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, subject)"
-        f" SELECT {places}, {subject} FROM done){'' if quiet else counted} SELECT * FROM done",
+        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, subject, database)"
+        f" SELECT {places}, {subject}, {concerns} FROM done){'' if quiet else counted} SELECT * FROM done",
         (*params, actor.organization, actor.key, actor.session, action, actor.request_id),
     )

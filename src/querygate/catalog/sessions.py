@@ -11,6 +11,9 @@ _RECORD = (
     " FROM session s JOIN api_key k ON k.id = s.key LEFT JOIN database d ON d.id = coalesce(s.database, k.database)"
     " WHERE s.id = $1"
 )
+_DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
+"""The one that a session is bound to, by itself or with its key."""
+
 _KEPT_S = 86_400
 """How long a session that has ended stays on record."""
 
@@ -26,8 +29,9 @@ class Sessions:
             self._session, actor, "session.create", "id",
             "INSERT INTO session (id, key, digest, scopes, database, expires_at)"
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5,"
-            " now() + $6::float8 * interval '1 second') RETURNING id",
-            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s), quiet=True,
+            " now() + $6::float8 * interval '1 second') RETURNING id, key, database",
+            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s),
+            concerns=_DATABASE, quiet=True,
         )  # fmt: skip
 
     async def show(self, id: str) -> SessionRecord | None:
@@ -40,16 +44,18 @@ class Sessions:
             self._session, actor, "session.refresh", "id",
             "UPDATE session SET expires_at = least(expires_at + $2::float8 * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
-            " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id",
-            id, str(lifetime_s), None if cap_s is None else str(cap_s), quiet=True,
+            " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
+            id, str(lifetime_s), None if cap_s is None else str(cap_s),
+            concerns=_DATABASE, quiet=True,
         )  # fmt: skip
         return bool(done)
 
     async def destroy(self, actor: Actor, id: str) -> bool:
         done = await change(
             self._session, actor, "session.destroy", "id",
-            "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL RETURNING id",
-            id,
+            "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL"
+            " RETURNING id, key, database",
+            id, concerns=_DATABASE,
         )  # fmt: skip
         return bool(done)
 

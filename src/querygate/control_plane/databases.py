@@ -62,6 +62,10 @@ class DatabaseRoutes:
         request = read_body(exchange, DatabaseChange)
         record = await self._find(identity, exchange.path_values["name"])
         _after(record, "change")
+        if request.default is True and identity.principal.database is not None:
+            raise ServiceError(
+                "forbidden", "a token that is bound to one database cannot take the default from another"
+            )
         name = None if isinstance(request.name, msgspec.UnsetType) else request.name
         protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
         with refusing(taken=f"there is a database {name!r} already"):

@@ -65,8 +65,9 @@ class OrganizationRoutes:
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("since", "until"))
+        principal = identity.principal
         since, until = (_time(given, name) for name in ("since", "until"))
-        items = await self._catalog.journal.usage(identity.principal.organization, since, until)
+        items = await self._catalog.journal.usage(principal.organization, principal.database, since, until)
         answer(exchange, {"items": items, "next_cursor": None})
 
     async def audit(self, exchange: Exchange, identity: Identity) -> None:
@@ -75,7 +76,8 @@ class OrganizationRoutes:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise bad_cursor()
         before = None if cursor is None else int(cursor)
-        items = await self._catalog.journal.audit(identity.principal.organization, limit, before)
+        principal = identity.principal
+        items = await self._catalog.journal.audit(principal.organization, principal.database, limit, before)
         shown = items[:limit]
         answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
 

@@ -5,7 +5,7 @@ from querygate.access.scopes import Scope
 from querygate.admission.identity import IdentityCache
 from querygate.admission.metrics import Metrics
 from querygate.admission.openapi import Description, Parameter
-from querygate.admission.plane import Route, RouteTable
+from querygate.admission.plane import Route, RouteTable, grouped
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import LIMIT_MAX
 from querygate.control_plane.databases import DatabaseRoutes
@@ -44,11 +44,11 @@ def control_routes(
     }
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
     return {
-        **_sessions(SessionRoutes(catalog, identities, bounds)),
-        **_databases(DatabaseRoutes(catalog, lifecycle, databases, identities)),
-        **_keys(KeyRoutes(catalog, identities)),
-        **_own_organization(organizations),
-        **_organizations(organizations),
+        **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
+        **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
+        **grouped("The organization", _own_organization(organizations)),
+        **grouped("Organizations, for operators", _organizations(organizations)),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,

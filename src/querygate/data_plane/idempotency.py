@@ -50,6 +50,9 @@ async def once(
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold(f"idempotency/{target.database}/{route}/{key}") as free:
         if not free:
+            # Whoever has it may have answered already, and be about to let go.
+            if await _replayed(engine, exchange, target, key, request):
+                return
             raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
         if await _replayed(engine, exchange, target, key, request):
             return

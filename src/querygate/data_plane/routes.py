@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from querygate.access.scopes import Scope
 from querygate.admission.identity import IdentityCache
 from querygate.admission.openapi import Description, Parameter
-from querygate.admission.plane import Route, RouteTable
+from querygate.admission.plane import Route, RouteTable, grouped
 from querygate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from querygate.data_plane.capabilities.routes import CapabilityRoutes
 from querygate.data_plane.idempotency import KEY_LENGTH_MAX
@@ -103,7 +103,15 @@ def data_routes(
 
 
 def _table(of: _Routes) -> RouteTable:
-    read, write, admin = Scope.READ, Scope.WRITE, Scope.ADMIN
+    return {
+        **grouped("Queries", _queries(of)),
+        **grouped("Transactions", _transactions(of)),
+        **grouped("The database", _database(of)),
+    }
+
+
+def _queries(of: _Routes) -> RouteTable:
+    read = Scope.READ
     return {
         ("POST", "/v1/query"): Route(
             "Run one SQL statement, sent as JSON.", read, guarded=of.query.json, describes=_JSON_QUERY
@@ -111,6 +119,12 @@ def _table(of: _Routes) -> RouteTable:
         ("POST", "/query"): Route(
             "Run one SQL statement, sent as plain text.", read, guarded=of.query.text, describes=_TEXT_QUERY
         ),
+    }
+
+
+def _transactions(of: _Routes) -> RouteTable:
+    read, write = Scope.READ, Scope.WRITE
+    return {
         ("POST", "/v1/transaction"): Route(
             "Run several statements atomically.", read, guarded=of.transaction.run, describes=_TRANSACTION
         ),
@@ -123,6 +137,12 @@ def _table(of: _Routes) -> RouteTable:
             guarded=of.transaction.abort,
             describes=_OUTCOME,
         ),
+    }
+
+
+def _database(of: _Routes) -> RouteTable:
+    read, admin = Scope.READ, Scope.ADMIN
+    return {
         ("POST", "/admin/reset"): Route(
             "Wipe all data of the database.", admin, guarded=of.reset.run, describes=_RESET
         ),

@@ -199,24 +199,26 @@ class Lifecycle:
                     await self._databases.keep_outcomes(place.engine_name, fresh)
                     return await self._catalog.databases.move(actor, id, fresh)
             finally:
-                await self._clear_leftovers(id)
+                # Whether it was reset is settled. What is in the way of clearing up is tried again by the next sweep.
+                try:
+                    await self._clear_leftovers(id)
+                except EngineFailure as failure:
+                    _log.warning("a reset could not be cleared up after", database=id, reason=str(failure))
 
     async def _clear_interrupted(self) -> None:
         """What resets have left behind that did not come to their end."""
-        for id in {leftover.database for leftover in await self._catalog.databases.leftovers()}:
+        for id in set((await self._catalog.databases.in_reset()).values()):
             async with self._engine.hold(f"database/{id}") as free:
                 if free:
                     await self._clear_leftovers(id)
 
     async def _clear_leftovers(self, id: str) -> None:
         """The one in place is opened again, in case it was silenced; the others are dropped."""
-        for leftover in await self._catalog.databases.leftovers():
-            if leftover.database != id:
-                continue
-            if leftover.in_place:
-                await self._databases.reopen(leftover.engine_name)
-            else:
+        for leftover in await self._catalog.databases.doom_leftovers(id):
+            if leftover.doomed:
                 await self._databases.drop(leftover.engine_name)
+            else:
+                await self._databases.reopen(leftover.engine_name)
             await self._catalog.databases.forget_leftover(leftover.engine_name)
 
     @asynccontextmanager

@@ -1,26 +1,36 @@
-"""`GET /docs`: a page that shows `openapi.json`. It is whole in itself: nothing of it comes from elsewhere."""
+"""`GET /docs`: a page that shows `openapi.json`, and sends requests to its own address. It is whole in itself: nothing
+of it comes from elsewhere."""
 
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
+_SCRIPTS = ("elements.js", "schema.js", "try.js", "page.js")
+
 
 @cache
 def page() -> bytes:
     """The page with its style and its script."""
-    frame = _file("page.html")
-    return frame.replace("/* style */", _file("page.css")).replace("/* script */", _file("page.js")).encode()
+    return _file("page.html").replace("/* style */", _style()).replace("/* script */", _script()).encode()
 
 
 @cache
 def policy() -> bytes:
     """It runs its own script, by hash, shows its own style, and asks its own address; nothing else."""
-    script, style = (b64encode(sha256(_file(name).encode()).digest()).decode() for name in ("page.js", "page.css"))
+    script, style = (b64encode(sha256(text.encode()).digest()).decode() for text in (_script(), _style()))
     return (
-        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ).encode()
+
+
+def _style() -> str:
+    return _file("page.css")
+
+
+def _script() -> str:
+    return "\n".join(_file(name) for name in _SCRIPTS)
 
 
 @cache

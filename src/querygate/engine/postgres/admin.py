@@ -24,7 +24,6 @@ _DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 
 _SETTINGS = {
     "timezone": "UTC",
-    "statement_timeout": "60000",
     # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
@@ -34,17 +33,23 @@ _SETTINGS = {
 
 class AdminConnector:
     """Opens connections as the owner of the installation. `conninfo` names the server, the user, and the metadata
-    database where that is not the usual one; `METADATA_DATABASE` stands for it here."""
+    database where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement
+    may take."""
 
-    def __init__(self, conninfo: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, conninfo: str, timeout_s: float = 10.0, statement_ms: int = 60_000) -> None:
         self.conninfo = conninfo
         self.metadata_database = named_database(conninfo) or METADATA_DATABASE
         self._timeout_s = timeout_s
+        self._statement_ms = statement_ms
 
-    async def connect(self, database: str, search_path: str = "pg_catalog", conninfo: str | None = None) -> Connection:
-        """`conninfo` is that of another role, where it is not the owner that is wanted."""
+    async def connect(
+        self, database: str, search_path: str = "pg_catalog", conninfo: str | None = None, *, patient: bool = False
+    ) -> Connection:
+        """`conninfo` is that of another role, where it is not the owner that is wanted. `patient` is without the limit
+        of a statement."""
         name = self.metadata_database if database == METADATA_DATABASE else database
-        settings = {**_SETTINGS, "search_path": search_path}
+        limit = "0" if patient else str(self._statement_ms)
+        settings = {**_SETTINGS, "statement_timeout": limit, "search_path": search_path}
         try:
             return await Connection.open(
                 logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s
@@ -54,15 +59,25 @@ class AdminConnector:
 
 
 class AdminSession:
-    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks."""
+    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
+
+    `patient` is for statements that take as long as there is data.
+    """
 
     def __init__(
-        self, connector: AdminConnector, database: str, search_path: str = "public", conninfo: str | None = None
+        self,
+        connector: AdminConnector,
+        database: str,
+        search_path: str = "public",
+        conninfo: str | None = None,
+        *,
+        patient: bool = False,
     ) -> None:
         self._connector = connector
         self._conninfo = conninfo
         self._database = database
         self._search_path = search_path
+        self._patient = patient
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
@@ -87,7 +102,9 @@ class AdminSession:
     async def _connected(self) -> Connection:
         async with self._opening:
             if self._connection is None or self._connection.closed:
-                self._connection = await self._connector.connect(self._database, self._search_path, self._conninfo)
+                self._connection = await self._connector.connect(
+                    self._database, self._search_path, self._conninfo, patient=self._patient
+                )
             return self._connection
 
     async def verifier(self, role: str, password: str) -> str:
@@ -132,6 +149,12 @@ async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
 async def find_capabilities(connector: AdminConnector) -> Capabilities:
     async with _anywhere(connector) as session:
         return await probe(session)
+
+
+async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
+    """Gives a tenant's role the password that the service logs in with."""
+    verifier = await session.verifier(role, logins.password_of(secret, role))
+    await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:

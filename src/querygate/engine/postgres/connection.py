@@ -43,6 +43,10 @@ class ConnectionLost(Exception):
     results: Sequence[PGresult] = ()
 
 
+class LoginRefused(ConnectionLost):
+    """The server asked for a password and then refused: it is another one, or something else is in the way."""
+
+
 class CopyStarted(Exception):
     """The server wants to copy from or to the client; the connection was closed."""
 
@@ -389,7 +393,8 @@ async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) ->
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
-            raise ConnectionLost(_one_line(pgconn.get_error_message()))
+            lost = LoginRefused if pgconn.used_password else ConnectionLost
+            raise lost(_one_line(pgconn.get_error_message()))
         await _ready(loop, pgconn.socket, reading=step == pq.PollingStatus.READING)
 
 

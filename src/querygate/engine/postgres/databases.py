@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from querygate.engine.port import Access, EngineBusy, EngineFailure, StatementFailed
 from querygate.engine.postgres import records, roles
-from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from querygate.engine.postgres.logins import password_of
+from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from querygate.engine.postgres.metadata import NOTE_RECOVERED
 
 _MISSING, _IN_USE = "3D000", "55006"
@@ -22,7 +21,9 @@ _DROP_TRIES_S = 10.0
 _COPY_TRIES_S = 4.0
 """The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
 
-_PORTION = 100
+_PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}
+"""Rows of each table of records that are carried over at a time; an answer can have 1 MiB."""
+
 _PATIENCE = 10
 
 _REWRITE_ROLES = """
@@ -102,7 +103,7 @@ class PostgresDatabases:
         pairs = ", ".join(
             f"('{former}', '{later}')" for former, later in zip(_roles(source), _roles(name), strict=True)
         )
-        async with self._session(name) as session:
+        async with self._session(name, patient=True) as session:
             await session.fetch(_REWRITE_ROLES.replace("{pairs}", pairs))
             await session.fetch(records.EMPTY)
         await self._furnish(name, roles.entry(name))
@@ -122,13 +123,10 @@ class PostgresDatabases:
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""
-        async with self._session(source) as old, self._session(name) as new:
-            for table in records.TABLES:
-                seen = 0
-                while rows := await old.fetch(
-                    f"SELECT row_to_json(t) FROM querygate.{table} t ORDER BY t OFFSET {seen} LIMIT {_PORTION}"
-                ):
-                    seen += len(rows)
+        async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
+            for table, portion in _PORTIONS.items():
+                await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM querygate.{table} t")
+                while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
                     await new.fetch(
                         f"INSERT INTO querygate.{table} SELECT * FROM"
                         f" json_populate_recordset(NULL::querygate.{table}, $1::json) ON CONFLICT DO NOTHING",
@@ -139,7 +137,7 @@ class PostgresDatabases:
         """Ends whatever runs in it. What was prepared there is decided and so is committed first."""
         deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
         statements = [f"DROP DATABASE {name} WITH (FORCE)", *(f"DROP ROLE IF EXISTS {role}" for role in _roles(name))]
-        async with self._session(METADATA_DATABASE) as session:
+        async with self._session(METADATA_DATABASE, patient=True) as session:
             while statements:
                 try:
                     await session.fetch(statements[0])
@@ -163,11 +161,11 @@ class PostgresDatabases:
             )
         return {str(name): int(size) for name, size in rows if size is not None}  # none for one that is just dropped
 
-    def _session(self, database: str) -> AdminSession:
-        return AdminSession(self._connector, database, "pg_catalog")
+    def _session(self, database: str, *, patient: bool = False) -> AdminSession:
+        return AdminSession(self._connector, database, "pg_catalog", patient=patient)
 
     async def _make(self, name: str, template: str) -> None:
-        async with self._session(METADATA_DATABASE) as session:
+        async with self._session(METADATA_DATABASE, patient=True) as session:
             for statement in roles.creation(name, template):
                 try:
                     await session.fetch(statement)
@@ -175,12 +173,11 @@ class PostgresDatabases:
                     if failure.sqlstate not in _EXISTS:
                         raise
             for role in _roles(name):
-                verifier = await session.verifier(role, password_of(self._secret, role))
-                await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
+                await set_password(session, role, self._secret)
 
     async def _furnish(self, name: str, rights: Sequence[str]) -> None:
         """Rights, and what the service's own records need."""
-        async with self._session(name) as session:
+        async with self._session(name, patient=True) as session:
             await session.atomically([(statement, ()) for statement in rights])
             await session.fetch(
                 "INSERT INTO querygate.secret (value) VALUES (decode($1, 'hex'))"

@@ -13,6 +13,7 @@ at least once a second while it is used, for what other workers have made.
 """
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -23,7 +24,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
-from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, Meter
+from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.turns import Turns
@@ -42,6 +43,7 @@ _LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
 _SUSPENDED_S = 10.0
+_RESTORE_EVERY_S = 2.0
 _TYPES_FRESH_S = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
@@ -131,6 +133,7 @@ class Pool:
         connect_timeout_s: float,
         room: "Room",
         forget_settings: Callable[[], Awaitable[None]],
+        restore_login: Callable[[], Awaitable[None]],
         terminate: Callable[[int], Awaitable[object]],
         meter: Meter,
     ) -> None:
@@ -142,6 +145,8 @@ class Pool:
         self._connect_timeout_s = connect_timeout_s
         self._room = room
         self._forget_settings = forget_settings
+        self._restore_login = restore_login
+        self._restored_at = -math.inf
         self._terminate = terminate
         self._meter = meter
         self._role_has_settings = False
@@ -355,7 +360,7 @@ class Pool:
         self._opening += 1
         member: Member | None = None
         try:
-            member = await Member.open(self._conninfo, self._connect_timeout_s)
+            member = await self._connect()
             member.meter = self._meter
             await member.run(_LOAD_PLPGSQL)
             member.settings_memory = await self._inspection(member)
@@ -363,7 +368,7 @@ class Pool:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
                 member.close("its role has settings")
                 await self._forget_settings()
-                member = await Member.open(self._conninfo, self._connect_timeout_s)
+                member = await self._connect()
                 member.meter = self._meter
                 await member.run(_LOAD_PLPGSQL)
                 member.settings_memory = await self._inspection(member)
@@ -385,6 +390,17 @@ class Pool:
             raise EngineUnavailable("the engine closed the connection")
         return member
 
+    async def _connect(self) -> Member:
+        """Logs in. A statement can give its own role another password; then the role gets back the service's."""
+        try:
+            return await Member.open(self._conninfo, self._connect_timeout_s)
+        except LoginRefused:
+            if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
+                raise
+            self._restored_at = self._loop.time()
+            await self._restore_login()
+            return await Member.open(self._conninfo, self._connect_timeout_s)
+
     async def open_apart(self) -> Member:
         """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
         whoever has it closes it."""
@@ -395,7 +411,7 @@ class Pool:
         if not self._room.take():
             raise EngineBusy("every connection to the engine is in use")
         try:
-            member = await Member.open(self._conninfo, self._connect_timeout_s)
+            member = await self._connect()
         except BaseException as exc:
             self._give_up_place()
             if isinstance(exc, ConnectionLost):

@@ -3,7 +3,7 @@
 from functools import partial
 
 from querygate.engine import port
-from querygate.engine.postgres.admin import AdminSession, terminate
+from querygate.engine.postgres.admin import AdminSession, set_password, terminate
 from querygate.engine.postgres.connection import Meter
 from querygate.engine.postgres.execute import ENCODING_SETTINGS
 from querygate.engine.postgres.logins import as_tenant, with_settings
@@ -106,6 +106,7 @@ class Pools:
             connect_timeout_s=settings.connect_timeout_s,
             room=self._room,
             forget_settings=partial(self._forget_settings, target),
+            restore_login=partial(self._restore_login, target),
             terminate=partial(terminate, self._session, target.database),
             meter=self._meter,
         )
@@ -113,6 +114,9 @@ class Pools:
         if target.database in self._paused:
             pool.suspend()
         return pool
+
+    async def _restore_login(self, target: port.Target) -> None:
+        await set_password(self._session, role_of(target.database, target.access), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
         for statement in forget_settings(target.database, role_of(target.database, target.access)):
