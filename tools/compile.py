@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 HOT = (
+    "access/quotas",
     "access/tokens",
     "admission/fairness",
     "admission/identity",

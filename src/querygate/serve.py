@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -42,6 +43,8 @@ from querygate.settings import Settings
 
 _log = structlog.get_logger()
 
+_FILES_OF_OUR_OWN = 200
+
 PLANES = ("data", "alias", "control")
 
 _WATCH_S = 0.25
@@ -62,6 +65,7 @@ def serve(settings: Settings) -> None:
     logs.configure(settings)
     _check_address(settings)
     _check_traces(settings)
+    _raise_file_limit(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
@@ -79,6 +83,18 @@ def serve(settings: Settings) -> None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
         _announce(sockets, key.text if key else None, tls, is_self_signed=bool(settings.tls))
         supervisor.watch()
+
+
+def _raise_file_limit(settings: Settings) -> None:
+    """Every connection is an open file, and 1,024 of them are all that many systems give without being asked."""
+    least = settings.http_connections_max + settings.engine_connections_max + _FILES_OF_OUR_OWN
+    given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if given == resource.RLIM_INFINITY or given >= least:
+        return
+    allowed = least if most == resource.RLIM_INFINITY else min(least, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    if allowed < least:
+        _log.warning("fewer files may be open than the settings ask for", allowed=allowed, wanted=least)
 
 
 @contextlib.contextmanager

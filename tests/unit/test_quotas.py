@@ -56,5 +56,5 @@ def test_a_portion_is_never_more_than_is_soon_used(remaining: int, recent: int) 
 
 def test_the_headers_are_those_of_the_draft() -> None:
     """A policy by name with quota and window, a state with what is left and for how long."""
-    assert policy_header(200) == '"requests";q=200;w=60'
-    assert state_header(3, 17) == '"requests";r=3;t=17'
+    assert policy_header(200) == b'"requests";q=200;w=60'
+    assert state_header(3, 17) == b'"requests";r=3;t=17'

@@ -48,12 +48,12 @@ def tier_of(tiers: Mapping[str, Tier], name: str) -> Tier:
     return tiers.get(name) or min(tiers.values(), key=lambda t: t.requests or float("inf"))
 
 
-def policy_header(limit: int) -> str:
-    return f'"requests";q={limit};w={WINDOW_S}'
+def policy_header(limit: int) -> bytes:
+    return b'"requests";q=%d;w=%d' % (limit, WINDOW_S)
 
 
-def state_header(remaining: int, seconds: int) -> str:
-    return f'"requests";r={remaining};t={seconds}'
+def state_header(remaining: int, seconds: int) -> bytes:
+    return b'"requests";r=%d;t=%d' % (remaining, seconds)
 
 
 def portion(remaining: int, recent: int) -> int:

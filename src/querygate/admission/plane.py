@@ -81,8 +81,12 @@ class Plane:
             authorization = exchange.headers.get(b"authorization")
             identity = self._identities.find(authorization, now) or await self._identities.identify(authorization, now)
             allowed = route.scope is None or route.scope in identity.scopes
-            if identity.quota is not None:
-                await count(exchange, identity, now, refuse=allowed)
+            quota = identity.quota
+            if quota is not None:
+                if quota.take(now):
+                    exchange.extra_headers += quota.headers(now)
+                else:
+                    await count(exchange, identity, now, refuse=allowed)
             if not allowed:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")

@@ -16,8 +16,9 @@ from querygate.protocol.errors import ServiceError
 
 _log = structlog.get_logger()
 
-_SOON_S, _LATE_S = 0.05, 0.2
-"""A portion that is used up sooner than the first grows, one that lasts longer than the second shrinks."""
+_SOON_S, _LATE_S = 0.25, 1.0
+"""A portion that is used up sooner than the first grows, one that lasts longer than the second shrinks. Whoever comes
+while the next one is asked for waits for a commit of the engine."""
 
 _IDLE_S = 0.1
 """Permits that were not touched for so long are given back."""
@@ -39,7 +40,7 @@ class Quota:
         self.organization = organization
         self.limit = limit
         self.touched = False
-        self._policy = f"ratelimit-policy: {policy_header(limit)}\r\n".encode()
+        self._policy = b"ratelimit-policy: %b\r\n" % policy_header(limit)
         self._lock = asyncio.Lock()
         self._started = 0
         self._left = 0
@@ -92,8 +93,7 @@ class Quota:
     def headers(self, now: float) -> bytes:
         """What every answer says of the quota."""
         seconds = max(0, int(self._until - now + 0.999))
-        state = state_header(self._remaining + self._left, seconds)
-        return b"%bratelimit: %b\r\n" % (self._policy, state.encode())
+        return b"%bratelimit: %b\r\n" % (self._policy, state_header(self._remaining + self._left, seconds))
 
     def refusal(self, now: float) -> ServiceError:
         seconds = max(1, int(self._until - now + 0.999))
