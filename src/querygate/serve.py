@@ -26,6 +26,7 @@ import structlog
 
 from querygate import logs, worker
 from querygate.access.tokens import Token
+from querygate.engine.binaries import find_dump_tools
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from querygate.engine.external import ExternalServer
 from querygate.engine.port import EngineFailure
@@ -85,7 +86,8 @@ def serve(settings: Settings) -> None:
 def opened_engine(settings: Settings) -> Iterator[BundledServer | ExternalServer]:
     """The engine of the user's own, if there is one, or the bundled one."""
     if settings.engine:
-        yield ExternalServer(engine_conninfo(settings))
+        bin_dir = Path(settings.engine_bin) if settings.engine_bin else None
+        yield ExternalServer(engine_conninfo(settings), find_dump_tools(bin_dir))
         return
     with bundled_engine(settings) as engine:
         yield engine
@@ -222,6 +224,7 @@ class Supervisor:
                 worker.WorkerInput(
                     self.settings,
                     self.engine.conninfo,
+                    self.engine.dump_tools,
                     self.sockets,
                     self.edge.addresses,
                     self.edge.upstream,

@@ -29,6 +29,7 @@ from querygate.control_plane.routes import control_routes
 from querygate.data_plane.routes import ABOUT as ABOUT_DATA
 from querygate.data_plane.routes import data_routes
 from querygate.data_plane.stream import StreamWriter
+from querygate.engine.binaries import DumpTool
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
@@ -68,6 +69,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
     upstream: Upstream | None
@@ -129,7 +131,7 @@ async def _main(given: WorkerInput) -> None:
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
-            control_routes(catalog, identities, lifecycle, databases, settings, tiers, metrics)
+            control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
         )
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
@@ -204,6 +206,8 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         worker=given.number,
         alone=given.alone,
         exclusive=not settings.engine or settings.engine_exclusive,
+        dump_tools=given.dump_tools,
+        dumps_max=settings.dumps_max,
     )
 
 

@@ -106,6 +106,11 @@ class Databases:
         )  # fmt: skip
         return bool(done)
 
+    async def note_dump(self, actor: Actor, id: str) -> None:
+        """Nothing changes, but who was given all that is in it is to be known."""
+        sql = "SELECT name FROM database WHERE id = $1"
+        await change(self._session, actor, "database.dump", "name", sql, id, quiet=True)
+
     # -- its life, as the service brings it forward -------------------------------------------------------------
 
     async def unfinished(self, organization: str | None = None) -> list[Place]:

@@ -13,8 +13,10 @@ from types import TracebackType
 import structlog
 
 from querygate.engine import port
+from querygate.engine.binaries import DumpTool
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 from querygate.engine.postgres.connection import look_at_broken
+from querygate.engine.postgres.dump import Dumps
 from querygate.engine.postgres.execute import ENCODING_SETTINGS, Execution, may_write
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.headroom import BeginRate, headroom
@@ -96,6 +98,8 @@ class EngineSettings:
     worker: int = 0
     alone: bool = True
     exclusive: bool = True
+    dump_tools: tuple[DumpTool, ...] = ()
+    dumps_max: int = 2
 
 
 class PostgresEngine:
@@ -109,6 +113,7 @@ class PostgresEngine:
         self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
         self._ledger = Ledger(self._writing_pool, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
+        self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
         self._writing: dict[str, Pool] = {}
         self._reading: dict[str, Pool] = {}
         self._room = Room(settings.connections_max, self._make_room)
@@ -160,6 +165,7 @@ class PostgresEngine:
     ) -> None:
         for task in self._tasks:
             task.cancel()
+        self._dumps.stop()
         await self._recovery.__aexit__(None, None, None)
         for pool in self._pools():
             await pool.close()
@@ -445,6 +451,12 @@ class PostgresEngine:
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
 
+    def dump(self, database: str, timeout_s: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        if database in self._paused:
+            raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
+        settings = {**_SESSION_SETTINGS, "work_mem": self.can.work_mem}
+        return self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s)
+
     async def durability(self, target: port.Target) -> port.Durability:
         async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
             return await read_durability(session)
@@ -596,6 +608,7 @@ class PostgresEngine:
 
     def stop_running(self) -> None:
         """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
+        self._dumps.stop()
         for pool in self._pools():
             pool.end_waiting(float("inf"))
         for execution in list(self._running):
