@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-class Progress:
-    """Rows, rate and time left, on one line of a terminal; nothing elsewhere."""
+def in_rows(number: float) -> str:
+    return f"{number:,.0f} rows"
 
-    def __init__(self, total: int | None) -> None:
+
+class Progress:
+    """How many, the rate and the time left, on one line of a terminal; nothing elsewhere. `say` names the unit."""
+
+    def __init__(self, total: int | None, say: Callable[[float], str] = in_rows) -> None:
         self._total = total
+        self._say = say
         self._started = self._shown = time.monotonic()
         self._first: int | None = None
 
@@ -34,7 +40,7 @@ class Progress:
             return
         self._shown = now
         rate = (rows - self._first) / (now - self._started)
-        text = f"{rows:,} rows, {rate:,.0f} a second"
+        text = f"{self._say(rows)}, {self._say(rate)} a second"
         if self._total and rate:
             text = f"{rows / self._total:4.0%}  {text}, {(self._total - rows) / rate:,.0f} s left"
         sys.stderr.write(f"\r\x1b[K{text}")
