@@ -63,6 +63,7 @@ def serve(settings: Settings) -> None:
     logs.configure(settings)
     _check_address(settings)
     _check_traces(settings)
+    _check_backups(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
@@ -376,6 +377,18 @@ def _check_address(settings: Settings) -> None:
             " --tls-key, or with --tls self-signed; or put a proxy that terminates TLS in front and say"
             " --behind-proxy; or bind 127.0.0.1."
         )
+
+
+def _check_backups(settings: Settings) -> None:
+    if not settings.backup_dir:
+        return
+    directory = Path(settings.backup_dir).expanduser()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ServeError(f"--backup-dir {directory} cannot be made: {exc.strerror}") from exc
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ServeError(f"--backup-dir {directory} cannot be written to by this user")
 
 
 def _check_traces(settings: Settings) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -41,6 +42,7 @@ from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from querygate.metrics.board import Board
 from querygate.settings import Settings
+from querygate.tenancy.backups import BackupRules, Backups
 from querygate.tenancy.lifecycle import Lifecycle
 
 _log = structlog.get_logger()
@@ -149,6 +151,9 @@ async def _main(given: WorkerInput) -> None:
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
         if "control" in given.sockets:
             watching.append(lifecycle.watch())
+        if settings.backup_dir:
+            backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
+            watching.append(backups.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()
         servers = []
@@ -209,6 +214,11 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         dump_tools=given.dump_tools,
         dumps_max=settings.dumps_max,
     )
+
+
+def _backup_rules(settings: Settings) -> BackupRules:
+    directory = Path(settings.backup_dir).expanduser().absolute()
+    return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
 
 
 def _http_bounds(settings: Settings) -> HttpBounds:

@@ -28,6 +28,11 @@ class Splitter:
     Nothing is looked at twice, however long a statement gets.
     """
 
+    _at: int
+    _depth: int
+    _parentheses: int
+    _bodies: int
+
     def __init__(self) -> None:
         self.rest = ""
         """What is not complete yet."""
@@ -55,12 +60,12 @@ class Splitter:
         return statements
 
     def _begin_again(self) -> None:
-        self._at: int = 0
+        self._at = 0
         self._open = ""
         self._tag = ""
         self._depth = 0
-        self._parentheses: int = 0
-        self._bodies: int = 0
+        self._parentheses = 0
+        self._bodies = 0
         self._word = ""
 
     def _read_word(self, word: str) -> None:
