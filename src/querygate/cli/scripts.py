@@ -48,7 +48,8 @@ def read_script(lines: Iterable[bytes]) -> Iterator[str | Copy]:
             if found is None:
                 yield text
                 continue
-            copy = Copy(found[1], tuple(_NAME.findall(found[2] or "")), _rows(source))
+            columns = tuple(_NAME.findall(found[2] or ""))
+            copy = Copy(found[1], columns, _rows(source, max(len(columns), 1)))
             yield copy
             for _ in copy.rows:
                 pass
@@ -68,11 +69,13 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
-def _rows(source: Iterator[bytes]) -> Iterator[Row]:
+def _rows(source: Iterator[bytes], width: int) -> Iterator[Row]:
     for line in source:
         if line == _END:
             return
         values = _decoded(line).removesuffix("\n").split("\t")
+        if len(values) != width:
+            raise BadScript(f"a row of {width} columns has {len(values)} values")
         if b"\\" not in line:
             yield list(values)
         else:

@@ -16,10 +16,14 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+import structlog
+
 from querygate.engine import port
 from querygate.engine.binaries import DumpTool, before_exec, options_in
 from querygate.engine.postgres import logins, roles, scratch
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+
+_log = structlog.get_logger()
 
 _LOCK_WAIT_S = 10
 _BLOCK_BYTES = 128 * 1024
@@ -63,16 +67,17 @@ class Dumps:
         tool = self._tool(major)
         async with AsyncExitStack() as held:
             await self._take_place(held, database)
-            await self._prepare(database, lock_capacity)
             program = _Program(tool, *self._command(tool, database, settings), timeout_s)
             self._running.add(program)
             try:
+                await self._prepare(database, lock_capacity)
                 program.start()
                 first = await program.read()
                 yield program.blocks(first)
             finally:
                 self._running.discard(program)
                 await program.end()
+                await self._forget(database)
 
     def stop(self) -> None:
         """Ends all that run, because the service stops."""
@@ -96,7 +101,7 @@ class Dumps:
         raise port.EngineBusy(f"{self._at_once_max} dumps are being made already, and no more may be")
 
     async def _prepare(self, database: str, lock_capacity: int) -> None:
-        """The role, which a database does not have before its first dump."""
+        """The role, which a database has only while it is dumped."""
         role = roles.dump_role_of(database)
         async with AdminSession(self._connector, METADATA_DATABASE, "pg_catalog") as session:
             for statement in roles.dumping(database):
@@ -108,6 +113,14 @@ class Dumps:
             if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
                 raise port.DumpFailed("the database has more tables and views than the engine can lock for one dump")
             await session.fetch(roles.DUMP_RIGHTS)
+
+    async def _forget(self, database: str) -> None:
+        try:
+            async with AdminSession(self._connector, METADATA_DATABASE, "pg_catalog") as session:
+                await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(database)}")
+        except port.EngineFailure as failure:
+            # It goes with the next dump, or with the database.
+            _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
 
     def _command(self, tool: DumpTool, database: str, settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
         """With its variables: what a password is in is on no command line."""
