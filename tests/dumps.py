@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 
 from querygate.engine.binaries import wheel_site
@@ -92,12 +91,13 @@ def dumping(service: Service) -> list[int]:
 
 
 @contextmanager
-def begun(control: Control, name: str) -> Iterator[httpx.Response]:
-    """A dump of which something has arrived, and which nobody goes on reading."""
+def begun(control: Control, name: str) -> Iterator[Iterator[bytes]]:
+    """A dump of which something has arrived; the rest is there for whoever goes on reading."""
     with control.client.stream("GET", f"/v1/databases/{name}/dump") as answer:
         assert answer.status_code == 200, answer.read()
-        next(answer.iter_raw(1024))
-        yield answer
+        rest = answer.iter_raw(1024)
+        next(rest)
+        yield rest
 
 
 def backends(service: Service, database_id: str) -> list[str]:
