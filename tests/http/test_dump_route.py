@@ -185,10 +185,15 @@ def test_what_cannot_be_dumped_is_said_before_the_first_byte(control: Control) -
 
 
 def test_one_dump_of_a_database_runs_at_a_time(control: Control, large: str) -> None:
-    """Of an installation a few, and the next one waits for its turn."""
+    """And of an installation two, unless a setting says otherwise."""
+    control.post("/v1/databases", {"name": "twin", "clone_of": "large"})
     with begun(control, "large"):
         control.refused(409, "already_running", "GET", "/v1/databases/large/dump")
         assert control.client.get(DUMP).status_code == 200, "another database is not concerned"
+        with begun(control, "twin"):
+            error = control.refused(503, "busy", "GET", DUMP)
+            assert "2 dumps" in error["message"]
+    control.delete("/v1/databases/twin")
     wait_until(lambda: not dumping(control.service), PATIENCE_S)
     with control.client.stream("GET", "/v1/databases/large/dump") as again:
         assert again.status_code == 200
