@@ -47,7 +47,13 @@ def test_plain_pg_restore_reads_a_dump(service: Service, elsewhere: ExternalServ
     name = engine_name(service, made["id"])
     elsewhere.execute("create database plain template template0")
     elsewhere.execute(f"create role {name}_w")
-    command = [PROGRAMS / "pg_restore", "--no-owner", "--exit-on-error", f"--dbname={elsewhere.url('plain')}", file]
+    command = [
+        str(PROGRAMS / "pg_restore"),
+        "--no-owner",
+        "--exit-on-error",
+        f"--dbname={elsewhere.url('plain')}",
+        str(file),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     with engine(service, name) as here, psycopg.connect(elsewhere.url("plain"), autocommit=True) as there:
