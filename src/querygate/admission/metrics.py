@@ -133,10 +133,11 @@ class Metrics:
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
             gauges["streams_open"] = self.streams.open
-        if self.backups is not None:
-            events |= {"backups_total made": self.backups.made, "backups_total failed": self.backups.failed}
-            if (age_s := self.backups.age_s) is not None:
-                gauges["backup_age_seconds"] = age_s
+        backups = self.backups
+        events["backups_total made"] = 0 if backups is None else backups.made
+        events["backups_total failed"] = 0 if backups is None else backups.failed
+        if backups is not None and (age_s := backups.age_s) is not None:
+            gauges["backup_age_seconds"] = age_s
         own = Sums(
             {f"{p.plane} {method} {route}": c for p in planes for (method, route), c in p.cells.items() if any(c)},
             {f"{plane.plane} {code}": count for plane in planes for code, count in plane.errors.items()},
