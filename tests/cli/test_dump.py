@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.client.faults import LOSE, PASS, relay
 from tests.control import Control, Organization, engine, engine_name, new_organization
-from tests.dumps import LARGE, contents, fill, schema_of
+from tests.dumps import LARGE, PROGRAMS, contents, fill, schema_of
 from tests.service import Service
 
 
@@ -83,6 +84,46 @@ def test_a_restored_database_works_on(command: Command, control: Control, dump: 
     assert sql.value("select app.atomic(2)") == "a;"
     reader = control.post("/v1/keys", {"name": "r", "scopes": ["read"], "database": "copy"})["key"]
     assert control.sql(reader).value("select count(*) from app.parent") == 12_002
+
+
+def test_lost_answers_lose_and_double_nothing(
+    service: Service, full: Organization, control: Control, dump: Path, tmp_path: Path
+) -> None:
+    """Every other answer of the data plane is lost, and asked for again."""
+    seen: list[bytes] = []
+
+    def plan(request: bytes) -> str:
+        seen.append(request)
+        return LOSE if len(seen) % 2 else PASS
+
+    with relay(service.url, plan) as lossy:
+        done = Command(service, tmp_path, QUERYGATE_URL=lossy.url, QUERYGATE_API_KEY=full.key)(
+            "restore", str(dump), "copy"
+        )
+    assert done.code == 0, done.err
+    assert len(seen) > 20
+    assert everything(service, control, "copy") == everything(service, control, "main")
+
+
+def test_what_the_tenant_may_not_do_ends_a_restore_with_its_statement(
+    service: Service, command: Command, control: Control, tmp_path: Path
+) -> None:
+    """A dump from elsewhere, with a function that only a superuser may make."""
+    before = names(control)
+    with engine(service, "postgres") as server:
+        server.execute("create function public.root() returns int language c as '$libdir/plpgsql', 'plpgsql_validator'")
+        try:
+            file = tmp_path / "foreign.dump"
+            program = [PROGRAMS / "pg_dump", "--format=custom", f"--dbname={service.conninfo('postgres')}"]
+            file.write_bytes(subprocess.run(program, capture_output=True, check=True).stdout)
+        finally:
+            server.execute("drop function public.root()")
+    done = command("restore", str(file), "copy")
+    assert done.code == 5, done.err
+    assert "permission denied for language c (42501)" in done.err
+    assert "statement: CREATE FUNCTION public.root()" in done.err
+    assert "nothing was restored" in done.err
+    assert names(control) == before
 
 
 def test_the_file_is_the_owners_alone_and_whole(dump: Path, tmp_path: Path) -> None:
