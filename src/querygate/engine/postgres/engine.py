@@ -451,11 +451,16 @@ class PostgresEngine:
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
 
-    def dump(self, database: str, timeout_s: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        if database in self._paused:
-            raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
+    @asynccontextmanager
+    async def dump(self, database: str, timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        deadline = self._time() + _OWN_TIMEOUT_MS / 1000
+        while database in self._paused:
+            if self._time() > deadline:
+                raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
+            await asyncio.sleep(_IDLE_TICK_S)
         settings = {**_SESSION_SETTINGS, "work_mem": self.can.work_mem}
-        return self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s)
+        async with self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s) as blocks:
+            yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
         async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
