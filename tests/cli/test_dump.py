@@ -114,7 +114,7 @@ def test_what_the_tenant_may_not_do_ends_a_restore_with_its_statement(
         server.execute("create function public.root() returns int language c as '$libdir/plpgsql', 'plpgsql_validator'")
         try:
             file = tmp_path / "foreign.dump"
-            program = [PROGRAMS / "pg_dump", "--format=custom", f"--dbname={service.conninfo('postgres')}"]
+            program = [str(PROGRAMS / "pg_dump"), "--format=custom", f"--dbname={service.conninfo('postgres')}"]
             file.write_bytes(subprocess.run(program, capture_output=True, check=True).stdout)
         finally:
             server.execute("drop function public.root()")
