@@ -1,4 +1,4 @@
-# make serve | test | check | bench | bench-peers | bench-growth | bench-tenancy | torture | install
+# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -10,8 +10,11 @@ JOBS ?= $(if $(ENGINE),0,2)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The package with its hot path compiled; used where it is there and as new as the sources.
+COMPILED := build/compiled
+IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve test check format docs bench bench-peers bench-growth bench-tenancy torture clean requirements requirements-peers
+.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -32,7 +35,14 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
 	touch $@
 
 serve: $(VENV)/serve.stamp
-	@exec $(BIN)/python -m querygate serve $(ARGS)
+	@$(IF_COMPILED) exec $(BIN)/python -m querygate serve $(ARGS)
+
+# A third more requests a second, where there is a C compiler.
+compile: $(COMPILED)/stamp
+
+$(COMPILED)/stamp: $(shell find src -name '*.py') tools/compile.py $(VENV)/dev.stamp
+	$(BIN)/python tools/compile.py $(COMPILED)
+	touch $@
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
@@ -49,18 +59,21 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/dev.stamp
-	$(BIN)/python -m bench $(ARGS)
+bench: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench $(ARGS)
 
 # Beside other ways to reach SQL over HTTP, which it installs into .peers/. Needs Node.js and npm; wrk is used if there.
-bench-peers: $(VENV)/dev.stamp
-	$(BIN)/python -m bench.peers $(ARGS)
+bench-peers: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.peers $(ARGS)
 
-bench-tenancy: $(VENV)/dev.stamp
-	$(BIN)/python -m bench.tenancy $(ARGS)
+bench-tenancy: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.tenancy $(ARGS)
 
-bench-growth: $(VENV)/dev.stamp
-	$(BIN)/python -m bench.growth $(ARGS)
+bench-growth: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.growth $(ARGS)
+
+bench-import: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.imports $(ARGS)
 
 # Pins the peers that come from PyPI. Needs `uv` on the path.
 requirements-peers:
@@ -81,4 +94,4 @@ requirements:
 	  --no-header --upgrade pyproject.toml --group dev -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .peers .mypy_cache .ruff_cache .hypothesis

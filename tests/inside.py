@@ -10,8 +10,9 @@ from typing import Any
 
 import psycopg
 
-from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.engine import PostgresEngine
 from querygate.engine.postgres.logins import read_url
+from querygate.engine.postgres.settings import EngineSettings
 from tests.service import Service
 
 _WAIT_S = 60.0

@@ -1,5 +1,5 @@
 """`python -m querygate`."""
 
-from querygate.cli.main import main
+from querygate.cli.entry import main
 
 main()

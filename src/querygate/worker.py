@@ -33,7 +33,8 @@ from querygate.data_plane.stream import StreamWriter
 from querygate.engine.binaries import DumpTool
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
-from querygate.engine.postgres.engine import EngineSettings, PostgresEngine
+from querygate.engine.postgres.engine import PostgresEngine
+from querygate.engine.postgres.settings import EngineSettings
 from querygate.engine.postgres.tally import Tally
 from querygate.http.acceptor import Balance
 from querygate.http.cors import CorsPolicy

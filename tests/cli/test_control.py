@@ -1,4 +1,4 @@
-"""Databases, keys, organizations, sessions, profiles and the doctor from the command line."""
+"""Databases, keys, organizations, sessions, profiles and benchmarks from the command line."""
 
 import stat
 from pathlib import Path
@@ -73,6 +73,34 @@ def test_sessions_begin_and_end(service: Service, command: Command, tmp_path: Pa
     assert command("session", "show").code == 4, "a key is no session"
 
 
+def test_a_session_can_be_for_one_database(service: Service, command: Command, tmp_path: Path) -> None:
+    """Its statements go there without naming it."""
+    command("database", "create", "session_db")
+    opened = command("session", "login", "--database", "session_db").lines[0]
+    assert opened["database"] == "session_db"
+    session = Command(service, tmp_path, QUERYGATE_API_KEY=opened["token"])
+    session("query", "create table only_in_session_db (n int)")
+    [there] = session("query", "select to_regclass('only_in_session_db') is not null as there").lines
+    [here] = command("query", "select to_regclass('only_in_session_db') is not null as there").lines
+    assert (there["there"], here["there"]) == (True, False)
+    assert command("session", "login", "--database", "nowhere").code == 6
+    command("database", "delete", "session_db", "--yes")
+
+
+def test_a_benchmark_is_a_table_of_workloads(service: Service, command: Command, tmp_path: Path) -> None:
+    """All of them, or those named; a key without the scope is refused."""
+    [row] = command("bench", "insert", "--seconds", "1", "--concurrency", "2").lines
+    assert (row["workload"], row["concurrency"], row["errors"]) == ("insert", 2, 0)
+    assert row["operations"] > 0
+    assert row["p50_us"] <= row["p95_us"] <= row["p99_us"]
+    every = command("bench", "--seconds", "1", "-o", "csv")
+    assert every.out.count("\n") == 6
+    wrong = command("bench", "nonsense")
+    assert (wrong.code, "point_read" in wrong.err) == (2, True)
+    reader = command("key", "create", "--name", "reader", "--scope", "read").lines[0]
+    assert Command(service, tmp_path, QUERYGATE_API_KEY=reader["key"])("bench").code == 4
+
+
 def test_organizations_are_managed_by_the_operator(command: Command) -> None:
     """With the first key shown when one is made."""
     made = command("organization", "create", "cli-guest", "--tier", "free").lines[0]
@@ -118,21 +146,6 @@ def test_profiles_hold_an_address_and_a_key_for_their_owner_alone(service: Servi
     file.chmod(0o644)
     refused = command("query", "--profile", "here", "select 1")
     assert (refused.code, "chmod 600" in refused.err) == (2, True)
-
-
-def test_the_doctor_finds_a_healthy_service_and_a_sick_one(service: Service, command: Command, tmp_path: Path) -> None:
-    """And says what to do."""
-    healthy = command("doctor")
-    assert healthy.code == 0, healthy.out
-    checks = {found["check"]: found["result"] for found in healthy.lines}
-    assert checks["address"] == checks["engine"] == checks["key"] == checks["clock"] == checks["control plane"] == "ok"
-    gone = Command(service, tmp_path, QUERYGATE_URL="http://127.0.0.1:1")("doctor")
-    assert gone.code == 10
-    assert gone.lines[0]["result"] == "failed"
-    assert "querygate serve" in gone.lines[0]["advice"]
-    wrong = Command(service, tmp_path, QUERYGATE_API_KEY="svc_k_wrong")("doctor")
-    assert wrong.code == 10
-    assert {found["check"] for found in wrong.lines if found["result"] == "failed"} == {"key", "clock"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["database", "--help"], ["query", "-h"]])

@@ -228,3 +228,9 @@ def test_tables_and_capabilities_are_listed(command: Command) -> None:
     assert {"name", "supported"} <= set(probes[0])
     assert command("capabilities", probes[0]["name"]).code == 0
     assert command("capabilities", "no-such-probe").code == 6
+
+
+def test_half_a_character_in_json_is_written_as_json_has_it(command: Command) -> None:
+    """The type json keeps what no encoding can write."""
+    done = command("query", """select '"\\ud800"'::json as j""")
+    assert (done.code, done.out) == (0, '{"j":"\\ud800"}\n')

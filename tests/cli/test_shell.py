@@ -1,29 +1,33 @@
-"""`querygate shell`: typed at a terminal, and piped in."""
+"""`querygate shell` with statements piped in: order, failures, transactions, files."""
 
-import fcntl
-import os
-import pty
-import select
-import termios
-import time
 from pathlib import Path
 
 from querygate.client import Client
 from tests.cli.command import Command
-from tests.client.faults import PASS, relay
 from tests.service import Service
 
 
 def test_statements_piped_in_are_run_in_order(command: Command) -> None:
     """The last one may lack its semicolon."""
-    done = command("shell", given="select 1 as a;\nselect\n 2 as a; select 3\nas a")
+    done = command("shell", given="select 1 as a;\nselect\n 2 as a; select 3\nas a -- the end")
     assert (done.code, done.lines) == (0, [{"a": 1}, {"a": 2}, {"a": 3}])
 
 
 def test_the_first_failure_ends_a_script(command: Command) -> None:
-    """With its exit code."""
+    """With its exit code; a command that is none is one, too."""
     done = command("shell", given="select 1 as a; select nothing; select 3 as a;")
     assert (done.code, done.lines) == (5, [{"a": 1}])
+    assert "what was typed behind it was not run" in done.err
+    done = command("shell", given="\\nonsense\nselect 3 as a;")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no command \\nonsense" in done.err
+
+
+def test_a_script_that_ends_within_a_quote_is_not_run_to_its_end(command: Command) -> None:
+    """A quote that nobody closed swallows the rest."""
+    done = command("shell", given="select 1 as a; select 'open;\nselect 2;")
+    assert (done.code, done.lines) == (11, [{"a": 1}])
+    assert "ends within '" in done.err
 
 
 def test_begin_to_commit_is_one_transaction(service: Service, command: Command) -> None:
@@ -31,115 +35,115 @@ def test_begin_to_commit_is_one_transaction(service: Service, command: Command) 
     with Client(service.url, service.key) as client:
         client.query("create table shell_t (n int primary key)")
         done = command(
-            "shell", given="begin;\ninsert into shell_t values (1);\ninsert into shell_t values (2);\ncommit;"
+            "shell",
+            given="/* a */ begin work;\ninsert into shell_t values (1);\ninsert into shell_t values (2) returning n;\n"
+            "select count(*) as c from shell_t;\ncommit;",
         )
         assert done.code == 0
         assert "sent as one transaction" in done.err
-        assert "committed 2 statements" in done.err
+        assert "committed 3 statements" in done.err
+        assert done.lines == [{"n": 2}, {"c": 2}]
         failed = command(
             "shell", given="begin; insert into shell_t values (3); insert into shell_t values (1); commit;"
         )
         assert failed.code == 5
+        assert "statement 2 of 2: duplicate key" in failed.err
+        assert "nothing of the transaction was applied" in failed.err
         dropped = command("shell", given="begin; insert into shell_t values (4); rollback;")
         assert (dropped.code, "nothing was sent" in dropped.err) == (0, True)
-        open_end = command("shell", given="begin; insert into shell_t values (5);")
-        assert "never committed" in open_end.err
+        read_only = command("shell", given="start transaction read only; insert into shell_t values (6); commit;")
+        assert (read_only.code, "read-only" in read_only.err) == (5, True)
         assert client.query("select n from shell_t order by n").column() == [1, 2]
         client.query("drop table shell_t")
 
 
-def test_commands_describe_what_there_is(command: Command, tmp_path: Path) -> None:
-    """And run files, and turn things on and off."""
-    file = tmp_path / "more.sql"
-    file.write_text("select 'from a file' as v;")
-    lines = [
-        "create table shell_d (id int primary key, label text default 'x');",
-        "\\dt",
-        "\\d shell_d",
-        "\\l",
-        "\\timing",
-    ]
-    lines += [
-        f"\\i {file}",
-        "\\x",
-        "select 1 as a, 2 as b;",
-        "\\nonsense",
-        "\\?",
-        "drop table shell_d;",
-        "\\q",
-        "select 'no';",
-    ]
-    done = command("shell", "-o", "csv", given="\n".join(lines))
-    assert done.code == 0, done.err
-    assert "public,shell_d,table" in done.out
-    assert "label,text,true,'x'::text" in done.out
-    assert "main,active,true" in done.out
-    assert "from a file" in done.out
-    assert "a,1\nb,2" in done.out
-    assert "'no'" not in done.out
+def test_a_block_that_is_never_committed_is_a_failure_of_the_script(service: Service, command: Command) -> None:
+    """Nothing of it was sent, and whoever runs the script must learn of it."""
+    done = command("shell", given="begin; create table shell_never (n int);")
+    assert (done.code, "never committed" in done.err) == (1, True)
+    with Client(service.url, service.key) as client:
+        assert client.query("select to_regclass('shell_never')").value() is None
+
+
+def test_what_a_block_cannot_do_is_said(command: Command, tmp_path: Path) -> None:
+    """Savepoints, a BEGIN within, a COMMIT without, commands that send something of their own."""
+    done = command(
+        "shell", given="commit; begin; begin; savepoint a; rollback to a; select 1 as a; commit and chain; end;"
+    )
+    assert (done.code, done.lines) == (0, [{"a": 1}])
+    assert "there was no BEGIN" in done.err
+    assert "there was a BEGIN before" in done.err
+    assert done.err.count("no savepoints") == 2
+    assert "there was nothing to send" in done.err
+    for line in (f"\\copy t to '{tmp_path}/x.csv'", "\\watch 1 1", "\\c main"):
+        refused = command("shell", given=f"begin;\nselect 1;\n{line}\n")
+        assert (refused.code, "transaction" in refused.err) == (2, True)
+
+
+def test_a_file_is_run_with_its_commands_and_within_a_block(command: Command, tmp_path: Path) -> None:
+    """What it holds is gathered, too; a file can run others."""
+    inner, outer = tmp_path / "inner.sql", tmp_path / "outer.sql"
+    inner.write_text("select 'inner' as v;\n\\timing on\nselect 'last' as v")
+    outer.write_text(f"select 'outer' as v;\n\\i {inner}\n")
+    done = command("shell", given=f"\\i {outer}\nselect 'after' as v;")
+    assert (done.code, [row["v"] for row in done.lines]) == (0, ["outer", "inner", "last", "after"])
     assert "timing: on" in done.err
-    assert "there is no command \\nonsense" in done.err
+    gathered = command("shell", given=f"begin;\n\\i {inner}\ncommit;")
+    assert [row["v"] for row in gathered.lines] == ["inner", "last"]
+    assert "committed 2 statements" in gathered.err
 
 
-def _own_terminal() -> None:
-    """So that Ctrl-C at the terminal becomes a signal of the child."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def test_a_file_that_fails_takes_its_block_with_it(command: Command, tmp_path: Path) -> None:
+    """A file that is not there, is no text, or includes itself is named."""
+    assert command("shell", given="\\i /nowhere.sql").code == 11
+    itself = tmp_path / "itself.sql"
+    itself.write_text(f"\\i {itself}\n")
+    deep = command("shell", given=f"\\i {itself}")
+    assert (deep.code, "include each other" in deep.err) == (11, True)
+    binary = tmp_path / "binary.sql"
+    binary.write_bytes(b"select '\xff';")
+    assert command("shell", given=f"\\i {binary}").code == 11
+    half = tmp_path / "half.sql"
+    half.write_text("begin;\nselect 1;\n\\nonsense\n")
+    failed = command("shell", given=f"\\i {half}\n")
+    assert (failed.code, "1 statement after BEGIN was never committed" in failed.err) == (2, True)
 
 
-class Terminal:
-    """A person at a terminal, who reads before typing on."""
-
-    def __init__(self, command: Command) -> None:
-        self._ours, theirs = pty.openpty()
-        command.env |= {"TERM": "xterm", "NO_COLOR": "1"}
-        self.started = command.start(
-            "shell", stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=_own_terminal
-        )
-        os.close(theirs)
-        self.shown = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def until(self, text: str) -> None:
-        """Reads until this was shown, and forgets it."""
-        deadline = time.monotonic() + 60
-        while text not in self.shown:
-            ready, _, _ = select.select([self._ours], [], [], max(deadline - time.monotonic(), 0))
-            assert ready, f"{text!r} was not shown: {self.shown!r}"
-            part = os.read(self._ours, 65536).decode(errors="replace")
-            self.shown += part
-            if "\x1b[6n" in part:  # the shell asks where the cursor is, and a terminal answers
-                self.type("\x1b[1;1R")
-        self.shown = self.shown.split(text, 1)[1]
-
-    def close(self) -> int:
-        code = self.started.wait(60)
-        os.close(self._ours)
-        return code
+def test_a_statement_is_watched_so_often(command: Command) -> None:
+    """The last one, or the one before the command."""
+    done = command("shell", given="select 1 as a;\n\\watch 0.1 2\nselect 2 as b \\watch 0.1 2\n\\watch never\n")
+    assert done.lines == [{"a": 1}, {"a": 1}, {"a": 1}, {"b": 2}, {"b": 2}]
+    assert (done.code, "number of seconds" in done.err) == (2, True)
+    assert command("shell", given="\\watch").code == 2
 
 
-def test_at_a_terminal_ctrl_c_cancels_the_statement_and_not_the_shell(service: Service, tmp_path: Path) -> None:
-    """And an error does not end it either."""
-    with relay(service.url, lambda _: PASS) as watched:
-        terminal = Terminal(Command(service, tmp_path, QUERYGATE_URL=watched.url))
-        terminal.until("querygate>")
-        terminal.type("select 6 * 7 as answer;\r")
-        terminal.until("42")
-        terminal.until("querygate>")
-        terminal.type("select nothing;\r")
-        terminal.until('column "nothing" does not exist')
-        terminal.until("querygate>")
-        terminal.type("select pg_sleep(600) as forever;\r")
-        deadline = time.monotonic() + 60
-        while b"forever" not in watched.requests[-1]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        terminal.type("\x03")
-        terminal.until("cancelled")
-        terminal.until("querygate>")
-        terminal.type("select 7 * 7 as again;\r")
-        terminal.until("49")
-        terminal.until("querygate>")
-        terminal.type("\x04")
-        assert terminal.close() == 0
+def test_what_was_typed_is_run_shown_and_dropped_by_commands(command: Command) -> None:
+    """Also in the middle of a line."""
+    done = command("shell", given="select 1 as a \\g\n\\g\nselect 2 as a\n\\p\n\\r\nselect 3 as a;")
+    assert done.out == '{"a":1}\n{"a":1}\nselect 2 as a\n{"a":3}\n'
+
+
+def test_the_way_rows_are_shown_can_be_changed(command: Command) -> None:
+    """One field a line, with what is long in full; and how long it took."""
+    wide = "select 1 as id, E'two\\nlines' as note, null as nothing;"
+    given = f"\\x\n{wide}\n\\x off\nselect 1 as id;\n\\timing\nselect 2 as n;"
+    done = command("shell", "-o", "table", given=given)
+    assert done.out == (
+        "─[ row 1 ]──────────────────────────────\nid      │ 1\nnote    │ two\n        │ lines\nnothing │ NULL\n"
+        "id\n──\n 1\nn\n─\n2\n"
+    )
+    assert "time: " in done.err
+    assert command("shell", given="\\x sometimes").code == 2
+    auto = command("shell", "-o", "table", given="\\x auto\nselect 1 as a;\nselect repeat('x', 90) as b, 1 as c;")
+    assert auto.out.startswith("a\n─\n1\n─[ row 1 ]─")
+    assert f"b │ {'x' * 90}\n" in auto.out
+
+
+def test_another_database_is_used_only_if_it_is_there(command: Command) -> None:
+    """Else the shell stays where it was."""
+    command("database", "create", "shell_other")
+    given = "\\c shell_other\ncreate table only_here (n int);\n\\dt\n\\c\n\\dt only*\n\\c nowhere\n"
+    done = command("shell", "-o", "csv", given=given)
+    assert done.out.count("only_here") == 1
+    assert (done.code, "nowhere" in done.err) == (6, True)
+    command("database", "delete", "shell_other", "--yes")

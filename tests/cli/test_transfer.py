@@ -15,7 +15,7 @@ from tests.client.faults import LOSE, PASS, Relay, relay
 from tests.service import Service
 
 ROWS = 12_000
-"""More than two batches."""
+"""More than two batches, with the lines of `numbers`."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def database(service: Service) -> Iterator[Client]:
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
     file = tmp_path / "numbers.csv"
-    file.write_text("id,label\n" + "".join(f"{n},row {n}\n" for n in range(ROWS)))
+    file.write_text("id,label\n" + "".join(f"{n},row {n:>200}\n" for n in range(ROWS)))
     return file
 
 
@@ -63,7 +63,8 @@ def test_what_was_exported_can_be_imported(command: Command, database: Client, t
     """Every value as it was, through both formats."""
     database.query(
         "create table load as select g as id, g::numeric / 7 as n, '{\"a\": [1.10]}'::jsonb as doc, E'x\\n\"' as t, "
-        "now() as at, '\\x00ff'::bytea as b, case when g > 1 then 'v' end as maybe from generate_series(1, 3) g"
+        "'\"s\"'::jsonb as word, now() as at, "
+        "'\\x00ff'::bytea as b, case when g > 1 then 'v' end as maybe from generate_series(1, 3) g"
     )
     before = database.query("select * from load order by id").tuples()
     for name in ("back.csv", "back.ndjson"):
@@ -75,16 +76,17 @@ def test_what_was_exported_can_be_imported(command: Command, database: Client, t
         assert database.query("select * from load order by id").tuples() == before
 
 
-def test_arrays_come_back_through_ndjson(command: Command, database: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["arrays.ndjson", "arrays.csv"])
+def test_arrays_come_back(command: Command, database: Client, tmp_path: Path, name: str) -> None:
     """Nested ones too."""
-    database.query("create table load as select '{{1,2},{3,null}}'::int[] as a")
-    file = tmp_path / "arrays.ndjson"
+    database.query("create table load as select '{{1,2},{3,null}}'::int[] as a, array['x,\"', null, '\\ }'] as t")
+    file = tmp_path / name
     assert command("export", "select * from load", str(file)).code == 0
     assert command("import", str(file), "--table", "load").code == 0
-    assert database.query("select * from load").column() == [[[1, 2], [3, None]]] * 2
+    assert database.query("select * from load").tuples() == [([[1, 2], [3, None]], ['x,"', None, "\\ }"])] * 2
 
 
-@pytest.mark.parametrize("request_number", range(1, 9))
+@pytest.mark.parametrize("request_number", range(1, 10))
 @pytest.mark.parametrize("applied", [True, False])
 def test_an_import_killed_anywhere_and_started_again_is_complete(
     service: Service, database: Client, tmp_path: Path, numbers: Path, request_number: int, applied: bool
@@ -130,7 +132,7 @@ def test_an_import_goes_on_where_it_was(service: Service, database: Client, tmp_
         repeated = command("import", str(numbers), "--table", "load", "--timeout", "20")
         assert (repeated.code, "was imported before" in repeated.err) == (0, True)
         assert command("import", str(numbers), "--table", "load", "--job", "second").code == 0
-    assert whole == 8, "the sweep over the requests of an import is complete"
+    assert whole == 9, "the sweep over the requests of an import is complete"
     assert database.query("select count(*) from load").value() == 2 * ROWS
 
 
@@ -164,7 +166,7 @@ def test_a_row_that_a_constraint_refuses_leaves_nothing(command: Command, databa
     """The engine says which."""
     database.query("create table load (id int check (id <> 7000), label text)")
     done = command("import", str(numbers), "--table", "load")
-    assert (done.code, "7000, row 7000" in done.err) == (5, True)
+    assert (done.code, "(7000, row " in done.err) == (5, True)
     assert database.query("select count(*) from load").value() == 0
     assert staged(database) == []
 
@@ -177,7 +179,7 @@ def test_an_export_that_fails_leaves_no_file(command: Command, tmp_path: Path) -
     assert file.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
     assert command("export", "select 1 as n", str(tmp_path / "nowhere" / "x.csv")).code == 11
-    assert command("export", "select 1 as n", str(tmp_path / "x.parquet")).code == 11
+    assert command("export", "select 1 as n", str(tmp_path / "x.xlsx")).code == 11
 
 
 def test_an_export_holds_every_row(command: Command, tmp_path: Path) -> None:

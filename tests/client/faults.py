@@ -51,7 +51,7 @@ class Relay:
 
     def _serve(self, client: socket.socket) -> None:
         """Until one of the two leaves, as the killed ones do without a word."""
-        with closing(client), closing(socket.create_connection(self._target)) as service, suppress(ConnectionError):
+        with suppress(ConnectionError), closing(client), closing(socket.create_connection(self._target)) as service:
             self._sockets.append(service)
             while request := _message(client):
                 self.requests.append(request)

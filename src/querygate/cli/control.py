@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from querygate.cli.output import write_record, write_records
-from querygate.cli.remote import with_client
+from querygate.cli.remote import connect, options, told_apart, with_client
 
 if TYPE_CHECKING:
     from querygate.client import Client
@@ -43,10 +43,11 @@ def session() -> None:
 
 @session.command("login")
 @click.option("--scope", "scopes", multiple=True, type=SCOPES, help="Fewer rights than the key's; may be repeated.")
-@with_client
-def session_login(client: "Client", format: str | None, scopes: tuple[str, ...]) -> None:
-    """Begin a session and print its token, once."""
-    write_record(format, _fields(client.login(scopes=scopes or None)))
+@options
+def session_login(format: str | None, scopes: tuple[str, ...], database: str | None, **where: Any) -> None:
+    """Begin a session and print its token, once. With --database it is for that one alone."""
+    with told_apart(), connect(database=None, **where) as client:
+        write_record(format, _fields(client.login(scopes=scopes or None, database=database)))
 
 
 @session.command("show")

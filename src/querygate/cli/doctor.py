@@ -1,60 +1,94 @@
 """`doctor`: looks at everything between here and the engine, and says what to do about what is wrong."""
 
-import shutil
+import os
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
+from querygate.cli import profiles
+from querygate.cli.certificates import check_certificate, is_usable
 from querygate.cli.exits import Exit
-from querygate.cli.output import write_records
-from querygate.cli.remote import with_client
-from querygate.settings import default_data_dir
+from querygate.cli.findings import Finding
+from querygate.cli.machine import check_machine
+from querygate.cli.output import default_format, harmless, has_color, write_records
+from querygate.cli.remote import ca_file_of, connect, options
+from querygate.cli.serving import settings_of
 
 if TYPE_CHECKING:
     from querygate.client import Client
 
 _CLOCK_OFF_S = 5.0
-_DISK_FREE_MIN = 2**30
-_CERTIFICATE_DAYS_MIN = 14
-
-
-@dataclass(frozen=True)
-class Finding:
-    """`result` is ok, warning or failed; `advice` says what to do."""
-
-    check: str
-    result: str
-    found: str
-    advice: str = ""
+_TIMEOUT_S = 5
+_NO_KEY = "no-key"
 
 
 @click.command()
-@with_client
-def doctor(client: "Client", format: str | None) -> None:
-    """Check address, TLS, service, engine, key, clock, control plane and disk."""
-    findings = list(_findings(client))
-    rows = [{"check": f.check, "result": f.result, "found": f.found, "advice": f.advice} for f in findings]
-    write_records(format, rows, ("check", "result", "found", "advice"))
-    if any(finding.result == "failed" for finding in findings):
+@click.option("--config", metavar="FILE", help="Settings file of the service.", envvar="QUERYGATE_CONFIG")
+@click.option("--data-dir", metavar="DIR", help="Data directory of the service, on its own machine.")
+@options
+def doctor(format: str | None, config: str | None, data_dir: str | None, **where: Any) -> None:
+    """Check ports, TLS, engine, key, clock and control plane, and on the machine of the service its disk."""
+    findings = [*_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
+    if (format or default_format()) == "table":
+        _write_lines(findings)
+    else:
+        write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
+    if _failed(findings):
         raise click.exceptions.Exit(Exit.UNHEALTHY)
 
 
-def _findings(client: "Client") -> Iterator[Finding]:
-    reached = _address(client.url)
+def _write_lines(findings: Iterable[Finding]) -> None:
+    """For people: nothing is cut, and what to do stands below what is wrong."""
+    color = {"ok": "32", "warning": "33", "failed": "31"} if has_color() else {}
+    for finding in findings:
+        result = f"{finding.result:8}"
+        if finding.result in color:
+            result = f"\x1b[{color[finding.result]}m{result}\x1b[0m"
+        click.echo(f"{result} {finding.check:16} {harmless(finding.found)}", color=True)
+        if finding.advice:
+            click.echo(f"{'':25} → {harmless(finding.advice)}")
+
+
+def _service(where: dict[str, Any]) -> Iterator[Finding]:
+    """What lies between here and the engine, in the order in which a request meets it."""
+    found = None if where["url"] is not None else profiles.find(where["profile"])
+    ca_file = ca_file_of(where["ca_file"], found)
+    # A file that is no use is found below; without it the rest can be looked at.
+    usable = ca_file if ca_file is not None and is_usable(ca_file) else None
+    with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
+        way = list(_plane("address", "tls", client.url, ca_file))
+        control_way = []
+        if client.control_url != client.url:
+            control_way = list(_plane("control address", "control tls", client.control_url, ca_file))
+        yield from (*way, *control_way)
+        has_key = bool(found.api_key if found else os.environ.get("QUERYGATE_API_KEY"))
+        if not has_key:
+            advice = "Set QUERYGATE_API_KEY, or keep one with `querygate profile set`."
+            yield Finding("key", "failed", "there is no key", advice)
+        if not _failed(way):
+            yield _tried("engine", lambda: _engine(client))
+            if has_key:
+                yield _tried("key", lambda: _key(client))
+                yield _tried("clock", lambda: _clock(client))
+        if has_key and not _failed(way) and not _failed(control_way):
+            yield _tried("control plane", lambda: _control(client))
+
+
+def _failed(findings: Iterable[Finding]) -> bool:
+    return any(finding.result == "failed" for finding in findings)
+
+
+def _plane(address: str, tls: str, url: str, ca_file: str | None) -> Iterator[Finding]:
+    reached = _address(address, url)
     yield reached
-    if reached.result != "failed":
-        if client.url.startswith("https:"):
-            yield _certificate(client.url)
-        for name, check in (("engine", _engine), ("key", _key), ("clock", _clock), ("control plane", _control)):
-            yield _tried(name, lambda check=check: check(client))  # type: ignore[misc]  # bound at once
-    yield from _disk()
+    if reached.result == "ok" and url.startswith("https:"):
+        yield check_certificate(tls, url, ca_file)
 
 
 def _tried(name: str, check: Callable[[], Finding]) -> Finding:
@@ -63,35 +97,19 @@ def _tried(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except QuerygateError as error:
-        advice = error.hint or ("Give a valid key." if error.status == 401 else "")
+        advice = error.hint or ("Give a valid key." if error.status == 401 else "The log of the service has the cause.")
         return Finding(name, "failed", error.message, advice)
 
 
-def _address(url: str) -> Finding:
+def _address(check: str, url: str) -> Finding:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        with socket.create_connection((parts.hostname or "", port), timeout=5):
-            return Finding("address", "ok", f"{parts.hostname}:{port} accepts connections")
+        with socket.create_connection((parts.hostname or "", port), timeout=_TIMEOUT_S):
+            return Finding(check, "ok", f"{parts.hostname}:{port} accepts connections")
     except OSError as exc:
-        return Finding("address", "failed", f"{url}: {exc}", "Start the service (`querygate serve`), or correct --url.")
-
-
-def _certificate(url: str) -> Finding:
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or 443
-    try:
-        with (
-            socket.create_connection((host, port), timeout=5) as plain,
-            ssl.create_default_context().wrap_socket(plain, server_hostname=host) as secure,
-        ):
-            certificate = secure.getpeercert() or {}
-    except (OSError, ssl.SSLError) as exc:
-        return Finding("tls", "warning", str(exc), "Give the certificate of its authority with ca_file in the profile.")
-    days = (ssl.cert_time_to_seconds(str(certificate["notAfter"])) - time.time()) / 86400
-    if days < _CERTIFICATE_DAYS_MIN:
-        return Finding("tls", "warning", f"the certificate ends in {days:.0f} days", "Renew it.")
-    return Finding("tls", "ok", f"the certificate is valid for {days:.0f} days")
+        flag = "--control-url" if check.startswith("control") else "--url"
+        return Finding(check, "failed", f"{url}: {exc}", f"Start the service (`querygate serve`), or correct {flag}.")
 
 
 def _engine(client: "Client") -> Finding:
@@ -111,9 +129,13 @@ def _key(client: "Client") -> Finding:
 
 
 def _clock(client: "Client") -> Finding:
-    off = abs((client.query("select clock_timestamp()").value() - datetime.now(UTC)).total_seconds())
-    if off > _CLOCK_OFF_S:
-        return Finding("clock", "warning", f"{off:.0f} s apart from the engine's", "Synchronise the clocks (NTP).")
+    """Compared with the middle of the time that asking took."""
+    before = datetime.now(UTC)
+    there = client.query("select clock_timestamp()").value()
+    took = datetime.now(UTC) - before
+    off_s = abs((there - before - took / 2) / timedelta(seconds=1))
+    if off_s > _CLOCK_OFF_S:
+        return Finding("clock", "warning", f"{off_s:.0f} s apart from the engine's", "Synchronise the clocks (NTP).")
     return Finding("clock", "ok", f"within {_CLOCK_OFF_S:.0f} s of the engine's")
 
 
@@ -126,16 +148,3 @@ def _control(client: "Client") -> Finding:
         advice = "Give its address with --control-url or QUERYGATE_CONTROL_URL."
         return Finding("control plane", "warning", f"{client.control_url}: {error.message}", advice)
     return Finding("control plane", "ok", f"organization {found.name}, tier {found.tier}")
-
-
-def _disk() -> Iterator[Finding]:
-    """Of the data directory, where this machine has one."""
-    directory = default_data_dir()
-    if not directory.exists():
-        return
-    free = shutil.disk_usage(directory).free
-    said = f"{free / 2**30:.1f} GiB free at {directory}"
-    if free < _DISK_FREE_MIN:
-        yield Finding("disk", "failed", said, "Make room: the engine stops when the disk is full.")
-    else:
-        yield Finding("disk", "ok", said)

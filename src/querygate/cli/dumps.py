@@ -53,7 +53,7 @@ def _default(client: "Client") -> str:
 
 def _dump(client: "Client", name: str, file: Path) -> int:
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    progress = Progress(None, _in_mib)
+    progress = Progress(_in_mib)
     try:
         # Only its owner may read it: it holds all that the database holds.
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
@@ -83,7 +83,7 @@ def restore(client: "Client", format: str | None, file: Path, name: str) -> None
 
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is no name for a database: [a-z][a-z0-9_-]{{0,62}}")
-    progress = Progress(None)
+    progress = Progress()
     try:
         program = find_program()
         check_file(program, file)

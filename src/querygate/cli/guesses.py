@@ -1,19 +1,31 @@
-"""The type of a column by its values: the narrowest that holds all of them. Pure."""
+"""The type of a column by its values: the narrowest that holds all of them. Pure.
+
+Texts are judged many at a time: joined, one match tells of all of them.
+"""
 
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
-from typing import Any
 from uuid import UUID
 
-_INT = re.compile(r"[+-]?(?:0|[1-9]\d{0,17})")
-_NUMERIC = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
+_END = "\0"
 
 
-def _reads(read: Callable[[str], object]) -> Callable[[str], bool]:
-    def holds(text: str) -> bool:
+def _matches(each: str) -> Callable[[Sequence[str]], bool]:
+    pattern = re.compile(f"(?:{each}{_END})*+")
+
+    def holds(texts: Sequence[str]) -> bool:
+        joined = _END.join(texts) + _END
+        return pattern.fullmatch(joined) is not None and joined.count(_END) == len(texts)
+
+    return holds
+
+
+def _reads(read: Callable[[str], object]) -> Callable[[Sequence[str]], bool]:
+    def holds(texts: Sequence[str]) -> bool:
         try:
-            read(text)
+            deque(map(read, texts), maxlen=0)
         except ValueError:
             return False
         return True
@@ -21,37 +33,44 @@ def _reads(read: Callable[[str], object]) -> Callable[[str], bool]:
     return holds
 
 
+def _both(one: Callable[[Sequence[str]], bool], other: Callable[[Sequence[str]], bool]) -> Callable[..., bool]:
+    return lambda texts: one(texts) and other(texts)
+
+
 # Narrow ones first. A number with a leading zero is a code, not a number.
-_HOLDS: dict[str, Callable[[str], bool]] = {
-    "bool": lambda text: text.lower() in ("true", "false", "t", "f"),
-    "int8": lambda text: _INT.fullmatch(text) is not None,
-    "numeric": lambda text: _NUMERIC.fullmatch(text) is not None,
-    "date": lambda text: len(text) == 10 and _reads(date.fromisoformat)(text),
-    "timestamptz": lambda text: len(text) > 10 and text[4:5] == "-" and _reads(datetime.fromisoformat)(text),
-    "uuid": lambda text: len(text) == 36 and _reads(UUID)(text),
+_HOLDS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "bool": _matches(r"(?i:true|false|t|f)"),
+    "int8": _matches(r"[+-]?(?:0|[1-9][0-9]{0,17})"),
+    "numeric": _matches(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"),
+    "date": _both(_matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), _reads(date.fromisoformat)),
+    "timestamptz": _both(_matches(rf"[0-9]{{4}}-[^{_END}]{{6,}}"), _reads(datetime.fromisoformat)),
+    "uuid": _both(_matches(rf"[^{_END}]{{36}}"), _reads(UUID)),
 }
 
 
 class Guess:
-    """Looks at values one after the other, as many as there are."""
+    """Looks at the values of a column, as many as there are."""
 
     def __init__(self) -> None:
         self._left = list(_HOLDS)
-        self._json = False
         self._seen = False
+        self.json = False
+        """Whether there was an object or an array, which only JSON holds."""
 
-    def see(self, value: Any) -> None:
-        if value is None:
+    def see(self, texts: Sequence[str]) -> None:
+        """More values, none of them NULL."""
+        if not texts:
             return
         self._seen = True
-        if isinstance(value, dict | list):
-            self._json = True
-        elif self._left:
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            self._left = [name for name in self._left if _HOLDS[name](text)]
+        left = []
+        for name in self._left:
+            # What all integers are need not be matched again.
+            if (name == "numeric" and "int8" in left) or (_HOLDS[name](texts[:1]) and _HOLDS[name](texts)):
+                left.append(name)
+        self._left = left
 
     @property
     def type(self) -> str:
-        if self._json:
+        if self.json:
             return "jsonb"
         return self._left[0] if self._seen and self._left else "text"

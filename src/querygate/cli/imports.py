@@ -1,44 +1,70 @@
 """`import`: a file into a table, whole or not at all, and once, however often it is cut off and started again.
 
-Rows go in batches into a staging table beside the target, each with the number of its batch; the last transaction moves
-all of them and drops the staging table. So the target never sees half a file, and what is staged already says where to
-go on. That last transaction has an Idempotency-Key made of the file and the table, and refuses to run unless every row
-is staged: it can be sent at any time, and a job that is done answers that it is.
+Rows go in batches into a staging table beside the target; the last transaction moves all of them and drops it. So the
+target never sees half a file. A second table notes each batch with a digest of its rows, in the statement that stages
+them: it says which batches are there already, however many stage them, and at last whether they are those of the file.
+
+Neither table is in the engine's log: a crash of the engine empties both, and the batches are staged again.
+
+The last transaction has an Idempotency-Key made of the file and the table, and refuses to run unless every row is
+staged: it can be sent at any time, and a job that is done answers that it is.
 """
 
+import gc
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from querygate.cli.files import Row, Summary, read
+import msgspec
+
+from querygate.cli.ahead import made_ahead
+from querygate.cli.array_literals import array_literal
+from querygate.cli.files import BadFile, Batch, Guessed, Source, Texts
+from querygate.client.values import JsonText
 
 if TYPE_CHECKING:
-    from querygate.client import Client
+    from querygate.client import Client, SqlError
 
-_BATCH_ROWS = 5000
-_BATCH_BYTES = 2 * 2**20
 _FINISH_S = 60.0
-_VERSION = "1"
+_PASSES = 3
+"""How often a file is read where the engine loses what is staged."""
+_TRIES = 5
+"""How often a batch is sent where its answer is lost."""
+_VERSION = "2"
 """Changes when batches are cut differently: a job is only resumed by what cuts them the same way."""
 
-Progress = Callable[[int], None]
+Progress = Callable[[int, float], None]
+"""Called with the rows that are staged, and the share of the file that was read."""
 
 
 class ImportFailed(Exception):
     """Nothing was imported; the message says why."""
 
 
+class _Taken(Exception):
+    """The staging table is gone: somebody else who ran the same job has finished it, or taken it back."""
+
+
+class _Foreign(Exception):
+    """What is staged is not of this file."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind` is `array`, `record`, or empty for all other types."""
+
+    type: str
+    kind: str
+
+
 @dataclass(frozen=True)
 class Target:
-    """A table: its number, which one made anew does not have, its quoted name, and the types of its columns."""
+    """A table: its number, which one made anew does not have, its quoted name, and its columns."""
 
     oid: int
     name: str
-    types: dict[str, str]
+    columns: dict[str, Column]
 
 
 @dataclass(frozen=True)
@@ -53,16 +79,19 @@ class Result:
 def find_target(client: "Client", table: str) -> Target | None:
     """None where there is no such table."""
     rows = client.query(
-        "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, a.atttypid::regtype::text as type "
-        "from pg_attribute a where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped",
+        "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
+        "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind "
+        "from pg_attribute a join pg_type t on t.oid = a.atttypid "
+        "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [table],
     )
-    return Target(rows[0]["oid"], rows[0]["name"], {row["attname"]: row["type"] for row in rows}) if rows else None
+    columns = {row["attname"]: Column(row["type"], row["kind"]) for row in rows}
+    return Target(rows[0]["oid"], rows[0]["name"], columns) if rows else None
 
 
-def create_target(client: "Client", table: str, summary: Summary) -> None:
+def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
     """A table for what was guessed of the file."""
-    columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(summary.columns, summary.types, strict=True))
+    columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
 
 
@@ -70,126 +99,207 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+# Arrays of these are read by the engine at once. Any other value is sent as text and cast.
+_DIRECT = frozenset({
+    "bigint", "boolean", "date", "double precision", "integer", "numeric", "real", "smallint", "text",
+    "timestamp with time zone", "timestamp without time zone", "uuid",
+})  # fmt: skip
+_TEXTS = frozenset({"text", "character varying"})
+# JSON begins so, and the engine's own text of such a value does not.
+_IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
+
+
+def _value(column: Column, name: str) -> str:
+    """The SQL that makes a value of the column of what was sent."""
+    if column.type in _DIRECT | _TEXTS:
+        return name
+    cast = f"{name}::{column.type}"
+    if not column.kind:
+        return cast
+    built = f"(select x.v from json_to_record(json_build_object('v', {name}::json)) as x(v {column.type}))"
+    return f"case when {name} ~ '{_IS_JSON[column.kind]}' then {built} else {cast} end"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A batch as it is sent."""
+
+    batch: Batch
+    params: list[JsonText]
+    digest: str
+
+
 class Job:
     """One file into one table. `label` tells apart two imports of the same."""
 
-    def __init__(self, client: "Client", path: Path, format: str, null: str, summary: Summary, target: Target) -> None:
+    def __init__(self, client: "Client", source: Source, format: str, target: Target, label: str) -> None:
         self._client = client
-        self._path = path
-        self._format = format
-        self._null = null
-        self._summary = summary
+        self._source = source
         self._target = target
-        self._columns = ", ".join(map(quoted, summary.columns))
-        self._label = ""
+        self._columns = ", ".join(map(quoted, source.columns))
+        file = (source.digest, format, source.null or "")
+        parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
+        self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+        self._staging = f"querygate_import_{self._id}"
+        self._notes = f"{self._staging}_batches"
+        self._types = [target.columns[name] for name in source.columns]
+        self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
 
-    def run(self, label: str, progress: Progress) -> Result:
-        self._label = label
-        total = self._summary.rows
+    def run(self, progress: Progress) -> Result:
         done = self._finish()
         if done is not None:
-            return Result(total, total, before=done)
-        batch, staged = self._begin()
-        resumed_at = staged
-        for rows in islice(self._batches(), batch, None):
-            self._stage(batch, rows)
-            batch += 1
-            staged += len(rows)
-            progress(staged)
-        done = self._finish()
-        if done is None:
-            self.drop()
-            raise ImportFailed("the staged rows are not those of the file; nothing was imported, start it again")
-        return Result(total, resumed_at, before=False)
+            return Result(0, 0, before=done)
+        resumed_at = None
+        for _ in range(_PASSES):
+            try:
+                staged = self._begin()
+                resumed_at = sum(rows for rows, _ in staged.values()) if resumed_at is None else resumed_at
+                total = self._stage_all(staged, progress)
+                done = self._finish()
+            except _Foreign:
+                self.drop()
+                continue
+            except BadFile as exc:
+                self.drop()
+                raise ImportFailed(f"{exc}; nothing was imported") from exc
+            except _Taken:
+                done = self._finish()
+                if done is None:
+                    raise ImportFailed("another run of the same import has failed; nothing was imported") from None
+                return Result(0, 0, before=True)
+            if done is not None:
+                return Result(total, resumed_at, before=done)
+        self.drop()
+        raise ImportFailed("the staged rows were lost several times; nothing was imported, start it again")
 
-    # -- names ----------------------------------------------------------------------------------------------------
+    # -- staging --------------------------------------------------------------------------------------------------
 
-    @property
-    def _id(self) -> str:
-        file = (self._summary.digest, self._format, self._null)
-        parts = (_VERSION, *file, str(self._target.oid), self._target.name, self._columns, self._label)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    def _begin(self) -> dict[int, tuple[int, str]]:
+        """Makes both tables; the rows and the digest of each batch that is staged."""
+        from querygate.client import DuplicateTable, UniqueViolation
 
-    @property
-    def _staging(self) -> str:
-        return f"querygate_import_{self._id}"
+        statements = [
+            f"create unlogged table if not exists {self._staging} with (autovacuum_enabled = off) as "
+            f"select {self._columns} from {self._target.name} with no data",
+            f"create unlogged table if not exists {self._notes} "
+            "(batch bigint primary key, rows bigint not null, digest text not null)",
+        ]
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._client.transaction(statements)
+                break
+            except (DuplicateTable, UniqueViolation):
+                # Two have made it at the same moment.
+                if not tries_left:
+                    raise
+        found = self._client.query(f"select batch, rows, digest from {self._notes} where batch >= 0", convert=False)
+        return {batch: (rows, digest) for batch, rows, digest in found.tuples()}
 
-    # -- steps ----------------------------------------------------------------------------------------------------
+    def _stage_all(self, staged: dict[int, tuple[int, str]], progress: Progress) -> int:
+        """Stages what is not there yet, and notes that this is all. Answers how many rows the file has."""
+        total = 0
+        whole = hashlib.sha256()
+        with made_ahead(self._ready()) as batches:
+            for ready in batches:
+                number = ready.batch.number
+                if number not in staged:
+                    self._stage(ready)
+                    gc.collect(1)  # the HTTP library leaves each request, with its body, in a cycle
+                elif staged[number] != (ready.batch.rows, ready.digest):
+                    raise _Foreign
+                whole.update(ready.digest.encode())
+                total += ready.batch.rows
+                progress(total, ready.batch.share)
+        self._note_all(total, whole.hexdigest())
+        return total
 
-    def _begin(self) -> tuple[int, int]:
-        """The staging table; the number of the next batch, and of the rows that are staged."""
-        self._client.transaction([
-            f"create table if not exists {self._staging} as "
-            f"select 0 as querygate_batch, {self._columns} from {self._target.name} with no data",
-            f"create index if not exists {self._staging}_batch on {self._staging} (querygate_batch)",
-        ])  # fmt: skip
-        sql = f"select coalesce(max(querygate_batch) + 1, 0) as batch, count(*) as rows from {self._staging}"
-        found = self._client.query(sql).one()
-        return found["batch"], found["rows"]
+    def _ready(self) -> Iterator[_Ready]:
+        for batch in self._source.batches(self._documents):
+            digest = hashlib.sha256()
+            params = []
+            for texts in batch.columns:
+                # Encoded here, where it is done while the batch before is on its way.
+                encoded = msgspec.json.encode(array_literal(texts, self._source.null))
+                digest.update(encoded)
+                params.append(JsonText(encoded.decode()))
+            yield _Ready(batch, params, digest.hexdigest()[:32])
 
-    def _batches(self) -> Iterator[list[Row]]:
-        """The same file is always cut into the same batches."""
-        rows: list[Row] = []
-        size = 0
-        for row in read(self._path, self._format, self._null, self._summary):
-            rows.append(row)
-            size += sum(len(value) if isinstance(value, str) else 20 for value in row.values)
-            if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield rows
-                rows, size = [], 0
-        if rows:
-            yield rows
+    def _stage(self, ready: _Ready) -> None:
+        from querygate.client import DataError, IntegrityError, TooLarge
 
-    def _stage(self, batch: int, rows: list[Row]) -> None:
-        from querygate.client import DataError, SqlError
-
-        # Of two that run the same job at once, one stages a batch: at SERIALIZABLE the other sees it.
+        batch = ready.batch
+        # Of several that run the same job at once, one stages a batch: the others find its note.
         sql = (
-            f"insert into {self._staging} (querygate_batch, {self._columns}) select $2::int, {self._columns} "
-            f"from json_populate_recordset(null::{self._target.name}, $1::text::json) "
-            f"where not exists (select from {self._staging} where querygate_batch = $2::int)"
+            f"with mine as (insert into {self._notes} values ($1::bigint, $2::bigint, $3::text) "
+            "on conflict do nothing returning 1) "
+            f"{self._insert(4)} where exists (select from mine)"
         )
         try:
-            self._client.query(sql, [self._json(rows), batch])
-        except SqlError as error:
-            if isinstance(error, DataError):
-                self.drop()
-                row = self._broken(rows)
-                raise ImportFailed(f"line {row.line}: {error.message}; nothing was imported") from error
-            raise
+            self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
+        except (DataError, IntegrityError) as error:
+            index, found = self._broken(batch, error)
+            self.drop()
+            raise ImportFailed(f"{batch.name_of(index)}: {found.message}; nothing was imported") from error
+        except TooLarge as error:
+            self.drop()
+            where = f"{batch.name_of(0)} to {batch.name_of(batch.rows - 1)}"
+            raise ImportFailed(f"{where}: the service takes no request of this size; nothing was imported") from error
 
-    def _broken(self, rows: list[Row]) -> Row:
-        """The first row that the engine does not take, found by halves."""
-        from querygate.client import DataError
+    def _send(self, sql: str, params: list[object]) -> None:
+        """Runs a statement that does nothing when it is run again; so it is, where its answer is lost."""
+        from querygate.client import OutcomeUnknown, UndefinedTable
 
-        sql = f"select count(r.*) from json_populate_recordset(null::{self._target.name}, $1::text::json) r"
-        while len(rows) > 1:
-            half = rows[: len(rows) // 2]
+        for tries_left in reversed(range(_TRIES)):
             try:
-                self._client.query(sql, [self._json(half)])
-                rows = rows[len(half) :]
-            except DataError:
-                rows = half
-        return rows[0]
+                self._client.query(sql, params, idempotent=False)
+                return
+            except OutcomeUnknown:
+                if not tries_left:
+                    raise
+            except UndefinedTable as error:
+                raise _Taken from error
 
-    def _json(self, rows: list[Row]) -> str:
-        from querygate.client.values import write
+    def _insert(self, first: int) -> str:
+        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        sets = ", ".join(
+            # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
+            f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
+            for n, column in enumerate(self._types)
+        )
+        values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
+        return f"insert into {self._staging} ({self._columns}) select {values} from (select {sets}) as sent"
 
-        documents = [self._target.types[name] in ("json", "jsonb") for name in self._summary.columns]
-        names = self._summary.columns
-        if self._format == "ndjson":
-            return "[" + ",".join(write(dict(zip(names, row.values, strict=True))) for row in rows) + "]"
-        if not any(documents):
-            return json.dumps([dict(zip(names, row.values, strict=True)) for row in rows])
-        return "[" + ",".join(self._object(row, documents) for row in rows) + "]"
+    def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
+        """The first row that the engine does not take and what it says of it, found by halves."""
+        from querygate.client import SqlError, UndefinedTable
 
-    def _object(self, row: Row, documents: list[bool]) -> str:
-        """A row whose json columns hold JSON text already: it is a part of the object, not a string in it."""
-        parts = []
-        for name, value, document in zip(self._summary.columns, row.values, documents, strict=True):
-            text = _checked_json(row, value) if document and value is not None else json.dumps(value)
-            parts.append(f"{json.dumps(name)}:{text}")
-        return "{" + ",".join(parts) + "}"
+        start, end = 0, batch.rows
+        while end - start > 1:
+            middle = (start + end) // 2
+            parts: list[Texts] = [texts[start:middle] for texts in batch.columns]
+            literals = [array_literal(texts, self._source.null) for texts in parts]
+            try:
+                # The second statement takes back what the first has done.
+                self._client.transaction([(self._insert(1), literals), "select 1 / 0"])
+            except UndefinedTable as gone:
+                raise _Taken from gone
+            except SqlError as found:
+                if found.statement == 0:
+                    end, error = middle, found
+                else:
+                    start = middle
+        return start, error
+
+    def _note_all(self, total: int, digest: str) -> None:
+        """Notes how many rows there are in all, if the batches that are staged are those of the file."""
+        self._send(
+            f"insert into {self._notes} select -1, $1::bigint, $2::text where $2::text = "
+            f"(select encode(sha256(convert_to(coalesce(string_agg(digest, '' order by batch), ''), 'UTF8')), 'hex') "
+            f"from {self._notes} where batch >= 0) on conflict do nothing",
+            [total, digest],
+        )
+
+    # -- the end --------------------------------------------------------------------------------------------------
 
     def _finish(self) -> bool | None:
         """Moves all rows if all are there. True where that was done before, None where there are rows to stage."""
@@ -197,10 +307,10 @@ class Job:
 
         statements = [
             # Ends the transaction with an error unless every row is there, once.
-            f"select 1 / (count(*) = {self._summary.rows})::int from {self._staging}",
-            f"insert into {self._target.name} ({self._columns}) select {self._columns} from {self._staging} "
-            "order by querygate_batch",
-            f"drop table {self._staging}",
+            f"select 1 / coalesce((select count(*) from {self._staging}) = "
+            f"(select rows from {self._notes} where batch = -1), false)::int",
+            f"insert into {self._target.name} ({self._columns}) select {self._columns} from {self._staging}",
+            f"drop table {self._staging}, {self._notes}",
         ]
         try:
             # The time is a part of the request, and a repeat must be the same request.
@@ -215,12 +325,4 @@ class Job:
 
     def drop(self) -> None:
         """Takes back what is staged."""
-        self._client.query(f"drop table if exists {self._staging}")
-
-
-def _checked_json(row: Row, value: Any) -> str:
-    try:
-        json.loads(value)
-    except ValueError as exc:
-        raise ImportFailed(f"line {row.line}: this is not JSON: {exc}; nothing was imported") from exc
-    return str(value).replace("\n", " ")
+        self._client.query(f"drop table if exists {self._staging}, {self._notes}")

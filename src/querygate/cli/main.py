@@ -1,6 +1,6 @@
 """The command `querygate`: its commands, and how it ends. What a command needs is imported when it runs."""
 
-import errno
+import io
 import os
 import sys
 from typing import Any
@@ -9,16 +9,15 @@ import click
 
 from querygate import __version__
 from querygate.cli import control, remote
+from querygate.cli.bench import bench
 from querygate.cli.doctor import doctor
 from querygate.cli.dumps import dump, restore
 from querygate.cli.exits import Exit
 from querygate.cli.profile import profile
 from querygate.cli.queries import capabilities, query, tables
 from querygate.cli.serving import make_key_here, serve
-from querygate.cli.shell import shell
-from querygate.cli.transfer import export, import_
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+from querygate.cli.shell.command import shell
+from querygate.cli.transfer import NO_ROOM, export, import_
 
 
 class _Root(click.Group):
@@ -32,7 +31,7 @@ class _Root(click.Group):
             _drop_output()
             raise click.exceptions.Exit(Exit.PIPE) from None
         except OSError as exc:
-            if exc.errno not in _NO_ROOM:
+            if exc.errno not in NO_ROOM:
                 raise
             _drop_output()
             click.echo(f"error: the output cannot be written: {exc.strerror}", err=True)
@@ -86,7 +85,7 @@ def key_create(
     if config or data_dir or local or (not chosen and (os.environ.get("QUERYGATE_DATA_DIR") or not remote.has_key())):
         if expires_in is not None or database is not None:
             raise click.UsageError("--expires-in and --database need the service; a key made here has neither")
-        make_key_here(config, data_dir, name, scopes)
+        make_key_here(format, config, data_dir, name, scopes)
         return
     with remote.told_apart(), remote.connect(database=None, **where) as client:
         control.create_key(client, format, name, scopes, database, expires_in)
@@ -94,7 +93,7 @@ def key_create(
 
 for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
-for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, profile, doctor):
+for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
 for command in (control.session, control.database, control.organization):
     cli.add_command(command)
@@ -102,6 +101,10 @@ for command in (control.session, control.database, control.organization):
 
 def run(arguments: list[str]) -> int:
     """Runs a command and answers its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # JSON can hold half a character, and a terminal can lack one: both are shown by their numbers.
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="querygate", standalone_mode=False)
     except click.ClickException as exc:
@@ -111,7 +114,3 @@ def run(arguments: list[str]) -> int:
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
-
-
-def main() -> None:
-    sys.exit(run(sys.argv[1:]))

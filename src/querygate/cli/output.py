@@ -30,15 +30,16 @@ def default_format() -> str:
     return "table" if sys.stdout.isatty() else "ndjson"
 
 
-def make_writer(format: str | None) -> Writer:
-    """The writer of a format to stdout; without one, a table on a terminal and JSON lines elsewhere."""
+def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
+    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
     terminal = sys.stdout.isatty()
+    file = out or sys.stdout
     kinds: dict[str, Callable[[], Writer]] = {
-        "table": lambda: Table(sys.stdout, terminal, has_color()),
-        "json": lambda: Json(sys.stdout, terminal),
-        "ndjson": lambda: JsonLines(sys.stdout, terminal),
-        "csv": lambda: Csv(sys.stdout),
-        "markdown": lambda: Markdown(sys.stdout),
+        "table": lambda: Table(file, terminal, has_color()),
+        "json": lambda: Json(file, terminal),
+        "ndjson": lambda: JsonLines(file, terminal),
+        "csv": lambda: Csv(file),
+        "markdown": lambda: Markdown(file),
     }
     return kinds[format or default_format()]()
 
@@ -111,18 +112,39 @@ def _careful(out: IO[str]) -> Callable[[str], Any]:
     return lambda text: out.write(harmless(text))
 
 
+_WRITTEN_AS_THEY_ARE = frozenset({
+    "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bytea",
+    "date", "time", "timetz", "timestamp", "timestamptz", "interval",
+})  # fmt: skip
+"""Types whose values are texts or numbers."""
+
+
 class Csv:
-    """With a line of names. NULL is an empty field."""
+    """With a line of names. NULL is an empty field, and a value of json is JSON."""
 
     def __init__(self, out: IO[str]) -> None:
         self._writer = csv.writer(out, lineterminator="\n")
+        self._rewritten: list[tuple[int, Callable[[Any], str]]] = []
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        json_types = ("json", "jsonb")
+        self._rewritten = [
+            (index, json_text if name in json_types else cell_text)
+            for index, name in enumerate(types)
+            if name not in _WRITTEN_AS_THEY_ARE
+        ]
         if columns:
             self._writer.writerow(columns)
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
-        self._writer.writerows([cell_text(value) for value in row] for row in rows)
+        self._writer.writerows(map(self._row, rows) if self._rewritten else rows)
+
+    def _row(self, row: Sequence[Any]) -> Sequence[Any]:
+        cells = list(row)
+        for index, rewrite in self._rewritten:
+            if cells[index] is not None:
+                cells[index] = rewrite(cells[index])
+        return cells
 
     def end(self) -> None:
         pass
@@ -209,13 +231,19 @@ class Table:
         return blanks + text if right else text + blanks
 
 
+def _type_of(values: Sequence[Any]) -> str:
+    """Numbers stand to the right."""
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
+    return "numeric" if numbers and all(numbers) else ""
+
+
 def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """A list of records, in the columns named; those of JSON have all fields."""
     writer = make_writer(format)
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
-    writer.begin(shown, ["text"] * len(shown))
+    writer.begin(shown, [_type_of([record.get(name) for record in records]) for name in shown])
     writer.rows([record.get(name) for name in shown] for record in records)
     writer.end()
 
@@ -226,6 +254,6 @@ def write_record(format: str | None, record: dict[str, Any]) -> None:
         write_records(format, [record], list(record))
         return
     writer = make_writer(format)
-    writer.begin(["field", "value"], ["text", "text"])
+    writer.begin(["field", "value"], ["", ""])
     writer.rows([name, value] for name, value in record.items())
     writer.end()

@@ -4,12 +4,15 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from querygate.cli.output import default_format, make_writer, write_record, write_records
+from querygate.cli.output import Writer, default_format, harmless, make_writer, write_record, write_records
 from querygate.cli.remote import with_client
+from querygate.protocol.statements import first_keyword
 
 if TYPE_CHECKING:
     from querygate.client import Client
@@ -67,49 +70,71 @@ def query(
     """
     if texts and params:
         raise click.UsageError("give --param or --params, not both")
-    run_query(client, format, sql, [*texts, *params], max_rows)
+    started = time.monotonic()
+    outcome = run_query(client, make_writer(format), sys.stdout.flush, sql, [*texts, *params], max_rows)
+    tell(outcome, max_rows)
+    if sys.stderr.isatty():
+        click.echo(f"({outcome.counted}, {(time.monotonic() - started) * 1000:.0f} ms)", err=True)
 
 
-def run_query(client: "Client", format: str | None, sql: str, params: list[Any], max_rows: int | None) -> None:
+@dataclass(frozen=True)
+class Outcome:
+    """What is known once a statement is done, beside its rows."""
+
+    counted: str
+    notices: list[Any]
+    truncated: bool
+
+
+def run_query(
+    client: "Client",
+    writer: Writer,
+    flush: Callable[[], Any],
+    sql: str,
+    params: list[Any],
+    max_rows: int | None,
+) -> Outcome:
+    """Runs a statement and writes its rows; those of one that reads as they come."""
     from querygate.client.statements import seems_to_read
 
-    started = time.monotonic()
-    writer = make_writer(format)
     if seems_to_read(sql):
         with client.stream(sql, params, max_rows=max_rows, convert=False) as stream:
             writer.begin(stream.columns, stream.types)
             while rows := stream.next_tuples():
                 writer.rows(rows)
-                sys.stdout.flush()
+                flush()
         writer.end()
-        _tell(stream.notices, f"{stream.row_count} rows", stream.truncated, max_rows, started)
-        return
+        return Outcome(_rows(stream.row_count), stream.notices, stream.truncated)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is told below
+        warnings.simplefilter("ignore")  # it is told by the outcome
         done = client.query(sql, params, max_rows=max_rows, convert=False)
     if done.columns:
         writer.begin(done.columns, done.types)
         writer.rows(done.tuples())
         writer.end()
-    _tell(done.notices, f"{done.affected_rows} rows affected", done.truncated, max_rows, started)
+    counts = done.affected_rows or first_keyword(sql)[0] in _COUNTED
+    return Outcome(f"{_rows(done.affected_rows)} affected" if counts else "done", done.notices, done.truncated)
 
 
-def _tell(notices: list[Any], what: str, truncated: bool, max_rows: int | None, started: float) -> None:
-    """Beside the data: what the engine remarked, what was cut, and on a terminal how it went."""
-    for notice in notices:
-        click.echo(f"{str(notice.get('severity', 'notice')).lower()}: {notice.get('message')}", err=True)
-    if truncated and max_rows is None:
+_COUNTED = frozenset({"insert", "update", "delete", "merge", "with"})
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def tell(outcome: Outcome, max_rows: int | None) -> None:
+    """Beside the data: what the engine remarked, and what was cut."""
+    for notice in outcome.notices:
+        click.echo(harmless(f"{str(notice.get('severity', 'notice')).lower()}: {notice.get('message')}"), err=True)
+    if outcome.truncated and max_rows is None:
         click.echo("warning: the answer was too large and its rows were cut", err=True)
-    if sys.stderr.isatty():
-        click.echo(f"({what}, {(time.monotonic() - started) * 1000:.0f} ms)", err=True)
 
 
 @click.command()
 @with_client
 def tables(client: "Client", format: str | None) -> None:
     """List the tables and views of the database."""
-    from dataclasses import asdict
-
     format = format or default_format()
     found = [asdict(table) for table in client.tables()]
     if format not in ("json", "ndjson"):

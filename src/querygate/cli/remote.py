@@ -10,7 +10,7 @@ import click
 
 from querygate.cli.exits import Exit
 from querygate.cli.output import FORMATS, harmless
-from querygate.cli.profiles import find
+from querygate.cli.profiles import Profile, find
 
 if TYPE_CHECKING:
     from querygate.client import Client, QuerygateError
@@ -23,6 +23,7 @@ _OPTIONS = (
     click.option(
         "--timeout", "timeout_s", type=click.FloatRange(min=0.001), metavar="SECONDS", help="Time for the call."
     ),
+    click.option("--ca-file", metavar="FILE", help="Certificates to trust, as PEM. [QUERYGATE_CA_FILE]"),
     click.option(
         "-o",
         "--output",
@@ -31,6 +32,8 @@ _OPTIONS = (
         help="Form of the output. [table on a terminal, else ndjson]",
     ),
 )
+_WHERE = ("profile", "url", "control_url", "database", "timeout_s", "ca_file")
+"""Of these, what says which service, with which key."""
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,18 +49,34 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     @options
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        names = ("profile", "url", "control_url", "database", "timeout_s")
-        where = {name: given.pop(name) for name in names}
+        where = {name: given.pop(name) for name in _WHERE}
         with told_apart(str(given.get("sql") or "")), connect(**where) as client:
             command(client, given.pop("format"), **given)
 
     return run
 
 
+def run_with(client: "Client", command: click.Command, arguments: list[str]) -> None:
+    """Runs a command that was made by `with_client`, with a client that is there already."""
+    given = command.make_context(command.name, arguments).params
+    for name in _WHERE:
+        del given[name]
+    inner = command.callback.__wrapped__  # type: ignore[union-attr]  # functools.wraps has put it there
+    with told_apart(str(given.get("sql") or "")):
+        inner(client, given.pop("format"), **given)
+
+
 @contextmanager
 def connect(
-    profile: str | None, url: str | None, control_url: str | None, database: str | None, timeout_s: float | None
+    profile: str | None,
+    url: str | None,
+    control_url: str | None,
+    database: str | None,
+    timeout_s: float | None,
+    ca_file: str | None,
+    key_if_none: str | None = None,
 ) -> Iterator["Client"]:
+    """A client of the service that is named. `key_if_none` is for what needs no key."""
     from querygate.client import Client
 
     if profile is not None and url is not None:
@@ -66,16 +85,25 @@ def connect(
     try:
         client = Client(
             url or (found.url if found else None),
-            found.api_key if found else None,
+            (found.api_key if found else os.environ.get("QUERYGATE_API_KEY")) or key_if_none,
             control_url=control_url or (found.control_url if found else None),
             database=database or (found.database if found else None),
             timeout_s=timeout_s or 60.0,
-            ca_file=(found.ca_file if found else None) or os.environ.get("QUERYGATE_CA_FILE") or None,
+            ca_file=ca_file_of(ca_file, found),
         )
-    except (ValueError, OSError) as exc:
+    except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
+        raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
+    except ValueError as exc:
         raise click.UsageError(f"{exc}; `querygate profile set` keeps both for later") from exc
     with client:
         yield client
+
+
+def ca_file_of(given: str | None, found: Profile | None) -> str | None:
+    """Certificates to trust: given, of the profile, or of the environment; an empty text is none at all."""
+    if given is None:
+        given = (found.ca_file if found else None) or os.environ.get("QUERYGATE_CA_FILE")
+    return given or None
 
 
 def has_key() -> bool:
@@ -88,6 +116,7 @@ class Failed(click.ClickException):
 
     def __init__(self, message: str, code: Exit, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
+        self.code = code
         self.exit_code = code  # type: ignore[misc]  # the only way to give an exception of this kind a code of its own
         self.more = more
 
@@ -105,7 +134,12 @@ def told_apart(sql: str = "") -> Iterator[None]:
     try:
         yield
     except QuerygateError as error:
-        raise Failed(_message(error), exit_of(error), _more(error, sql)) from error
+        raise failure(error, sql) from error
+
+
+def failure(error: "QuerygateError", sql: str = "", *more: str) -> Failed:
+    """The failure of a call, with what else is to be said of it."""
+    return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
 
 
 def exit_of(error: "QuerygateError") -> Exit:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from querygate.cli.output import write_record
 from querygate.settings import Entry, Settings, SettingsError, entries, load
 
 
@@ -60,7 +61,9 @@ serve = click.Command(
 )
 
 
-def make_key_here(config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]) -> None:
+def make_key_here(
+    format: str | None, config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]
+) -> None:
     from querygate.access.scopes import Scope
     from querygate.local import LocalError, make_local_key
 
@@ -70,4 +73,7 @@ def make_key_here(config: str | None, data_dir: str | None, name: str, scopes: t
         )
     except LocalError as exc:
         raise click.ClickException(str(exc)) from exc
-    click.echo(f"key: {made}")
+    if format is None:
+        click.echo(f"key: {made}")
+    else:
+        write_record(format, {"name": name, "scopes": list(scopes), "key": made})

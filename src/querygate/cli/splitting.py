@@ -1,126 +1,164 @@
-"""Where a statement ends: at a semicolon outside of quotes, comments, dollar quotes, parentheses and bodies. Pure.
+"""Where a statement ends in what a person types, and where a command begins. Pure.
 
-A body is what stands between BEGIN ATOMIC and its END in a function of SQL's own; its CASEs have an END each, too.
+A statement ends at a semicolon outside of quotes, comments, parentheses and SQL function bodies. A command begins with
+a backslash outside of quotes and comments, where SQL has none, and ends with its line.
 """
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from querygate.protocol.statements import skip_blank
 
 _PART = re.compile(
     r"""
-      (?P<end>;)
-    | (?P<line>--)
-    | (?P<comment>/\*)
-    | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$)
-    | (?P<escaped>(?<![A-Za-z0-9_$])[eE]')
-    | (?P<quote>['"])
-    | (?P<parenthesis>[()])
-    | (?P<word>[A-Za-z_][\w$]*)
+      (?P<mark>[;()\\])
+    | (?P<line>--[^\n]*)
+    | (?P<open>/\*)
+    | (?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][\w]*)?\$)
+    | (?P<quote>[eE]?'|")
+    | (?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
     """,
     re.VERBOSE,
 )
-_MARK = re.compile(r"/\*|\*/")
-_ESCAPE = re.compile(r"\\|'")
+_COMMENT = re.compile(r"/\*|\*/")
+_ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
 
 
-class Splitter:
-    """Takes a text piece by piece, each a whole number of lines, and gives every statement once it is complete.
+@dataclass(frozen=True)
+class Statement:
+    """One statement, without its semicolon."""
 
-    Nothing is looked at twice, however long a statement gets.
+    sql: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line from its backslash on. What was typed before it is still pending."""
+
+    text: str
+
+
+class Reader:
+    """Takes text as it comes, a line or many at a time. It may be cleared between two parts that it yields.
+
+    Nothing is looked at twice, however long a statement gets. Without `commands`, a backslash is only a character.
     """
 
-    _at: int
-    _depth: int
-    _parentheses: int
-    _bodies: int
+    def __init__(self, *, commands: bool = True) -> None:
+        self._commands = commands
+        self.clear()
 
-    def __init__(self) -> None:
-        self.rest = ""
-        """What is not complete yet."""
-        self._begin_again()
-
-    def feed(self, text: str) -> list[str]:
-        """The statements that are complete now, without their semicolons."""
-        self.rest += text
-        statements: list[str] = []
-        while self._close() and (found := _PART.search(self.rest, self._at)) is not None:
-            self._at = found.end()
-            kind, part = str(found.lastgroup), found.group()
-            if kind == "word":
-                self._read_word(part.lower())
-            elif kind == "parenthesis":
-                self._parentheses = max(self._parentheses + (1 if part == "(" else -1), 0)
-            elif kind != "end":
-                self._open, self._depth = (kind if kind != "quote" else part), 1
-                self._tag = part
-            elif not self._parentheses and not self._bodies:
-                statement, self.rest = self.rest[: found.start()].strip(), self.rest[found.end() :]
-                self._begin_again()
-                if statement:
-                    statements.append(statement)
-        return statements
-
-    def _begin_again(self) -> None:
-        self._at = 0
-        self._open = ""
-        self._tag = ""
+    def clear(self) -> None:
+        """Forgets what is pending."""
+        self._parts: list[str] = []
+        self.inside = ""
+        """What is open: a quote, `$tag$`, `/*` or `(`."""
+        self._quote = ""
         self._depth = 0
         self._parentheses = 0
         self._bodies = 0
-        self._word = ""
+        self._before = ""
 
-    def _read_word(self, word: str) -> None:
-        if (word == "atomic" and self._word == "begin") or (word == "case" and self._bodies):
+    @property
+    def pending(self) -> str:
+        return "".join(self._parts)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is pending but blanks and whole comments."""
+        return not self.inside and skip_blank(self.pending) >= len(self.pending)
+
+    def feed(self, text: str) -> Iterator[Statement | Command]:
+        """The statements that are complete now, and the commands between them."""
+        start = i = 0
+        while i < len(text):
+            if self._quote:
+                i = self._past_quote(text, i)
+                continue
+            found = _PART.search(text, i)
+            if found is None:
+                break
+            i = found.end()
+            if found["mark"] == ";" and not self._parentheses and not self._bodies:
+                sql = (self.pending + text[start : found.start()]).strip()
+                self.clear()
+                start = i
+                if sql:
+                    yield Statement(sql)
+            elif found["mark"] == "\\" and not self._commands:
+                continue
+            elif found["mark"] == "\\":
+                self._parts.append(text[start : found.start()])
+                line = text[found.start() :].split("\n", 1)[0]
+                start = i = found.start() + len(line)
+                yield Command(line.strip())
+            else:
+                self._see(found)
+        self._parts.append(text[start:])
+        self.inside = self._quote or ("(" if self._parentheses or self._bodies else "")
+
+    def _see(self, found: "re.Match[str]") -> None:
+        match found.lastgroup:
+            case "mark":
+                self._parentheses = max(self._parentheses + (1 if found["mark"] == "(" else -1), 0)
+            case "open":
+                self._quote, self._depth = "/*", 1
+            case "dollar" | "quote":
+                self._quote = found.group().lower() if found.lastgroup == "quote" else found.group()
+            case "word" if not self._parentheses:
+                self._word(found["word"].lower())
+
+    def _word(self, word: str) -> None:
+        """BEGIN ATOMIC … END of a function in SQL has semicolons of its own, and its CASEs have an END each."""
+        if (word == "atomic" and self._before == "begin") or (word == "case" and self._bodies):
             self._bodies += 1
         elif word == "end" and self._bodies:
             self._bodies -= 1
-        self._word = word
+        self._before = word
 
-    def _close(self) -> bool:
-        """Goes to the end of the quote or comment that is open; false where that is not there yet."""
-        while self._open:
-            found = self._next_mark()
-            if found is None:
-                return False
-            mark, self._at = found
-            if self._open == "comment":
-                self._depth += 1 if mark == "/*" else -1
-            else:
-                self._depth = 0
-            if not self._depth:
-                self._open = ""
+    def _past_quote(self, text: str, i: int) -> int:
+        """The index behind the end of what is open, or the end of the text."""
+        if self._quote == "/*":
+            for mark in _COMMENT.finditer(text, i):
+                self._depth += 1 if mark.group() == "/*" else -1
+                if not self._depth:
+                    self._quote = ""
+                    return mark.end()
+            return len(text)
+        if self._quote == "e'":
+            for mark in _ESCAPED.finditer(text, i):
+                if mark.group() == "'":
+                    self._quote = ""
+                    return mark.end()
+            return len(text)
+        end = text.find(self._quote, i)
+        if end < 0:
+            return len(text)
+        end += len(self._quote)
+        self._quote = ""
+        return end
+
+
+class Splitter:
+    """The statements of a script, which has no commands. `rest` is what is not complete yet."""
+
+    def __init__(self) -> None:
+        self._reader = Reader(commands=False)
+
+    @property
+    def rest(self) -> str:
+        return self._reader.pending
+
+    def feed(self, text: str) -> list[str]:
+        """The statements that are complete now, without their semicolons."""
+        return [part.sql for part in self._reader.feed(text) if isinstance(part, Statement)]
+
+
+def is_complete(pending: str, text: str) -> bool:
+    """Whether nothing is missing: all statements have ended, or a command ends the text."""
+    reader = Reader()
+    parts = list(reader.feed(f"{pending}{text}\n"))
+    if reader.is_blank:
         return True
-
-    def _next_mark(self) -> tuple[str, int] | None:
-        """What ends the open part, or for a comment opens another in it, and the place behind it."""
-        text, at = self.rest, self._at
-        if self._open == "comment":
-            found = _MARK.search(text, at)
-            if found is None:
-                self._at = max(at, len(text) - 1)
-            return None if found is None else (found.group(), found.end())
-        if self._open in ("line", "dollar"):
-            mark = "\n" if self._open == "line" else self._tag
-            place = text.find(mark, at)
-            if place < 0:
-                self._at = max(at, len(text) - len(mark) + 1)
-            return None if place < 0 else (mark, place + len(mark))
-        while True:
-            quote = '"' if self._open == '"' else "'"
-            if self._open == "escaped":
-                found = _ESCAPE.search(text, at)
-                place = -1 if found is None else found.start()
-            else:
-                place = text.find(quote, at)
-            if place < 0:
-                self._at = max(at, len(text))
-                return None
-            if text[place] == "\\" or text[place + 1 : place + 2] == quote:
-                at = place + 2
-                continue
-            return quote, place + 1
-
-
-def split(text: str) -> tuple[list[str], str]:
-    """The statements that are complete, without their semicolons, and what is left."""
-    splitter = Splitter()
-    return splitter.feed(text), splitter.rest
+    return bool(parts) and isinstance(parts[-1], Command) and text.rstrip().endswith(parts[-1].text)

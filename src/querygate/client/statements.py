@@ -9,9 +9,12 @@ import re
 _BEFORE = re.compile(r"(?:[\s;(]|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*+")
 _WORD = re.compile(r"[A-Za-z]+")
 _READING = frozenset({"select", "values", "table", "show", "explain"})
+# One of these anywhere behind WITH, and it may write.
+_WRITING = re.compile(r"\b(?:insert|update|delete|merge|into)\b", re.IGNORECASE)
 
 
 def seems_to_read(sql: str) -> bool:
     before = _BEFORE.match(sql)
     word = _WORD.match(sql, before.end() if before else 0)
-    return word is not None and word.group().lower() in _READING
+    keyword = word.group().lower() if word is not None else ""
+    return keyword in _READING or (keyword == "with" and _WRITING.search(sql) is None)

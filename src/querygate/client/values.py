@@ -24,6 +24,12 @@ class Number(str):
     __slots__ = ()
 
 
+class JsonText(str):
+    """A parameter that is JSON text already, and is sent as it is."""
+
+    __slots__ = ()
+
+
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +150,7 @@ def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
     `quote` makes a JSON string of a text.
     """
     match value:
-        case Number():
+        case Number() | JsonText():
             return str(value)
         case str():
             return quote(value)

@@ -18,6 +18,8 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 CONTENT_POLICY = b"default-src 'none'; frame-ancestors 'none'"
 """Of answers that are no pages: a browser runs and shows nothing of them."""
 
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
+
 Headers = Iterable[tuple[str, str]]
 
 
@@ -48,7 +50,6 @@ class Exchange:
     method = ""
     path = ""
     query = ""
-    path_values: Mapping[str, str] = MappingProxyType({})
     body = b""
     body_error: ServiceError | None = None
     incoming: IncomingBody | None = None
@@ -75,6 +76,7 @@ class Exchange:
         self._connection = connection
         self._request_id = request_id
         self.headers: dict[bytes, bytes] = {}
+        self.path_values: Mapping[str, str] = _NO_VALUES
 
     @property
     def request_id(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from querygate.client.addresses import DEFAULT_URL, checked_url, control_url_beside
 from querygate.client.answers import Answer, rows_of, transaction_of
@@ -54,6 +54,7 @@ class Client:
         self.timeout_s = timeout_s
         secure = self.url.startswith("https:") or self.control_url.startswith("https:")
         self._transport = Transport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
+        self.database: str | None = None
         self._headers: dict[str, str] = {}
         self.use_database(database)
         self._control = Plane(self._transport, self.control_url, timeout_s)
@@ -78,6 +79,7 @@ class Client:
 
     def use_database(self, name: str | None) -> None:
         """From now on another database, where the key is for all of them; None for the default one."""
+        self.database = name
         self._headers = {} if name is None else {"Querygate-Database": name}
 
     # -- statements ---------------------------------------------------------------------------------------------
@@ -221,6 +223,15 @@ class Client:
     def capability(self, name: str) -> dict[str, Any]:
         """Runs one probe now, on the engine."""
         return dict((self._data("GET", f"/capabilities/{quote(name, safe='')}")).body)
+
+    def bench(
+        self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
+    ) -> dict[str, Any]:
+        """Measures the database for some seconds: operations, how many a second, and percentiles of their times."""
+        asked = {"workload": workload, "seconds": seconds, "concurrency": concurrency}
+        wanted = urlencode({name: value for name, value in asked.items() if value is not None})
+        call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
+        return dict((self._transport.call(call, self._transport.course(self.timeout_s))).body)
 
     def health(self) -> dict[str, Any]:
         """Whether the service and its engine work; an answer also where they do not."""

@@ -188,7 +188,8 @@ def _in_doubt(call: Call, error: QuerygateError) -> OutcomeUnknown:
 
 def _not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
     untrusted = "CERTIFICATE_VERIFY_FAILED" in str(exc)
-    hint = "Give the certificate of its authority with ca_file." if untrusted else "Is the service running?"
+    trust = "Give the certificate of its authority as ca_file; to a command with --ca-file or QUERYGATE_CA_FILE."
+    hint = trust if untrusted else "Is the service running?"
     # A certificate does not become trusted by asking again.
     return NotSent(f"{_origin(call)} cannot be reached: {_cause(exc)}", hint=hint, retryable=not untrusted)
 

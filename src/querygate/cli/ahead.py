@@ -1,0 +1,51 @@
+"""Items of an iterator made in a thread, a few ahead of whoever takes them."""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class _End:
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+@contextmanager
+def made_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
+    """At most `count` items wait. An error is raised where its item would have come. The thread ends with the block."""
+    made: queue.Queue[_T | _End] = queue.Queue(count)
+    stopped = threading.Event()
+
+    def make() -> None:
+        end = _End(None)
+        try:
+            for item in items:
+                made.put(item)
+                if stopped.is_set():
+                    return
+        except BaseException as exc:  # noqa: BLE001 - it is raised by whoever takes the items
+            end = _End(exc)
+        made.put(end)
+
+    def taken() -> Iterator[_T]:
+        while not isinstance(item := made.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        stopped.set()
+        while thread.is_alive():  # it may wait for room
+            try:
+                made.get(timeout=0.01)
+            except queue.Empty:
+                pass
+        thread.join()

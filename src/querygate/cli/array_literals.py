@@ -1,0 +1,54 @@
+"""A column of texts as one array literal of PostgreSQL. Pure.
+
+No Python code runs per value, unless there are NULLs among them: texts are joined by a character that no text of the
+engine can have, and whatever must be escaped is replaced in the whole.
+"""
+
+from collections.abc import Sequence
+
+_BETWEEN = "\0"
+_NULL = "\x01"
+# What ends or splits an element, is stripped from it, or escapes. Blanks are stripped at its ends only.
+_SPECIAL = ('"', "\\", "{", "}", ",", "\t", "\n", "\r", "\v", "\f", f"{_BETWEEN} ", f" {_BETWEEN}")
+
+
+def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
+    """`{…}` of the values; None, or the text that stands for it, becomes NULL."""
+    if not values:
+        return "{}"
+    joined, nulls = _joined(values, null)
+    if joined.count(_BETWEEN) != len(values) - 1 or joined.count(_NULL) != nulls:
+        return "{" + ",".join(map(_element, values, [null] * len(values))) + "}"
+    if _is_plain(joined):
+        return "{" + joined.replace(_BETWEEN, ",").replace(_NULL, "NULL") + "}"
+    escaped = joined.replace("\\", "\\\\").replace('"', '\\"').replace(_BETWEEN, '","')
+    return "{" + f'"{escaped}"'.replace(f'"{_NULL}"', "NULL") + "}"
+
+
+def _joined(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
+    """All in one text, with a mark for each NULL, and how many those are. Beside a text for NULL there is no None."""
+    if null == "":
+        joined = _BETWEEN.join(values)  # type: ignore[arg-type]  # no None is in it
+        if not _has_empty(joined):
+            return joined, 0
+    elif null not in values:
+        return _BETWEEN.join(values), 0  # type: ignore[arg-type]  # no None is in it
+    marked = [_NULL if value is None or value == null else value for value in values]
+    return _BETWEEN.join(marked), values.count(null)
+
+
+def _is_plain(joined: str) -> bool:
+    """Whether no element needs quotes: none is empty, or NULL by its letters, or has a special character."""
+    if any(special in joined for special in _SPECIAL) or "null" in joined.lower():
+        return False
+    return not _has_empty(joined) and joined[0] != " " and joined[-1] != " "
+
+
+def _has_empty(joined: str) -> bool:
+    return not joined or joined[0] == _BETWEEN or joined[-1] == _BETWEEN or _BETWEEN * 2 in joined
+
+
+def _element(value: str | None, null: str | None) -> str:
+    if value is None or value == null:
+        return "NULL"
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,1 @@
+"""`querygate shell`: SQL typed by a person."""

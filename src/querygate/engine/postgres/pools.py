@@ -1,0 +1,140 @@
+"""The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
+
+from functools import partial
+
+from querygate.engine import port
+from querygate.engine.postgres.admin import AdminSession, terminate
+from querygate.engine.postgres.connection import Meter
+from querygate.engine.postgres.execute import ENCODING_SETTINGS
+from querygate.engine.postgres.logins import as_tenant, with_settings
+from querygate.engine.postgres.pool import DatabaseState, Pool, Room
+from querygate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
+from querygate.engine.postgres.roles import forget_settings, role_of
+from querygate.engine.postgres.settings import EngineSettings
+from querygate.engine.postgres.sizes import SizeWatch
+from querygate.engine.postgres.types import TypeInfo, TypeRegistry
+
+# Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
+# change what its next connection starts with.
+SESSION_SETTINGS = {
+    **ENCODING_SETTINGS,
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "off",
+    "client_min_messages": "notice",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "synchronous_commit": "on",
+    "row_security": "on",
+    "standard_conforming_strings": "on",
+    "backslash_quote": "safe_encoding",
+    "search_path": '"$user",public',
+    "local_preload_libraries": "",
+    "exit_on_error": "off",
+    "array_nulls": "on",
+}
+_SINCE_17 = {"transaction_timeout": "0"}
+
+
+class Pools:
+    """One for writing and one for reading of each database; `states` is what both have in common.
+
+    `begin` comes first: it tells what was learned of the engine.
+    """
+
+    can: Capabilities
+
+    def __init__(self, settings: EngineSettings, session: AdminSession, sizes: SizeWatch) -> None:
+        self._settings = settings
+        self._session = session
+        self._sizes = sizes
+        self._room = Room(settings.connections_max, self._make_room)
+        self._paused: frozenset[str] = frozenset()
+        self._built_in: dict[int, TypeInfo] = {}
+        self._meter = Meter()
+        self.writing: dict[str, Pool] = {}
+        self.reading: dict[str, Pool] = {}
+        self.states: dict[str, DatabaseState] = {}
+
+    def begin(self, can: Capabilities, built_in: dict[int, TypeInfo], meter: Meter) -> None:
+        self.can = can
+        self._built_in = built_in
+        self._meter = meter
+
+    def of(self, target: port.Target) -> Pool:
+        pools = self.writing if target.access is port.Access.WRITE else self.reading
+        return pools.get(target.database) or self._new(pools, target)
+
+    def to_write(self, database: str) -> Pool:
+        return self.of(port.Target(database, port.Access.WRITE))
+
+    def all(self) -> list[Pool]:
+        return [*self.writing.values(), *self.reading.values()]
+
+    def pause(self, databases: frozenset[str]) -> None:
+        for pools in (self.writing, self.reading):
+            for database, pool in pools.items():
+                if database in databases - self._paused:
+                    pool.suspend()
+                elif database in self._paused - databases:
+                    pool.resume()
+        self._paused = databases
+
+    def is_paused(self, database: str) -> bool:
+        return database in self._paused
+
+    def close_idle(self, since: float) -> None:
+        """Connections that nobody has used since then, and pools that have none left."""
+        for pools in (self.writing, self.reading):
+            for database, pool in list(pools.items()):
+                pool.close_idle(since)
+                if pool.is_unused:
+                    del pools[database]
+        served = self.writing.keys() | self.reading.keys()
+        for database in self.states.keys() - served:
+            del self.states[database]
+
+    async def close(self) -> None:
+        for pool in self.all():
+            await pool.close()
+
+    def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
+        settings = self._settings
+        pool = pools[target.database] = Pool(
+            self._conninfo(target),
+            self.states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
+            size_max=settings.connections_per_target_max,
+            queue_max=settings.queue_max,
+            connect_timeout_s=settings.connect_timeout_s,
+            room=self._room,
+            forget_settings=partial(self._forget_settings, target),
+            terminate=partial(terminate, self._session, target.database),
+            meter=self._meter,
+        )
+        pool.state.full_at = self._sizes.full_at(target.database)
+        if target.database in self._paused:
+            pool.suspend()
+        return pool
+
+    async def _forget_settings(self, target: port.Target) -> None:
+        for statement in forget_settings(target.database, role_of(target.database, target.access)):
+            await self._session.fetch(statement)
+
+    def _conninfo(self, target: port.Target) -> str:
+        read_only = "on" if target.access is port.Access.READ else "off"
+        options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        if self.can.major >= 17:
+            options |= _SINCE_17
+        if self.can.notices_leaving:
+            options["client_connection_check_interval"] = CHECK_INTERVAL
+        settings = self._settings
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        return with_settings(tenant, target.database, options)
+
+    def _make_room(self) -> None:
+        """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
+        idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]
+        if idle:
+            since, pool = min(idle, key=lambda entry: entry[0])
+            pool.close_idle(since + 0.000001)

@@ -1,0 +1,67 @@
+"""Translates the modules that every request passes through to C, with mypyc: the same code, about a third faster.
+
+`tools/compile.py TARGET` puts a copy of the package there whose hot modules are compiled; it runs with TARGET first on
+PYTHONPATH. The sources stay what they are, and run without it. Needs a C compiler.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+HOT = (
+    "access/tokens",
+    "admission/fairness",
+    "admission/identity",
+    "admission/plane",
+    "admission/quota",
+    "data_plane/answers",
+    "data_plane/idempotency",
+    "data_plane/query",
+    "engine/postgres/attempts",
+    "engine/postgres/connection",
+    "engine/postgres/execute",
+    "engine/postgres/failures",
+    "engine/postgres/guard",
+    "engine/postgres/measures",
+    "engine/postgres/pool",
+    "engine/postgres/reply",
+    "engine/postgres/rows",
+    "engine/postgres/turns",
+    "engine/postgres/values",
+    "http/eager",
+    "http/exchange",
+    "http/requests",
+    "http/server",
+    "metrics/cells",
+    "protocol/statements",
+)
+
+
+def compile_to(target: Path) -> None:
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    os.chdir(ROOT)
+    os.environ["MYPYPATH"] = str(SOURCE)
+    modules = [str(SOURCE / "querygate" / f"{name}.py") for name in HOT]
+    work = target.with_name(f"{target.name}.part")
+    shutil.rmtree(work, ignore_errors=True)
+    extensions = mypycify(["--strict", *modules], target_dir=str(work / "c"), debug_level="0")
+    build = build_ext(Distribution({"name": "querygate", "ext_modules": extensions}))
+    build.build_lib, build.build_temp = str(work / "package"), str(work / "objects")
+    build.ensure_finalized()
+    build.run()
+    shutil.copytree(
+        SOURCE, work / "package", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    shutil.rmtree(target, ignore_errors=True)
+    (work / "package").rename(target)
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    compile_to(Path(sys.argv[1]).absolute())
