@@ -27,6 +27,7 @@ import structlog
 
 from querygate import logs, worker
 from querygate.access.tokens import Token
+from querygate.engine.binaries import find_dump_tools
 from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from querygate.engine.external import ExternalServer
 from querygate.engine.port import EngineFailure
@@ -66,6 +67,7 @@ def serve(settings: Settings) -> None:
     _check_address(settings)
     _check_traces(settings)
     _raise_file_limit(settings)
+    _check_backups(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
@@ -101,7 +103,8 @@ def _raise_file_limit(settings: Settings) -> None:
 def opened_engine(settings: Settings) -> Iterator[BundledServer | ExternalServer]:
     """The engine of the user's own, if there is one, or the bundled one."""
     if settings.engine:
-        yield ExternalServer(engine_conninfo(settings))
+        bin_dir = Path(settings.engine_bin) if settings.engine_bin else None
+        yield ExternalServer(engine_conninfo(settings), find_dump_tools(bin_dir))
         return
     with bundled_engine(settings) as engine:
         yield engine
@@ -238,6 +241,7 @@ class Supervisor:
                 worker.WorkerInput(
                     self.settings,
                     self.engine.conninfo,
+                    self.engine.dump_tools,
                     self.sockets,
                     self.edge.addresses,
                     self.edge.upstream,
@@ -389,6 +393,18 @@ def _check_address(settings: Settings) -> None:
             " --tls-key, or with --tls self-signed; or put a proxy that terminates TLS in front and say"
             " --behind-proxy; or bind 127.0.0.1."
         )
+
+
+def _check_backups(settings: Settings) -> None:
+    if not settings.backup_dir:
+        return
+    directory = Path(settings.backup_dir).expanduser()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ServeError(f"--backup-dir {directory} cannot be made: {exc.strerror}") from exc
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ServeError(f"--backup-dir {directory} cannot be written to by this user")
 
 
 def _check_traces(settings: Settings) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -29,6 +30,7 @@ from querygate.control_plane.routes import control_routes
 from querygate.data_plane.routes import ABOUT as ABOUT_DATA
 from querygate.data_plane.routes import data_routes
 from querygate.data_plane.stream import StreamWriter
+from querygate.engine.binaries import DumpTool
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import PostgresEngine
@@ -41,6 +43,7 @@ from querygate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from querygate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from querygate.metrics.board import Board
 from querygate.settings import Settings
+from querygate.tenancy.backups import BackupRules, Backups
 from querygate.tenancy.lifecycle import Lifecycle
 
 _log = structlog.get_logger()
@@ -69,6 +72,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
     upstream: Upstream | None
@@ -130,7 +134,7 @@ async def _main(given: WorkerInput) -> None:
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
-            control_routes(catalog, identities, lifecycle, databases, settings, tiers, metrics)
+            control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
         )
         tls = _tls(given.tls)
         pool = _upstream_pool(given, tls)
@@ -148,6 +152,9 @@ async def _main(given: WorkerInput) -> None:
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
         if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
             watching.append(lifecycle.watch())
+        if settings.backup_dir:
+            backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
+            watching.append(backups.watch())
         tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
         await pulse.look()
         servers = []
@@ -205,7 +212,14 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         worker=given.number,
         alone=given.alone,
         exclusive=not settings.engine or settings.engine_exclusive,
+        dump_tools=given.dump_tools,
+        dumps_max=settings.dumps_max,
     )
+
+
+def _backup_rules(settings: Settings) -> BackupRules:
+    directory = Path(settings.backup_dir).expanduser().absolute()
+    return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
 
 
 def _http_bounds(settings: Settings) -> HttpBounds:

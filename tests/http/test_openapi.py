@@ -173,6 +173,7 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
     walk("GET", "/v1/databases", token=admin)
     one = {"path_parameters": {"name": "staging"}, "token": admin}
     walk("GET", "/v1/databases/{name}", **one)
+    walk("GET", "/v1/databases/{name}/dump", **one)
     walk("PATCH", "/v1/databases/{name}", body={"delete_protection": False}, **one)
     walk("DELETE", "/v1/databases/{name}", **one)
 

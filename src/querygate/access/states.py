@@ -62,6 +62,7 @@ DATABASE = Life(
         ("active", "change"): "active",
         ("active", "be cloned"): "active",
         ("active", "be reset"): "active",
+        ("active", "be dumped"): "active",
         ("active", "be deleted"): "deleting",
         ("failed", "be deleted"): "deleting",
         ("deleting", "be removed"): GONE,

@@ -40,8 +40,8 @@ _PAUSE_S = 0.005
 _STALE_NS = 5_000_000_000
 """What a worker has said of the moment does not hold any longer: it may be gone."""
 
-_OF_ALL = frozenset({"serializable_slots", "serializable_safe_seconds", "serializable_guarded"})
-"""Gauges that every worker says of all workers, so they are not added up."""
+_OF_ALL = frozenset({"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"})
+"""Gauges that a worker says of all workers, so they are not added up."""
 
 
 class Served(Protocol):
@@ -62,6 +62,16 @@ class Streams(Protocol):
     rows: int
 
 
+class BackupCounts(Protocol):
+    """Backups since the start, and how old the newest one is of the database that has waited longest."""
+
+    made: int
+    failed: int
+
+    @property
+    def age_s(self) -> float | None: ...
+
+
 class Metrics:
     """`worker` is this one's place on the board. `servers` are by plane, and are put in when they serve."""
 
@@ -77,6 +87,7 @@ class Metrics:
         self._before = Sums() if left is None else left.sums
         self.servers: dict[str, Served] = {}
         self.streams: Streams | None = None
+        self.backups: BackupCounts | None = None
 
     def plane(self, name: str) -> PlaneCounts:
         """Where the requests of a plane are counted."""
@@ -122,6 +133,11 @@ class Metrics:
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
             gauges["streams_open"] = self.streams.open
+        backups = self.backups
+        events["backups_total made"] = 0 if backups is None else backups.made
+        events["backups_total failed"] = 0 if backups is None else backups.failed
+        if backups is not None and (age_s := backups.age_s) is not None:
+            gauges["backup_age_seconds"] = age_s
         own = Sums(
             {f"{p.plane} {method} {route}": c for p in planes for (method, route), c in p.cells.items() if any(c)},
             {f"{plane.plane} {code}": count for plane in planes for code, count in plane.errors.items()},

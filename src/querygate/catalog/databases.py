@@ -23,6 +23,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Tenant:
+    """An active database, with what people call it and its organization."""
+
+    id: str
+    engine_name: str
+    name: str
+    organization: str
+    organization_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leftover:
     """A database of the engine that took part in a reset. One that is not `doomed` is in place."""
 
@@ -105,6 +116,11 @@ class Databases:
         )  # fmt: skip
         return bool(done)
 
+    async def note_dump(self, actor: Actor, id: str) -> None:
+        """Nothing changes, but who was given all that is in it is to be known."""
+        sql = "SELECT name FROM database WHERE id = $1"
+        await change(self._session, actor, "database.dump", "name", sql, id, quiet=True)
+
     # -- its life, as the service brings it forward -------------------------------------------------------------
 
     async def unfinished(self, organization: str | None = None) -> list[Place]:
@@ -116,6 +132,14 @@ class Databases:
     async def find_place(self, id: str) -> Place | None:
         places = await self._places("id = $1", id)
         return places[0] if places else None
+
+    async def active(self) -> list[Tenant]:
+        """Of all organizations, in the order in which they were made."""
+        rows = await self._session.fetch(
+            "SELECT d.id, d.engine_name, d.name, o.id, o.name FROM database d"
+            " JOIN organization o ON o.id = d.organization WHERE d.state = 'active' ORDER BY d.created_at, d.id"
+        )
+        return [Tenant(*map(str, row)) for row in rows]
 
     async def is_protected(self, id: str) -> bool:
         return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))

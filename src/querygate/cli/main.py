@@ -11,6 +11,7 @@ from querygate import __version__
 from querygate.cli import control, remote
 from querygate.cli.bench import bench
 from querygate.cli.doctor import doctor
+from querygate.cli.dumps import dump, restore
 from querygate.cli.exits import Exit
 from querygate.cli.profile import profile
 from querygate.cli.queries import capabilities, query, tables
@@ -92,7 +93,7 @@ def key_create(
 
 for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
-for command in (serve, query, shell, import_, export, tables, capabilities, bench, profile, doctor):
+for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
 for command in (control.session, control.database, control.organization):
     cli.add_command(command)

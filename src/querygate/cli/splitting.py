@@ -100,7 +100,7 @@ class Reader:
 
     def _see(self, found: "re.Match[str]") -> None:
         match found.lastgroup:
-            case "mark":
+            case "mark" if found["mark"] != ";":
                 self._parentheses = max(self._parentheses + (1 if found["mark"] == "(" else -1), 0)
             case "open":
                 self._quote, self._depth = "/*", 1

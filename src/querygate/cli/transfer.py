@@ -5,7 +5,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +30,15 @@ _COLLECTED_EVERY = 200_000
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-class Progress:
-    """Rows, rate and time left, on one line of a terminal; nothing elsewhere."""
+def in_rows(number: float) -> str:
+    return f"{number:,.0f} rows"
 
-    def __init__(self) -> None:
+
+class Progress:
+    """How many, the rate and the time left, on one line of a terminal; nothing elsewhere. `say` names the unit."""
+
+    def __init__(self, say: Callable[[float], str] = in_rows) -> None:
+        self._say = say
         self._started = self._shown = time.monotonic()
         self._first: tuple[int, float] | None = None
 
@@ -45,7 +50,7 @@ class Progress:
             return
         self._shown = now
         passed = now - self._started
-        text = f"{rows:,} rows, {(rows - first_rows) / passed:,.0f} a second"
+        text = f"{self._say(rows)}, {self._say((rows - first_rows) / passed)} a second"
         if share > first_share:
             text = f"{share:4.0%}  {text}, {(1 - share) / (share - first_share) * passed:,.0f} s left"
         sys.stderr.write(f"\r\x1b[K{text}")

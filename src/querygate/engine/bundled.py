@@ -24,10 +24,12 @@ from psycopg import pq
 
 from querygate.engine.binaries import (
     Binaries,
+    DumpTool,
     before_exec,
     child_options,
     choose_custom,
     choose_wheel,
+    dump_tool,
     run_program,
     trust_vector,
 )
@@ -177,6 +179,11 @@ class BundledServer:
     @property
     def _log(self) -> Path:
         return self._directory.path / "postgres.log"
+
+    @property
+    def dump_tools(self) -> tuple[DumpTool, ...]:
+        tool = dump_tool(self._binaries, self._directory)
+        return () if tool is None else (tool,)
 
     def prepare(self) -> None:
         """Take the data directory and make it ready: lock, checks, a copy of the binaries if needed, initdb."""

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from querygate.engine.binaries import DumpTool
+
 
 @dataclass(frozen=True, slots=True)
 class ExternalServer:
     """Looks like a bundled one that never dies."""
 
     conninfo: str
+    dump_tools: tuple[DumpTool, ...] = ()
     pid: int | None = None
 
     def poll(self) -> int | None:

@@ -7,7 +7,7 @@ exceptions below and nothing else; none of them names a driver.
 The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -276,6 +276,14 @@ class Engine(Protocol):
         """
         ...
 
+    def dump(self, database: str, timeout_s: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """All that the tenant has in the database, of one moment, as a file in the engine's own format.
+
+        The block is entered when the first bytes are there, so most failures come before any. One that ends early
+        raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
+        """
+        ...
+
     async def durability(self, target: Target) -> Durability: ...
 
     def serializable_headroom(self) -> Headroom: ...
@@ -400,6 +408,27 @@ class OutcomeUnknown(EngineFailure):
     def __init__(self, message: str, id: str | None = None) -> None:
         super().__init__(message)
         self.id = id
+
+
+class NotSupported(EngineFailure):
+    """This engine, or this installation of it, cannot do it; the message says what is missing."""
+
+
+class AlreadyRunning(EngineFailure):
+    """There is one at a time in a database, and somebody has it."""
+
+
+class DumpFailed(EngineFailure):
+    """The engine could not dump the database, or not to the end."""
+
+    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
+        self.hint = hint
+
+
+class DumpStopped(DumpFailed):
+    """The service stops."""
 
 
 class Superseded(EngineFailure):

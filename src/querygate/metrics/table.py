@@ -72,6 +72,12 @@ METRICS = {
         Metric("serializable_safe_seconds", _G, (), "So long may a transaction that writes live at the present rate."),
         Metric("serializable_guarded", _G, (), "1 where what lives longer is ended, so that SERIALIZABLE holds."),
         Metric("storage_mismatches_total", _C, (), "Storage tests that read something else than was written. Alarm."),
+        # Backups
+        Metric("backups_total", _C, ("result",), "Backups of databases that were to be made: made, or failed."),
+        Metric(
+            "backup_age_seconds", _G, (),
+            "Age of the newest backup of the database whose newest is the oldest; 0 where no backups are made.",
+        ),
         # Databases
         Metric("database_requests_total", _C, ("organization", "database"), "Requests by database."),
         Metric("database_rows_total", _C, ("organization", "database"), "Rows answered by database."),

@@ -1,12 +1,14 @@
 """The control plane: databases, keys and organizations as lists and records."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 from urllib.parse import quote
 
+import httpx
+
 from querygate.client.asynchronous.transport import AsyncTransport, Call
-from querygate.client.errors import OutcomeUnknown
+from querygate.client.errors import OutcomeUnknown, StreamCut
 from querygate.client.records import Database, Key, Organization, record, records
 from querygate.client.retries import AnswerLost, Repeat
 
@@ -17,6 +19,10 @@ _Items = list[Mapping[str, Any]]
 _Databases = list[Database]
 _Keys = list[Key]
 _Organizations = list[Organization]
+
+
+Progress = Callable[[int], None]
+"""Is told how many bytes there are so far."""
 
 
 class AsyncPlane:
@@ -37,6 +43,23 @@ class AsyncPlane:
             return (await self._transport.call(call, self._transport.course(self._timeout_s))).body
         except AnswerLost as error:
             raise OutcomeUnknown(f"{error.message}; it may have been done") from error
+
+    async def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
+        """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
+        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        response = await self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
+        written = 0
+        try:
+            async for block in response.aiter_bytes():
+                file.write(block)
+                written += len(block)
+                if progress is not None:
+                    progress(written)
+        except httpx.TransportError as exc:
+            raise StreamCut("the answer was cut off: what was written is no whole file") from exc
+        finally:
+            await response.aclose()
+        return written
 
     async def list(self, path: str, limit: int | None = None) -> _Items:
         """The items of all pages, or the first `limit` of them."""
@@ -87,6 +110,13 @@ class AsyncDatabases:
         """Changes what is given. `default=True` takes the place of the default database before it."""
         changes = _given(name=new_name, default=default, delete_protection=delete_protection)
         return record(Database, await self._plane.send("PATCH", _path("databases", name), changes))
+
+    async def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
+        """Writes all that the database holds into a binary file, as `pg_restore` reads it; the number of bytes.
+
+        Raises StreamCut where the dump ends early: what was written is worth nothing then.
+        """
+        return await self._plane.write(_path("databases", name) + "/dump", file, progress)
 
     async def delete(self, name: str) -> None:
         """Deletes the database and all that it holds."""

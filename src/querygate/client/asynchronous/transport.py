@@ -103,22 +103,23 @@ class AsyncTransport:
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    async def open(self, call: Call, course: Course) -> httpx.Response:
-        """The head of a stream. Repeated only where nothing can have been run."""
+    async def open(self, call: Call, course: Course, kind: str = "application/x-ndjson") -> httpx.Response:
+        """The head of a stream. Repeated only where nothing can have been run, or nothing changes by it."""
         while True:
             try:
                 response = await self._send(call, _SILENCE_S)
-                if response.headers.get("content-type", "").startswith("application/x-ndjson"):
+                if response.headers.get("content-type", "").startswith(kind):
                     return response
                 try:
                     _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S))
                 finally:
                     await response.aclose()
                 raise QuerygateError(f"{_origin(call)} did not answer with a stream: is it a Querygate service?")
-            except AnswerLost as error:
-                raise OutcomeUnknown(error.message) from error
             except QuerygateError as error:
-                again = nothing_was_applied(error)
+                lost = isinstance(error, AnswerLost)
+                if lost and call.repeat is Repeat.NEVER:
+                    raise OutcomeUnknown(error.message) from error
+                again = lost or nothing_was_applied(error)
                 pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
                 if pause_s is None:
                     raise

@@ -2,11 +2,13 @@
 """The control plane: databases, keys and organizations as lists and records."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 from urllib.parse import quote
 
-from querygate.client.errors import OutcomeUnknown
+import httpx
+
+from querygate.client.errors import OutcomeUnknown, StreamCut
 from querygate.client.records import Database, Key, Organization, record, records
 from querygate.client.retries import AnswerLost, Repeat
 from querygate.client.synchronous.transport import Call, Transport
@@ -18,6 +20,10 @@ _Items = list[Mapping[str, Any]]
 _Databases = list[Database]
 _Keys = list[Key]
 _Organizations = list[Organization]
+
+
+Progress = Callable[[int], None]
+"""Is told how many bytes there are so far."""
 
 
 class Plane:
@@ -38,6 +44,23 @@ class Plane:
             return (self._transport.call(call, self._transport.course(self._timeout_s))).body
         except AnswerLost as error:
             raise OutcomeUnknown(f"{error.message}; it may have been done") from error
+
+    def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
+        """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
+        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        response = self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
+        written = 0
+        try:
+            for block in response.iter_bytes():
+                file.write(block)
+                written += len(block)
+                if progress is not None:
+                    progress(written)
+        except httpx.TransportError as exc:
+            raise StreamCut("the answer was cut off: what was written is no whole file") from exc
+        finally:
+            response.close()
+        return written
 
     def list(self, path: str, limit: int | None = None) -> _Items:
         """The items of all pages, or the first `limit` of them."""
@@ -88,6 +111,13 @@ class Databases:
         """Changes what is given. `default=True` takes the place of the default database before it."""
         changes = _given(name=new_name, default=default, delete_protection=delete_protection)
         return record(Database, self._plane.send("PATCH", _path("databases", name), changes))
+
+    def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
+        """Writes all that the database holds into a binary file, as `pg_restore` reads it; the number of bytes.
+
+        Raises StreamCut where the dump ends early: what was written is worth nothing then.
+        """
+        return self._plane.write(_path("databases", name) + "/dump", file, progress)
 
     def delete(self, name: str) -> None:
         """Deletes the database and all that it holds."""

@@ -136,7 +136,8 @@ class PostgresDatabases:
     async def drop(self, name: str) -> None:
         """Ends whatever runs in it. What was prepared there is decided and so is committed first."""
         deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
-        statements = [f"DROP DATABASE {name} WITH (FORCE)", *(f"DROP ROLE IF EXISTS {role}" for role in _roles(name))]
+        gone = (*_roles(name), roles.dump_role_of(name))
+        statements = [f"DROP DATABASE {name} WITH (FORCE)", *(f"DROP ROLE IF EXISTS {role}" for role in gone)]
         async with self._session(METADATA_DATABASE, patient=True) as session:
             while statements:
                 try:

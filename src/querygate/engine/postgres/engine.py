@@ -12,6 +12,7 @@ import structlog
 from querygate.engine import port
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from querygate.engine.postgres.attempts import Attempts, crowded
+from querygate.engine.postgres.dump import Dumps
 from querygate.engine.postgres.guard import SerializableGuard
 from querygate.engine.postgres.headroom import headroom
 from querygate.engine.postgres.inspect import find_tables, read_durability
@@ -20,7 +21,7 @@ from querygate.engine.postgres.ledger import Ledger
 from querygate.engine.postgres.locks import CAPACITY_SQL
 from querygate.engine.postgres.measures import Measures, measured
 from querygate.engine.postgres.pool import Pool
-from querygate.engine.postgres.pools import Pools
+from querygate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from querygate.engine.postgres.probes import Capabilities, probe
 from querygate.engine.postgres.records import EXPIRE
 from querygate.engine.postgres.recovery import Recovery
@@ -40,6 +41,7 @@ _HEALTH_TIMEOUT_S = 2.0
 _BEGUN_PER_REQUEST = 3
 """What a request can begin beside its own transaction: its inspections, and the question for types."""
 _OWN_TIMEOUT_MS = 10_000
+_PAUSED_TICK_S = 0.1
 
 
 class PostgresEngine:
@@ -55,6 +57,8 @@ class PostgresEngine:
         self._watch = Watch(settings, connector, self._pools, self._sizes)
         self._ledger = Ledger(self._pools.to_write, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
+        self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
+        self._lock_capacity = 0
         self._time = time.monotonic
         self._running = self._watch.running
         self._streams = Measures("stream")
@@ -78,7 +82,8 @@ class PostgresEngine:
             self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
         await self._recovery.__aenter__()
         self._pools.begin(self.can, built_in, self._guard)
-        self._watch.begin(self._guard, int(str((await self._session.fetch(CAPACITY_SQL))[0][0])))
+        self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
+        self._watch.begin(self._guard, self._lock_capacity)
         self._attempts = Attempts(
             self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
         )
@@ -92,6 +97,7 @@ class PostgresEngine:
     ) -> None:
         for task in self._tasks:
             task.cancel()
+        self._dumps.stop()
         await self._watch.end()
         await self._recovery.__aexit__(None, None, None)
         await self._pools.close()
@@ -171,6 +177,7 @@ class PostgresEngine:
             observe(measures.seconds, clock.elapsed_us * 1000)
 
     def stop_running(self) -> None:
+        self._dumps.stop()
         self._watch.stop_running()
 
     async def health(self) -> port.EngineHealth:
@@ -207,6 +214,17 @@ class PostgresEngine:
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
+
+    @asynccontextmanager
+    async def dump(self, database: str, timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        deadline = self._time() + _OWN_TIMEOUT_MS / 1000
+        while self._pools.is_paused(database):
+            if self._time() > deadline:
+                raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
+            await asyncio.sleep(_PAUSED_TICK_S)
+        settings = {**SESSION_SETTINGS, "work_mem": self.can.work_mem}
+        async with self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s) as blocks:
+            yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
         async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:

@@ -66,8 +66,23 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str]) -> 
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
     """The owner's conninfo, turned into that of a role of a tenant's database."""
-    role = role_of(database, access)
+    return as_role(conninfo, secret, role_of(database, access))
+
+
+def as_role(conninfo: str, secret: bytes, role: str) -> str:
     return f"{conninfo} user={role} password={password_of(secret, role)} passfile=''"
+
+
+def for_program(conninfo: str) -> tuple[dict[str, str], str]:
+    """The same for a program of the engine's: variables, and what no variable is for. No password is in the latter."""
+    given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
+    rest = " ".join(
+        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
+        for option in given
+        if not option.envvar and b"password" not in option.keyword
+    )
+    return variables, rest
 
 
 def password_of(secret: bytes, role: str) -> str:

@@ -43,6 +43,11 @@ _LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
 _CANCEL_GRACE_S = 5.0
 _CODE_CHECK_S = 1.0
 _SUSPENDED_S = 10.0
+_RECENT_S = 5.0
+"""A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a
+short statement."""
+_PATIENCE_S = 0.1
+"""Unless somebody has waited for so long: what it waits for is no short statement."""
 _RESTORE_EVERY_S = 2.0
 _TYPES_FRESH_S = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
@@ -153,7 +158,8 @@ class Pool:
         self._free: list[Member] = []
         self._members: set[Member] = set()
         self._opening = 0
-        self._waiters: deque[tuple[Reply[Member], float]] = deque()
+        self._waiters: deque[tuple[Reply[Member], float, float]] = deque()
+        """Each with its deadline, and since when it waits."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -175,14 +181,14 @@ class Pool:
             raise EngineUnavailable("the service is stopping")
         if self._suspended:
             deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
-        elif len(self._members) + self._opening < self._size_max and self._room.take():
+        elif self.size < self._size_max and self._room.take(self._loop.time() - _RECENT_S if self.size else math.inf):
             return await self._open()
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
         waiter: Reply[Member] = Reply(self._loop)
-        self._waiters.append((waiter, deadline))
+        self._waiters.append((waiter, deadline, self._loop.time()))
         if self.size == 0 and not self._suspended:
             self._room.ask(self._room_found)
         try:
@@ -194,16 +200,23 @@ class Pool:
             raise
 
     def end_waiting(self, now: float) -> None:
-        """Turns away whoever has waited past its deadline."""
-        for waiter, deadline in self._waiters:
-            if deadline < now and not waiter.done():
+        """Turns away whoever has waited past its deadline; for whoever waits long a place is made."""
+        wanted = False
+        for waiter, deadline, since in self._waiters:
+            if waiter.done():
+                continue
+            if deadline < now:
                 waiter.set_exception_soon(EngineBusy("no connection became free before the statement's time was over"))
+            elif since < now - _PATIENCE_S:
+                wanted = True
+        if wanted and self.size < self._size_max and not self._suspended and not self._closed:
+            self._spawn(self._replace())
 
     def _hand_over(self, member: Member) -> bool:
         """Gives the connection to whoever has waited longest, if anybody waits."""
         waiters = self._waiters
         while waiters and not self._suspended:
-            waiter, _ = waiters.popleft()
+            waiter, _, _ = waiters.popleft()
             if not waiter.done():
                 if asyncio.current_task() is None:
                     waiter.set_result(member)
@@ -437,13 +450,13 @@ class Pool:
 
     async def _replace(self) -> None:
         """Somebody waits and a connection went: opens another for them."""
-        if self._suspended or len(self._members) + self._opening >= self._size_max or not self._room.take():
+        if self._suspended or self.size >= self._size_max or not self._room.take():
             return
         try:
             member = await self._open()
         except EngineUnavailable as exc:
             while self._waiters:
-                waiter, _ = self._waiters.popleft()
+                waiter, _, _ = self._waiters.popleft()
                 if not waiter.done():
                     waiter.set_exception_soon(EngineUnavailable(str(exc)))
         else:
@@ -485,7 +498,7 @@ class Pool:
     @property
     def waiting(self) -> int:
         """Statements that wait for a connection."""
-        return sum(not waiter.done() for waiter, _ in self._waiters)
+        return sum(not waiter.done() for waiter, _, _ in self._waiters)
 
     @property
     def size(self) -> int:
@@ -506,16 +519,20 @@ class Pool:
 
 
 class Room:
-    """How many connections all pools together may have. `make_room` closes an idle one of some pool."""
+    """How many connections all pools together may have.
 
-    def __init__(self, places: int, make_room: Callable[[], None]) -> None:
+    `make_room` closes one of some pool that has been idle since before a given time.
+    """
+
+    def __init__(self, places: int, make_room: Callable[[float], None]) -> None:
         self._places = places
         self._make_room = make_room
         self._asking: deque[Callable[[], None]] = deque()
 
-    def take(self) -> bool:
+    def take(self, idle_since: float = math.inf) -> bool:
+        """A place that is free, or that of a connection which has been idle since before then."""
         if self._places == 0:
-            self._make_room()
+            self._make_room(idle_since)
         if self._places == 0:
             return False
         self._places -= 1

@@ -1,6 +1,8 @@
 """The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
 
+import asyncio
 from functools import partial
+from math import inf
 
 from querygate.engine import port
 from querygate.engine.postgres.admin import AdminSession, set_password, terminate
@@ -16,7 +18,7 @@ from querygate.engine.postgres.types import TypeInfo, TypeRegistry
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
-_SESSION_SETTINGS = {
+SESSION_SETTINGS = {
     **ENCODING_SETTINGS,
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "off",
@@ -50,6 +52,7 @@ class Pools:
         self._session = session
         self._sizes = sizes
         self._room = Room(settings.connections_max, self._make_room)
+        self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
         self._meter = Meter()
@@ -80,6 +83,9 @@ class Pools:
                 elif database in self._paused - databases:
                     pool.resume()
         self._paused = databases
+
+    def is_paused(self, database: str) -> bool:
+        return database in self._paused
 
     def close_idle(self, since: float) -> None:
         """Connections that nobody has used since then, and pools that have none left."""
@@ -124,7 +130,7 @@ class Pools:
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "on" if target.access is port.Access.READ else "off"
-        options = {**_SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
         if self.can.major >= 17:
             options |= _SINCE_17
         if self.can.notices_leaving:
@@ -133,9 +139,14 @@ class Pools:
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
         return with_settings(tenant, target.database, options)
 
-    def _make_room(self) -> None:
-        """Every place is taken: closes a connection that nobody uses, the longest idle of all."""
+    def _make_room(self, idle_since: float) -> None:
+        """Every place is taken: closes the longest idle connection of all, if it has been so since before then."""
+        if idle_since < self._none_before:
+            return
         idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]
-        if idle:
-            since, pool = min(idle, key=lambda entry: entry[0])
-            pool.close_idle(since + 0.000001)
+        since, pool = min(idle, key=lambda entry: entry[0], default=(inf, None))
+        if pool is None or since >= idle_since:
+            # What falls idle from now on has been so since later: no need to look at all of them again.
+            self._none_before = min(since, asyncio.get_running_loop().time())
+            return
+        pool.close_idle(since + 0.000001)

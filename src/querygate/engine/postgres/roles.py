@@ -12,6 +12,10 @@ def role_of(database: str, access: Access) -> str:
     return f"{database}_{'r' if access is Access.READ else 'w'}"
 
 
+def dump_role_of(database: str) -> str:
+    return f"{database}_d"
+
+
 _REVOKED = "|".join(
     (
         # They end or cancel statements of others, or show their texts, places and numbers.
@@ -160,6 +164,30 @@ def forget_settings(database: str, role: str) -> list[str]:
     """Undoes what a role has told the server to start its next connections with."""
     return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
 
+
+DUMP_GROUP = "querygate_dump"
+"""Who may read which settings databases and roles have: a dump asks for those of its own database."""
+
+
+def dumping(database: str) -> list[str]:
+    """Statements for the metadata database: the role that dumps a database has the rights of the one that writes.
+
+    That one itself cannot: what it must not read, since it is of all databases, the engine's program wants to read.
+    Nobody's statements run as this role. Each may be repeated.
+    """
+    role = dump_role_of(database)
+    return [
+        *(
+            f"DO $$ BEGIN CREATE ROLE {name} {kind};"
+            " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+            for name, kind in ((DUMP_GROUP, "NOLOGIN"), (role, "LOGIN INHERIT"))
+        ),
+        f"GRANT {role_of(database, Access.WRITE)}, {DUMP_GROUP} TO {role}",
+    ]
+
+
+DUMP_RIGHTS = f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {DUMP_GROUP}"
+"""For the database itself."""
 
 LOCKDOWN = (
     "REVOKE CONNECT ON DATABASE postgres FROM PUBLIC",

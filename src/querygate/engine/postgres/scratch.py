@@ -22,6 +22,9 @@ from querygate.engine.postgres.roles import role_of
 _log = structlog.get_logger()
 
 PREFIX = "querygate_scratch_"
+PATTERN = PREFIX + "[0-9a-f]{32}"
+"""What their names look like."""
+
 _LOOK_AGAIN_S = 2.0
 # A statement of the tenant's own may be in the way of a drop; it is tried again later.
 _LOCK_TIMEOUT = "SET lock_timeout = '5s'"

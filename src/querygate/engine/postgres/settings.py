@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from querygate.engine.binaries import DumpTool
 from querygate.engine.postgres.tally import Tally
 
 
@@ -23,3 +24,5 @@ class EngineSettings:
     worker: int = 0
     alone: bool = True
     exclusive: bool = True
+    dump_tools: tuple[DumpTool, ...] = ()
+    dumps_max: int = 2
