@@ -25,6 +25,7 @@ SECONDS = 2.0
 ROWS = 10_000
 DATABASES = 1000
 TIERS = "unlimited, metered=10000000, free=200"
+ONE_READ = "select id, name, email from users where id = 7"
 POINT_READ = json.dumps({"sql": "select id, name, email from users where id = %"})
 
 
@@ -126,7 +127,7 @@ def many_databases(service: Service, control: httpx.Client, count: int) -> list[
         list(pool.map(lambda number: _first_read(client, f"d{number}"), range(1, count + 1)))
     opening_us = (time.perf_counter() - started) / count * 1e6
     each = Load(
-        service.url, owner.key, json.dumps({"sql": "select id, name, email from users where id = 7"}), count, 32,
+        service.url, owner.key, json.dumps({"sql": ONE_READ}), count, 32,
         SECONDS * 5, headers={"Querygate-Database": "d%"},
     )  # fmt: skip
     spread = run_load(each)
@@ -141,7 +142,7 @@ def many_databases(service: Service, control: httpx.Client, count: int) -> list[
 
 
 def _first_read(client: httpx.Client, database: str) -> None:
-    answer = client.post("/v1/query", json={"sql": "select 1"}, headers={"Querygate-Database": database})
+    answer = client.post("/v1/query", json={"sql": ONE_READ}, headers={"Querygate-Database": database})
     assert answer.status_code == 200, answer.text
 
 

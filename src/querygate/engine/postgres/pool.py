@@ -41,12 +41,11 @@ _ROLLBACK = Command(b"ROLLBACK", begins=False)
 # start: else every connection would look changed after its first record.
 _LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
 _CANCEL_GRACE_S = 5.0
-_CODE_CHECK_S = 1.0
 _SUSPENDED_S = 10.0
 _RECENT_S = 5.0
 """A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a
 short statement."""
-_PATIENCE_S = 0.1
+_PATIENCE_S = 1.0
 """Unless somebody has waited for so long: what it waits for is no short statement."""
 _RESTORE_EVERY_S = 2.0
 _TYPES_FRESH_S = 1.0
@@ -96,6 +95,8 @@ class DatabaseState:
         self.crowded = False
         self.full_at: int | None = None
         self.turns = Turns()
+        self.forgotten_after = 0
+        """So many changes had there been when what is known of types was forgotten last."""
         self._changes = 0
 
     def may_have_changed(self) -> None:
@@ -136,6 +137,7 @@ class Pool:
         size_max: int,
         queue_max: int,
         connect_timeout_s: float,
+        code_check_s: float,
         room: "Room",
         forget_settings: Callable[[], Awaitable[None]],
         restore_login: Callable[[], Awaitable[None]],
@@ -148,6 +150,7 @@ class Pool:
         self._size_max = size_max
         self._queue_max = queue_max
         self._connect_timeout_s = connect_timeout_s
+        self._code_check_s = code_check_s
         self._room = room
         self._forget_settings = forget_settings
         self._restore_login = restore_login
@@ -231,7 +234,7 @@ class Pool:
     def inspects(self, plain: bool, now: float) -> bool:
         """Whether the connection must be inspected after this statement, not only discarded."""
         state = self.state
-        return not plain or state.has_code or now - state.code_checked_at > _CODE_CHECK_S
+        return not plain or state.has_code or now - state.code_checked_at > self._code_check_s
 
     def give_back(self, member: Member, *, untouched: bool) -> None:
         """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
@@ -351,7 +354,8 @@ class Pool:
         self._role_has_settings = results[0].get_value(0, 3) == b"t"
         now = self._loop.time()
         self.state.answer(asked, results[0].get_value(0, 2) == b"t", now)
-        if now - self.encoders.forgotten_at > _TYPES_FRESH_S:
+        if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
+            self.state.forgotten_after = asked
             self.encoders.forgotten_at = now
             self.encoders.forget()
         return results[0].get_value(0, 1)

@@ -38,6 +38,9 @@ SESSION_SETTINGS = {
 }
 _SINCE_17 = {"transaction_timeout": "0"}
 
+_CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
+"""How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+
 
 class Pools:
     """One for writing and one for reading of each database; `states` is what both have in common.
@@ -52,6 +55,7 @@ class Pools:
         self._session = session
         self._sizes = sizes
         self._room = Room(settings.connections_max, self._make_room)
+        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
@@ -110,6 +114,7 @@ class Pools:
             size_max=settings.connections_per_target_max,
             queue_max=settings.queue_max,
             connect_timeout_s=settings.connect_timeout_s,
+            code_check_s=_CODE_CHECK_ALONE_S if self._is_alone else _CODE_CHECK_S,
             room=self._room,
             forget_settings=partial(self._forget_settings, target),
             restore_login=partial(self._restore_login, target),
