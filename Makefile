@@ -1,4 +1,5 @@
-# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import | torture | install
+# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# | bench-profile | torture | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import torture clean requirements requirements-peers
+.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-profile torture clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -71,6 +72,10 @@ bench-tenancy: $(COMPILED)/stamp
 
 bench-growth: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.growth $(ARGS)
+
+# Where the time of a point read goes; with Linux's perf down to functions.
+bench-profile: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.profile $(ARGS)
 
 bench-import: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.imports $(ARGS)

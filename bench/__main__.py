@@ -17,7 +17,7 @@ from querygate.data_plane import workloads
 from querygate.data_plane.workloads import ROWS
 
 ROUNDS = 5
-SECONDS = 3.0
+READ_ROUNDS, READ_SECONDS = 11, 1.5
 SCHEMA = "public"
 POINT_READ = workloads.POINT_READ.format(schema=SCHEMA, id="%")
 THOUSAND = workloads.SCAN.format(schema=SCHEMA)
@@ -53,11 +53,11 @@ def point_read(service: Service) -> list[Line]:
     body = json.dumps({"sql": POINT_READ})
     script = f"\\set id random(1, {ROWS})\n{POINT_READ.replace('%', ':id')};\n"
     ours, engine, errors = [], [], 0
-    for _ in range(ROUNDS):
-        outcome = run_load(Load(service.url, service.key, body, ROWS, 32, SECONDS))
+    for _ in range(READ_ROUNDS):
+        outcome = run_load(Load(service.url, service.key, body, ROWS, 32, READ_SECONDS))
         ours.append(outcome.per_second)
         errors += outcome.errors
-        engine.append(pgbench(service, script, SECONDS, "-c", "8", "-M", "extended"))
+        engine.append(pgbench(service, script, READ_SECONDS, "-c", "8", "-M", "extended"))
     ratios = [a / b for a, b in zip(ours, engine, strict=True)]
     note = (
         f"{statistics.median(ours):,.0f}/s against {statistics.median(engine):,.0f}/s of pgbench;"

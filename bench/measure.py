@@ -40,7 +40,7 @@ def report(lines: Iterable[Line]) -> list[Line]:
 def tenant(service: Service) -> tuple[str, str]:
     """The engine's names of the first database and of its writing role."""
     with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as connection:
-        row = connection.execute("select id from database where is_default").fetchone()
+        row = connection.execute("select engine_name from database where is_default").fetchone()
         assert row is not None
     return str(row[0]), f"{row[0]}_w"
 

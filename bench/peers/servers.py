@@ -144,7 +144,7 @@ class Querygate(Server):
         assert self.service is not None
         socket_dir = self.service.data_dir / "run"
         with psycopg.connect(f"host={socket_dir} user=querygate dbname=querygate") as connection:
-            row = connection.execute("select id from database where is_default").fetchone()
+            row = connection.execute("select engine_name from database where is_default").fetchone()
             assert row is not None
         return socket_dir, str(row[0]), f"{row[0]}_w"
 

@@ -12,7 +12,7 @@ from typing import Any
 from tests.service import Service
 
 
-def _heed_interrupts() -> None:
+def heed_interrupts() -> None:
     """Whoever runs the tests in the background has them ignore Ctrl-C, and what they start would, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -45,7 +45,7 @@ class Command:
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "querygate", *arguments]
-        return subprocess.Popen(command, env=self.env, **{"preexec_fn": _heed_interrupts, **more})
+        return subprocess.Popen(command, env=self.env, **{"preexec_fn": heed_interrupts, **more})
 
     def __call__(self, *arguments: str, given: str = "") -> Done:
         command = [sys.executable, "-m", "querygate", *arguments]

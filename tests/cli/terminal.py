@@ -8,7 +8,7 @@ import struct
 import termios
 import time
 
-from tests.cli.command import Command
+from tests.cli.command import Command, heed_interrupts
 
 _WAIT_S = 60.0
 
@@ -16,6 +16,7 @@ _WAIT_S = 60.0
 def _own_terminal() -> None:
     """So that Ctrl-C at the terminal becomes a signal of the child."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    heed_interrupts()
 
 
 class Terminal:

@@ -82,6 +82,7 @@ def run(command: str, service: Service) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command.replace(DATA, service.url).replace(CONTROL, service.control_url)],
         env={**os.environ, "QUERYGATE_API_KEY": service.key, "no_proxy": "*"},
+        cwd=service.home,
         capture_output=True,
         text=True,
         timeout=60,
