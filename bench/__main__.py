@@ -17,7 +17,7 @@ from querygate.data_plane import workloads
 from querygate.data_plane.workloads import ROWS
 
 ROUNDS = 5
-READ_ROUNDS, READ_SECONDS = 11, 1.5
+READ_ROUNDS, READ_SECONDS = 11, 2
 SCHEMA = "public"
 POINT_READ = workloads.POINT_READ.format(schema=SCHEMA, id="%")
 THOUSAND = workloads.SCAN.format(schema=SCHEMA)
