@@ -42,9 +42,9 @@ def main() -> int:
             cost = [(now - then) * TICK_US / served for now, then in zip((user, system), before[name], strict=True)]
             print(f"| {name} | {cost[0]:.1f} | {cost[1]:.1f} |")
         if shutil.which("perf"):
-            for name, pids in processes(service).items():
+            for name in ("worker", "engine"):
                 print(f"\n{name}, by perf:\n\n| share | library | function |\n|---|---|---|")
-                for line in sampled(service, pids):
+                for line in sampled(service, name):
                     print(line)
     finally:
         service.stop()
@@ -96,13 +96,13 @@ def cpu_ticks(service: Service) -> dict[str, tuple[int, int]]:
     return sums
 
 
-def sampled(service: Service, pids: list[int]) -> list[str]:
+def sampled(service: Service, name: str) -> list[str]:
     """Lines of a table, the largest shares first."""
     loading = threading.Thread(target=load, args=(service, SECONDS))
     loading.start()
     time.sleep(1)
     with tempfile.NamedTemporaryFile() as file:
-        of = ",".join(map(str, pids))
+        of = ",".join(map(str, processes(service)[name]))
         record = ["perf", "record", "-F", "1999", "-p", of, "-o", file.name, "--", "sleep", f"{SECONDS - 2:g}"]
         recorded = subprocess.run(record, capture_output=True, text=True)
         loading.join()
