@@ -222,7 +222,15 @@ def test_worker_killed_between_prepare_and_commit(service: Service, t: str) -> N
 
 
 def _kill_one_that_has_prepared(service: Service) -> str:
-    """Stops all workers until one of them stands between its PREPARE and its COMMIT PREPARED, and kills that one."""
+    """Stops all workers until one of them stands between its PREPARE and its COMMIT PREPARED, and kills that one.
+
+    A COMMIT PREPARED may be under way in the socket: it counts only once the connection that prepared has ended and
+    the transaction is still there.
+    """
+    prepared = (
+        "select gid, pid from pg_prepared_xacts "
+        "join pg_stat_activity on query like 'PREPARE TRANSACTION%' || gid || '%'"
+    )
     found: list[str] = []
 
     def caught() -> bool:
@@ -230,11 +238,14 @@ def _kill_one_that_has_prepared(service: Service) -> str:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            for (gid,) in as_superuser(service, "select gid from pg_prepared_xacts"):
-                owner = int(gid.split("_")[2])
-                if owner in pids and not found:
+            there = [(int(gid.split("_")[2]), gid, pid) for gid, pid in as_superuser(service, prepared)]
+            if mine := [one for one in there if one[0] in pids]:
+                owner, gid, connection = mine[0]
+                os.kill(owner, signal.SIGKILL)
+                ended = f"select 1 from pg_stat_activity where pid = {connection}"
+                wait_until(lambda: as_superuser(service, ended) == [])
+                if as_superuser(service, f"select 1 from pg_prepared_xacts where gid = '{gid}'"):
                     found.append(gid)
-                    os.kill(owner, signal.SIGKILL)
         finally:
             for pid in workers(service):
                 os.kill(pid, signal.SIGCONT)
