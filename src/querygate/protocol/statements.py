@@ -6,6 +6,7 @@ whether it could leave something on the connection that the cheap reset does not
 """
 
 import re
+from enum import Enum, auto
 
 from querygate.protocol.errors import ServiceError
 
@@ -128,7 +129,8 @@ def _without_comments(sql: str, start: int) -> str:
 
 # What a text must name to change a setting or the random seed while its own rows are being written, or to run text that
 # is not in the statement. A name in Unicode escapes (U&) could be any of these.
-_TOUCHES_SESSION = re.compile("set_config|setseed|_to_xml|ts_stat|ts_rewrite|u&")
+# What is prepared on a connection is not for everybody to see: a text that asks for it counts as well.
+_TOUCHES_SESSION = re.compile("set_config|setseed|_to_xml|ts_stat|ts_rewrite|u&|prepared_st")
 _PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
 
 
@@ -144,14 +146,28 @@ def is_plain(sql: str, keyword: str) -> bool:
 
 
 _QUERIES = frozenset({"select", "values", "table", ""})
+_CHANGES = frozenset({"insert", "update", "delete", "merge"})
 
 
-def leaves_nothing(sql: str, keyword: str) -> bool:
-    """Whether a plain text leaves nothing at all on its connection, in a database without code of the tenant's own.
+class Leftovers(Enum):
+    """What a plain text can leave on its connection, in a database without code of the tenant's own."""
 
-    To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps.
+    NOTHING = auto()
+    SEQUENCES = auto()
+    """Which numbers it drew: what `lastval()` and `currval()` answer, and numbers that were drawn in advance."""
+    ANYTHING = auto()
+
+
+def leftovers(sql: str, keyword: str) -> Leftovers:
+    """To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps.
+
+    A change can move sequences without naming them, and cannot make a table.
     """
-    if keyword not in _QUERIES:
-        return False
     folded = sql.lower()
-    return not ("into" in folded or "nextval" in folded or "setval" in folded or "set_limit" in folded)
+    if "set_limit" in folded:
+        return Leftovers.ANYTHING
+    if keyword in _CHANGES:
+        return Leftovers.SEQUENCES
+    if keyword not in _QUERIES or "into" in folded:
+        return Leftovers.ANYTHING
+    return Leftovers.SEQUENCES if "nextval" in folded or "setval" in folded else Leftovers.NOTHING

@@ -55,7 +55,7 @@ class Attempts:
             raise crowded()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        describe = False
+        describe = as_sent = False
         attempt = 1
         measures = self.queries
         turns = pool.state.turns
@@ -65,7 +65,7 @@ class Attempts:
                 member = pool.take() or await pool.wait(deadline)
                 if self._guard.must_wait:
                     await self.admitted(pool, member, deadline)
-                execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe)
+                execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe, as_sent)
                 execution.begun = self._guard.begun
                 self._running[execution] = now
                 measures.attempts += 1
@@ -85,9 +85,12 @@ class Attempts:
                     attempt += 1
                 except port.StatementFailed as failure:
                     observe(measures.seconds, failure.exec_us * 1000)
-                    if describe or not wants_types(failure, statement):
+                    if execution.prepared and _is_of_the_text(failure):
+                        as_sent = True
+                    elif describe or not wants_types(failure, statement):
                         raise
-                    describe = True
+                    else:
+                        describe = True
                 finally:
                     del self._running[execution]
                 now = self._time()
@@ -232,6 +235,15 @@ class Attempts:
 
 def crowded() -> port.EngineBusy:
     return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
+
+
+_OF_THE_TEXT = frozenset({"0A", "22", "26", "42"})
+
+
+def _is_of_the_text(failure: port.StatementFailed) -> bool:
+    """Whether the engine found the statement or a value wrong, or what was prepared out of date: worth another try with
+    the very text. Its error speaks of what the client wrote."""
+    return (failure.sqlstate or "")[:2] in _OF_THE_TEXT
 
 
 def _repeatable(statement: port.Statement) -> bool:

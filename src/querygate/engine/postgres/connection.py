@@ -55,8 +55,9 @@ class Command(msgspec.Struct, gc=False):
     """One statement for the wire.
 
     `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
-    the statement without running it; `portal` names a cursor to describe. `begins` is false for what cannot begin a
-    serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
+    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
+    a text it is prepared, for parameters of the `types` given; without one it is run. `begins` is false for what cannot
+    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
     """
 
     sql: bytes
@@ -65,6 +66,8 @@ class Command(msgspec.Struct, gc=False):
     describe: bool = False
     portal: bytes = b""
     begins: bool = True
+    name: bytes = b""
+    types: Sequence[int] = ()
 
 
 class Meter:
@@ -204,6 +207,10 @@ class Connection:
                 pgconn.send_describe_prepared(b"")
             elif command.portal:
                 pgconn.send_describe_portal(command.portal)
+            elif command.name and command.sql:
+                pgconn.send_prepare(command.name, command.sql, command.types)
+            elif command.name:
+                pgconn.send_query_prepared(command.name, command.params)
             else:
                 pgconn.send_query_params(command.sql, command.params)
         pgconn.pipeline_sync()

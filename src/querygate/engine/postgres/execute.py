@@ -2,7 +2,7 @@
 
 A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
 
-- plainly, so that VACUUM and the like work, with its reset in the same write;
+- plainly, so that VACUUM and the like work, with its reset in the same write; prepared, where it comes often;
 - CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
   (see `sizes`) everything;
 - a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
@@ -18,12 +18,14 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.parameters import describe_statement, write_params
-from querygate.engine.postgres.pool import DISCARD, Member, Pool
+from querygate.engine.postgres.kept import Key, new_name
+from querygate.engine.postgres.parameters import describe_statement, texts_of, write_params
+from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room, database_full
-from querygate.protocol.statements import is_plain, leaves_nothing
+from querygate.engine.postgres.templates import find_template
+from querygate.protocol.statements import Leftovers, is_plain, leftovers
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _COMMAND = pq.ExecStatus.COMMAND_OK
@@ -67,11 +69,14 @@ def begin(access: port.Access) -> list[Command]:
 
 
 class Execution:
-    """One try of one statement on one connection. `deadline` is on the loop's clock."""
+    """One try of one statement on one connection. `deadline` is on the loop's clock.
+
+    `describe` asks for the types of its parameters first; `as_sent` runs the very text, whatever was prepared.
+    """
 
     __slots__ = (
-        "begun", "bounds", "crowding", "deadline", "describe", "filling", "member", "outlived", "pool", "shape",
-        "statement", "stopping", "target", "timed_out",
+        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "member", "outlived", "pool",
+        "prepared", "shape", "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +89,7 @@ class Execution:
         bounds: port.Bounds,
         deadline: float,
         describe: bool,
+        as_sent: bool,
     ) -> None:
         self.pool = pool
         self.member = member
@@ -93,6 +99,8 @@ class Execution:
         self.bounds = bounds
         self.deadline = deadline
         self.describe = describe
+        self.as_sent = as_sent
+        self.prepared = False
         self.timed_out = False
         self.stopping = False
         self.outlived = False
@@ -107,19 +115,32 @@ class Execution:
     async def run(self, now: float) -> port.Result:
         """Runs it and gives the connection back, whatever happens."""
         member = self.member
+        statement = self.statement
+        state = self.pool.state
         started = perf_counter_ns()
-        plain = is_plain(self.statement.sql, self.statement.keyword)
+        # What is prepared could be seen by code.
+        keeps = not state.has_code and not self.as_sent
+        template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
+        plain = template is not None or is_plain(statement.sql, statement.keyword)
+        if member.kept and (state.has_code or not plain):
+            member.hide_kept()
         try:
-            if plain and not self.statement.params and self.pool.state.full_at is None:
-                rows = RowCollector(self.pool, self.shape, self.bounds)
-                results = await self._send(None, rows)
-                result = self._read(results, rows) or await self._learned(results[-1], rows)
-            else:
+            values = None if not plain or self.describe else texts_of(statement, state.encoders.types)
+            if values is None or state.full_at is not None:
                 result = await self._carefully(plain)
+            else:
+                rows = RowCollector(self.pool, self.shape, self.bounds)
+                if template is not None:
+                    results = await self._send(values, rows, (template.text, template.types), template.values)
+                elif keeps and values:
+                    results = await self._send(values, rows, (statement.sql, ()), values)
+                else:
+                    results = await self._send(values, rows)
+                result = self._read(results, rows) or await self._learned(results[-1], rows)
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
-            self._give_back(plain, clean=False)
+            self._give_back(plain, None)
             raise named(exc, self) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access, self) from exc
@@ -131,15 +152,39 @@ class Execution:
         result.exec_us = (perf_counter_ns() - started) // 1000
         if member.has_notices:
             result.notices = result.notices + member.take_notices()
-        self._give_back(plain, clean=not self.pool.inspects(plain, now))
+        if self.pool.inspects(plain, now):
+            self._give_back(plain, None)
+        elif template is not None:
+            self._give_back(plain, Leftovers.NOTHING if statement.keyword == "select" else Leftovers.SEQUENCES)
+        else:
+            self._give_back(plain, leftovers(statement.sql, statement.keyword))
         return result
 
-    def _send(self, params: list[bytes | None] | None, rows: RowCollector) -> Reply[list[PGresult]]:
-        """Puts the statement on the wire, behind the DISCARD ALL of the one before where that is still to be sent."""
+    def _send(
+        self,
+        params: list[bytes | None] | None,
+        rows: RowCollector,
+        key: Key | None = None,
+        values: list[bytes | None] | None = None,
+    ) -> Reply[list[PGresult]]:
+        """Puts the statement on the wire, behind the reset after the one before where that is still to be sent.
+
+        With a key it goes as what is prepared under that, with those values, if it comes often.
+        """
         member = self.member
-        command = Command(self.statement.sql.encode(), params, CHUNK_ROWS)
-        commands = (DISCARD, command) if member.stale else (command,)
-        member.stale = False
+        reset = member.take_reset()
+        commands = [] if reset is None else [reset]
+        name: bytes | None = None
+        if key is not None:
+            name = member.kept.get(key)
+            if name is None and self.pool.state.often_seen.note(key):
+                name = member.kept[key] = new_name()
+                commands.append(Command(key[0].encode(), name=name, types=key[1], begins=False))
+        if name is None:
+            commands.append(Command(self.statement.sql.encode(), params or None, CHUNK_ROWS))
+        else:
+            self.prepared = True
+            commands.append(Command(b"", values, CHUNK_ROWS, name=name))
         answer = member.send(commands, rows.take)
         member.flush()
         return answer
@@ -289,22 +334,26 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, plain: bool, *, clean: bool) -> None:
+    def _give_back(self, plain: bool, left: Leftovers | None) -> None:
+        """`left` is None where the connection has to be inspected."""
         if not plain:
             self.pool.state.may_have_changed()
         if self.timed_out:
             self.pool.abandon(self.member)
-        elif clean:
-            untouched = leaves_nothing(self.statement.sql, self.statement.keyword)
-            self.pool.give_back(self.member, untouched=untouched)
-        else:
+        elif left is None:
             self.pool.give_back_unclean(self.member)
+        else:
+            self.pool.give_back(self.member, left)
         if changes_types(self.statement.keyword):
             self.pool.encoders.forget()
 
 
 def _ending(room: Room | None) -> list[Command]:
     return [DURABLY, _COMMIT] if room is None else []
+
+
+_BEFORE = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"", None}
+"""What the engine says to a reset, and to what is only prepared."""
 
 
 async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
@@ -318,7 +367,7 @@ async def find_room(pool: Pool, member: Member, target: port.Target, statement: 
 def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
     """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
     gave_up = find_error(lost.results) is not None
-    tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - {b"DISCARD ALL"}
+    tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
     done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
     if access is port.Access.READ or (gave_up and not done):
         if of is not None and of.timed_out:

@@ -17,6 +17,7 @@ from querygate.engine.postgres.failures import check
 from querygate.engine.postgres.pool import Pool
 from querygate.engine.postgres.records import Records, database_secret
 from querygate.engine.postgres.transaction import promised
+from querygate.protocol.statements import Leftovers
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
@@ -101,7 +102,7 @@ class Ledger:
             pool.abandon(member)
             raise
         # It ran nothing but a function of the service's own.
-        pool.give_back(member, untouched=True)
+        pool.give_back(member, Leftovers.NOTHING)
         return [results[1].get_value(0, column) for column in range(results[1].nfields)]
 
     # -- locks --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from querygate.engine.postgres.connection import Command
 from querygate.engine.postgres.failures import check
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import learn_types
+from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import PARAMS_MAX, is_json_refusal, needs_types, to_texts
 
 
@@ -43,6 +44,16 @@ async def write_params(
         )
     await learn_types(pool, member, oids)
     return to_texts(params, oids, types)
+
+
+def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
+    """The parameters as text, an empty list where there are none; None where their types must be asked for first."""
+    params = statement.params
+    if not params:
+        return []
+    if len(params) > PARAMS_MAX or needs_types(params):
+        return None
+    return to_texts(params, None, types)
 
 
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:

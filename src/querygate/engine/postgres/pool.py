@@ -1,8 +1,9 @@
 """The connections of one target, made on demand, bounded, each clean before it is handed out again.
 
 Cleaning a connection. A query that names nothing that could, on a database without code of the tenant's own, leaves
-nothing behind, and nothing is done. After every other request `DISCARD ALL` removes settings, role, temporary tables,
-prepared statements, cursors, listens, advisory locks and sequence caches. Two things survive it: the random seed, and
+nothing behind, and nothing is done; a change leaves what it knows of sequences, and `DISCARD SEQUENCES` removes that.
+After every other request `DISCARD ALL` removes settings, role, temporary tables, prepared statements, cursors, listens,
+advisory locks and sequence caches. Two things survive it: the random seed, and
 the names of custom settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a
 statement that names the function, or by code stored in the database: functions, views, rules, policies, and defaults,
 checks, domains and operators that call one of a few functions of the server. So a request whose text is plain, on a
@@ -21,21 +22,24 @@ from typing import Any
 
 import structlog
 from psycopg import pq
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
 from querygate.engine.postgres.failures import check, find_error
+from querygate.engine.postgres.kept import KEPT_MAX, OftenSeen
 from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.turns import Turns
 from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
+from querygate.protocol.statements import Leftovers
 
 _log = structlog.get_logger()
 
 _IDLE = pq.TransactionStatus.IDLE
 
-DISCARD = Command(b"DISCARD ALL", begins=False)
+_DISCARD = Command(b"DISCARD ALL", begins=False)
+_DISCARD_SEQUENCES = Command(b"DISCARD SEQUENCES", begins=False)
 _ROLLBACK = Command(b"ROLLBACK", begins=False)
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
@@ -90,6 +94,7 @@ class DatabaseState:
 
     def __init__(self, types: TypeRegistry) -> None:
         self.encoders = EncoderCache(types)
+        self.often_seen = OftenSeen()
         self.has_code = True
         self.code_checked_at = 0.0
         self.crowded = False
@@ -117,13 +122,30 @@ class DatabaseState:
 class Member(Connection):
     """A connection of a pool.
 
-    `settings_memory` is what the server's settings took when it was new. `stale` says that its DISCARD ALL is still to
-    be sent, in front of the next statement and in the same write: so it is handed on while others wait for it.
+    `settings_memory` is what the server's settings took when it was new. `reset` is still to be sent, in front of the
+    next statement and in the same write: so a connection is handed on while others wait for it. `kept` are the
+    statements that are prepared on it, by what they were made of.
     """
 
     settings_memory: bytes | None = None
     idle_since: float = 0.0
-    stale: bool = False
+    reset: Command | None = None
+
+    def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(pgconn, loop)
+        self.kept: dict[tuple[str, tuple[int, ...]], bytes] = {}
+
+    def take_reset(self) -> Command | None:
+        """What is to be sent before anything else; whoever takes it sends it."""
+        reset, self.reset = self.reset, None
+        if reset is _DISCARD:
+            self.kept.clear()
+        return reset
+
+    def hide_kept(self) -> None:
+        """What runs next could see the statements that are kept, and is not to."""
+        if self.kept:
+            self.reset = _DISCARD
 
 
 class Pool:
@@ -236,7 +258,7 @@ class Pool:
         state = self.state
         return not plain or state.has_code or now - state.code_checked_at > self._code_check_s
 
-    def give_back(self, member: Member, *, untouched: bool) -> None:
+    def give_back(self, member: Member, left: Leftovers) -> None:
         """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
 
         One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
@@ -245,29 +267,32 @@ class Pool:
         try:
             if member.pgconn.transaction_status != _IDLE:
                 member.send([_ROLLBACK])
-            self._give_back(member, untouched=untouched)
+            self._give_back(member, left)
         except ConnectionLost:
             pass
 
-    def _give_back(self, member: Member, *, untouched: bool) -> None:
-        if untouched:
+    def _give_back(self, member: Member, left: Leftovers) -> None:
+        if left is Leftovers.ANYTHING or len(member.kept) > KEPT_MAX:
+            member.reset = _DISCARD
+        elif left is Leftovers.SEQUENCES:
+            member.reset = _DISCARD_SEQUENCES
+        else:
             member.flush()
             self._free_again(member)
             return
-        if self._waiters:
-            member.stale = True
-            if self._hand_over(member):
-                return
-            member.stale = False
-        reset = member.send([DISCARD])
+        if self._waiters and self._hand_over(member):
+            return
+        reset = member.take_reset()
+        assert reset is not None
+        sent = member.send([reset])
         member.flush()
-        reset.add_done_callback(lambda done: self._after_reset(member, done))
+        sent.add_done_callback(lambda done: self._after_reset(member, done))
 
     async def freshen(self, member: Member) -> None:
-        """Sends what `stale` stands for, where it cannot go along with a statement."""
-        if member.stale:
-            member.stale = False
-            check(await member.run(DISCARD))
+        """Sends the reset that is due, where it cannot go along with a statement."""
+        reset = member.take_reset()
+        if reset is not None:
+            check(await member.run(reset))
 
     def give_back_unclean(self, member: Member) -> None:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
@@ -330,10 +355,11 @@ class Pool:
     # -- cleaning -----------------------------------------------------------------------------------------------
 
     async def _inspect(self, member: Member) -> None:
-        member.stale = False
+        member.reset = None
+        member.kept.clear()
         try:
             await member.run(_ROLLBACK)
-            await member.run(DISCARD)
+            await member.run(_DISCARD)
             memory = await self._inspection(member)
         except (ConnectionLost, CopyStarted):
             return

@@ -95,6 +95,7 @@ async def borrow_session(pool: Pool, bounds: port.Bounds, deadline: float) -> As
     session = Session(pool, member, bounds, deadline)
     session.writes = False
     try:
+        member.hide_kept()
         await pool.freshen(member)
         yield session
     finally:

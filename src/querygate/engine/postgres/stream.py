@@ -85,6 +85,8 @@ async def _describe(
 ) -> "Stream":
     try:
         with clock:
+            member.hide_kept()
+            await pool.freshen(member)
             params = await write_params(pool, member, statement, describe=True)
             room = await find_room(pool, member, target, statement)
             held = statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword)

@@ -30,7 +30,7 @@ from querygate.engine.postgres.records import Records
 from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
 from querygate.engine.postgres.sizes import Room
-from querygate.protocol.statements import is_plain, leaves_nothing
+from querygate.protocol.statements import Leftovers, is_plain, leftovers
 
 _NOTICES_MAX = 100
 _ERROR = pq.ExecStatus.FATAL_ERROR
@@ -130,6 +130,8 @@ class TransactionRun:
 
     async def _phase_one(self) -> int | None:
         """Runs the statements; the engine's number for the transaction if it has written anything."""
+        if self.pool.state.has_code or not self.is_plain:
+            self.member.hide_kept()
         await self.pool.freshen(self.member)
         full_at = None if self.is_read_only else self.pool.state.full_at
         room = None if full_at is None else await Room.before(self.member, full_at)
@@ -218,6 +220,10 @@ class TransactionRun:
     @property
     def may_grow(self) -> bool:
         return not self.is_read_only
+
+    @property
+    def is_plain(self) -> bool:
+        return all(is_plain(statement.sql, statement.keyword) for statement in self.statements)
 
     @property
     def is_read_only(self) -> bool:
@@ -329,7 +335,7 @@ class TransactionRun:
             self.pool.expire(self.member)
 
     def _give_back(self) -> None:
-        plain = all(is_plain(statement.sql, statement.keyword) for statement in self.statements)
+        plain = self.is_plain
         if not plain:
             self.pool.state.may_have_changed()
         if self.timed_out or self.member.closed:
@@ -337,8 +343,9 @@ class TransactionRun:
         elif self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
         else:
-            untouched = all(leaves_nothing(statement.sql, statement.keyword) for statement in self.statements)
-            self.pool.give_back(self.member, untouched=untouched)
+            left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
+            most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
+            self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
 

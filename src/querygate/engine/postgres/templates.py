@@ -1,0 +1,107 @@
+"""Finds in a simple statement its literals, so that the engine need not parse and plan it anew for each of them. Pure.
+
+`select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
+statements of four forms are taken, each matched from its first to its last character, and literals only where a
+parameter of their type means the very same: on the right of an equals sign, and in a list of VALUES. Anything else, a
+function, an operator, a comment, an escape, is left as it was sent. What the engine refuses is run again as it was
+sent, so that an error speaks of the text that its writer knows.
+"""
+
+import re
+from typing import NamedTuple
+
+_TEXT_MAX = 2000
+_KNOWN_MAX = 1000
+
+_S = r"[ \t\n\r\f\v]"
+_NAME = r'(?:[A-Za-z_][A-Za-z_0-9]*+|"[^"\0]++")'
+_NAMES = rf"{_NAME}(?:{_S}*+,{_S}*+{_NAME})*+"
+_DOTTED = rf"{_NAME}(?:\.{_NAME})*+"
+_COLUMNS = rf"(?:\*|{_DOTTED}(?:{_S}*+,{_S}*+{_DOTTED})*+)"
+_PLACE = r"\$[0-9]++"
+_VALUE = rf"(?:{_PLACE}|null|true|false|default)"
+_EQUAL = rf"{_DOTTED}{_S}*+={_S}*+{_PLACE}"
+_WHERE = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
+_ORDER = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
+_TAIL = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
+_RETURNING = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
+_SET = rf"{_NAME}{_S}*+={_S}*+{_VALUE}"
+_END = rf"{_S}*+;?{_S}*+"
+
+_FORM = re.compile(
+    "(?:"
+    rf"select{_S}++{_COLUMNS}{_S}++from{_S}++{_DOTTED}{_S}++{_WHERE}{_TAIL}"
+    "|"
+    rf"insert{_S}++into{_S}++{_DOTTED}{_S}*+(?:\({_S}*+{_NAMES}{_S}*+\){_S}*+)?+values{_S}*+"
+    rf"\({_S}*+{_VALUE}(?:{_S}*+,{_S}*+{_VALUE})*+{_S}*+\){_RETURNING}"
+    "|"
+    rf"update{_S}++{_DOTTED}{_S}++set{_S}++{_SET}(?:{_S}*+,{_S}*+{_SET})*+{_S}++{_WHERE}{_RETURNING}"
+    "|"
+    rf"delete{_S}++from{_S}++{_DOTTED}{_S}++{_WHERE}{_RETURNING}"
+    ")" + _END,
+    re.IGNORECASE | re.ASCII,
+)
+_KEYWORDS = frozenset({"select", "insert", "update", "delete"})
+
+# In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A name in quotes
+# is passed over as a whole. A minus right behind an equals sign would be part of an operator in other texts; a
+# backslash means two things.
+_LITERALS = re.compile(
+    rf"""("[^"]*+")|([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))""",
+    re.ASCII,
+)
+_STRIDE = 4
+
+_INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
+_INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
+
+
+class Template(NamedTuple):
+    """A statement with placeholders for its literals. `types` are the engine's numbers; 0 where it is to infer one."""
+
+    text: str
+    types: tuple[int, ...]
+    values: list[bytes | None]
+
+
+_known: dict[str, bool] = {}
+"""Whether a text with placeholders is of a simple form: asking costs more than all the rest."""
+
+
+def find_template(sql: str, keyword: str) -> Template | None:
+    """None where the statement is of no simple form."""
+    if keyword not in _KEYWORDS or len(sql) > _TEXT_MAX or "$" in sql:
+        return None
+    parts: list[str | None] = _LITERALS.split(sql)
+    types: list[int] = []
+    values: list[bytes | None] = []
+    for index in range(_STRIDE - 1, len(parts), _STRIDE):
+        literal = parts[index]
+        if literal is None:
+            continue
+        if literal[0] == "'":
+            values.append(literal[1:-1].encode())
+            types.append(_INFERRED)
+        else:
+            values.append(literal.encode())
+            types.append(_INT4 if len(literal) < 10 and "." not in literal else _number_type(literal))
+        parts[index] = f"${len(values)}"
+    if not values:
+        return None
+    text = "".join([part for part in parts if part is not None])
+    simple = _known.get(text)
+    if simple is None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        simple = _known[text] = _FORM.fullmatch(text) is not None
+    return Template(text, tuple(types), values) if simple else None
+
+
+def _number_type(literal: str) -> int:
+    """The type that the engine's own parser gives it."""
+    if "." in literal:
+        return _NUMERIC
+    number = int(literal)
+    if -_INT4_MAX - 1 <= number <= _INT4_MAX:
+        return _INT4
+    return _INT8 if -_INT8_MAX - 1 <= number <= _INT8_MAX else _NUMERIC
