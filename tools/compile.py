@@ -23,6 +23,7 @@ HOT = (
     "data_plane/query",
     "engine/postgres/attempts",
     "engine/postgres/connection",
+    "engine/postgres/database_state",
     "engine/postgres/execute",
     "engine/postgres/failures",
     "engine/postgres/guard",

@@ -125,7 +125,7 @@ def test_a_stream_that_waited_gets_a_clean_connection(data: Sql, service: Servic
 
     def run(_: int) -> None:
         with service.client(organization.key) as client:
-            assert Sql(client).answer(made).status_code == 200
+            Sql(client)(made)
 
     def stream(_: int) -> str:
         body = {"sql": "/*+ STREAM */ select to_regclass('pg_temp.leftover') as found"}

@@ -3,14 +3,12 @@
 Cleaning a connection. A query that names nothing that could, on a database without code of the tenant's own, leaves
 nothing behind, and nothing is done; a change leaves what it knows of sequences, and `DISCARD SEQUENCES` removes that.
 After every other request `DISCARD ALL` removes settings, role, temporary tables, prepared statements, cursors, listens,
-advisory locks and sequence caches. Two things survive it: the random seed, and
-the names of custom settings (`app.user` reads as '' instead of NULL for ever after). Both can only be touched by a
-statement that names the function, or by code stored in the database: functions, views, rules, policies, and defaults,
-checks, domains and operators that call one of a few functions of the server. So a request whose text is plain, on a
-database without such code, is done with `DISCARD ALL`; after any other the seed is set anew and the server is asked how
-much memory its settings take: if that is not what it was when the connection was new, the connection is closed. Whether
-a database has code is asked after every statement that is not plain, before any other connection to it is trusted, and
-at least once a second while it is used, for what other workers have made.
+advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom settings (`app.user`
+reads as '' instead of NULL for ever after). Both can only be touched by a statement that names how, or by code that
+does (see `database_state`). After such a one the seed is set anew and the server is asked how much memory its settings
+take: if that is not what it was when the connection was new, the connection is closed. Whether a database has code is
+asked after every statement that is not plain, before any other connection to it is trusted, and at least once a second
+while it is used, for what other workers have made.
 """
 
 import asyncio
@@ -26,12 +24,10 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
+from querygate.engine.postgres.database_state import CODE, DatabaseState
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.kept import KEPT_MAX, OftenSeen
+from querygate.engine.postgres.kept import KEPT_MAX, Key
 from querygate.engine.postgres.reply import Reply
-from querygate.engine.postgres.turns import Turns
-from querygate.engine.postgres.types import TypeRegistry
-from querygate.engine.postgres.values import EncoderCache
 from querygate.protocol.statements import Leftovers
 
 _log = structlog.get_logger()
@@ -56,67 +52,11 @@ _TYPES_FRESH_S = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
-# Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
-_INNOCENT_EXTENSIONS = (
-    "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
-    "'seg','earthdistance','bloom'"
-)
-# Functions of the server that change a setting or the seed, or run text.
-_TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
-               'ts_rewrite') OR proname LIKE '%\\_to\\_xml%')"""
-_CALLS_ONE = f"~ (':funcid (' || (SELECT pg_catalog.string_agg(oid::text, '|') FROM ({_TOUCHING}) t) || ') ')"
-_INSPECT = f"""
+_TRACES = b"""
 SELECT pg_catalog.setseed($1),
        (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
-         WHERE name IN ('GUCMemoryContext', 'GUC hash table')),
-       EXISTS (SELECT FROM pg_catalog.pg_proc p
-                WHERE p.oid >= 16384 AND p.pronamespace <> 'querygate'::pg_catalog.regnamespace AND NOT EXISTS (
-                 SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
-                  WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
-                    AND e.extname IN ({_INNOCENT_EXTENSIONS})))
-       OR EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384)
-       OR EXISTS (SELECT FROM pg_catalog.pg_policy)
-       OR EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
-       OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
-       OR EXISTS (SELECT FROM pg_catalog.pg_attrdef WHERE adbin::pg_catalog.text {_CALLS_ONE})
-       OR EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conbin::pg_catalog.text {_CALLS_ONE})
-       OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE typdefaultbin::pg_catalog.text {_CALLS_ONE}),
-       querygate.role_has_settings()
-""".encode()
-
-
-class DatabaseState:
-    """What the pools of one database know of it together.
-
-    `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
-    many bytes, which is all that it may have.
-    """
-
-    def __init__(self, types: TypeRegistry) -> None:
-        self.encoders = EncoderCache(types)
-        self.often_seen = OftenSeen()
-        self.has_code = True
-        self.code_checked_at = 0.0
-        self.crowded = False
-        self.full_at: int | None = None
-        self.turns = Turns()
-        self.forgotten_after = 0
-        """So many changes had there been when what is known of types was forgotten last."""
-        self._changes = 0
-
-    def may_have_changed(self) -> None:
-        """A statement was run that can make code: nothing is taken for granted until it is asked again."""
-        self.has_code = True
-        self._changes += 1
-
-    def ask(self) -> int:
-        """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
-        return self._changes
-
-    def answer(self, asked: int, has_code: bool, now: float) -> None:
-        if has_code or asked == self._changes:
-            self.has_code = has_code
-            self.code_checked_at = now
+         WHERE name IN ('GUCMemoryContext', 'GUC hash table'))
+"""
 
 
 class Member(Connection):
@@ -133,7 +73,7 @@ class Member(Connection):
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(pgconn, loop)
-        self.kept: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self.kept: dict[Key, bytes] = {}
 
     def take_reset(self) -> Command | None:
         """What is to be sent before anything else; whoever takes it sends it."""
@@ -256,7 +196,7 @@ class Pool:
     def inspects(self, plain: bool, now: float) -> bool:
         """Whether the connection must be inspected after this statement, not only discarded."""
         state = self.state
-        return not plain or state.has_code or now - state.code_checked_at > self._code_check_s
+        return not plain or state.has_lasting_code or now - state.code_checked_at > self._code_check_s
 
     def give_back(self, member: Member, left: Leftovers) -> None:
         """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
@@ -272,7 +212,7 @@ class Pool:
             pass
 
     def _give_back(self, member: Member, left: Leftovers) -> None:
-        if left is Leftovers.ANYTHING or len(member.kept) > KEPT_MAX:
+        if left is Leftovers.ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
             member.reset = _DISCARD
         elif left is Leftovers.SEQUENCES:
             member.reset = _DISCARD_SEQUENCES
@@ -358,33 +298,44 @@ class Pool:
         member.reset = None
         member.kept.clear()
         try:
-            await member.run(_ROLLBACK)
-            await member.run(_DISCARD)
-            memory = await self._inspection(member)
+            member.send([_ROLLBACK])
+            discarded = member.send([_DISCARD])
+            memory = await self._inspection(member, self._loop.time() - self._code_check_s)
         except (ConnectionLost, CopyStarted):
             return
-        if memory is None or memory != member.settings_memory:
+        if find_error(discarded.result()) is not None:
+            member.close("its reset failed")
+        elif memory is None or memory != member.settings_memory:
             member.close("a setting could not be undone")
         else:
             while member.pgconn.notifies() is not None:
                 pass
             self._free_again(member)
 
-    async def _inspection(self, member: Member) -> bytes | None:
-        """Sets the seed anew; the size of the server's settings, or None where it does not say."""
+    async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
+        """Sets the seed anew; the size of the server's settings, or None where it does not say.
+
+        Asks whether there is code, unless that was answered since `oldest`.
+        """
         seed = str(random.uniform(-1, 1)).encode()  # noqa: S311 - it replaces the server's own, which is no secret either
         asked = self.state.ask()
-        results = await member.run(Command(_INSPECT, [seed]))
+        traces = Command(_TRACES, [seed])
+        asks = self.state.must_ask(oldest)
+        results = await (member.run(traces, CODE) if asks else member.run(traces))
         if find_error(results) is not None or not results or results[0].ntuples != 1:
             return None
-        self._role_has_settings = results[0].get_value(0, 3) == b"t"
+        if asks:
+            self._learn_of_code(results[1], asked)
+        return results[0].get_value(0, 1)
+
+    def _learn_of_code(self, told: PGresult, asked: int) -> None:
+        lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
         now = self._loop.time()
-        self.state.answer(asked, results[0].get_value(0, 2) == b"t", now)
+        self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
         if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.state.forgotten_after = asked
             self.encoders.forgotten_at = now
             self.encoders.forget()
-        return results[0].get_value(0, 1)
 
     async def _cancel_and_close(self, member: Member) -> None:
         try:

@@ -7,9 +7,10 @@ from math import inf
 from querygate.engine import port
 from querygate.engine.postgres.admin import AdminSession, set_password, terminate
 from querygate.engine.postgres.connection import Meter
+from querygate.engine.postgres.database_state import DatabaseState
 from querygate.engine.postgres.execute import ENCODING_SETTINGS
 from querygate.engine.postgres.logins import as_tenant, with_settings
-from querygate.engine.postgres.pool import DatabaseState, Pool, Room
+from querygate.engine.postgres.pool import Pool, Room
 from querygate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
 from querygate.engine.postgres.roles import forget_settings, role_of
 from querygate.engine.postgres.settings import EngineSettings
