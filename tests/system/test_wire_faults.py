@@ -237,6 +237,34 @@ def test_acknowledged_single_write_is_on_disk(service: Service, proxy: WireProxy
     assert count(service, t) == 1
 
 
+LAZY = "function lazy() returns int language plpgsql as $$ begin {}; insert into {t} values ('a'); return 1; end $$"
+
+
+@pytest.mark.parametrize(
+    ("made", "statement"),
+    [
+        (LAZY.replace("{}", "set local synchronous_commit = off"), "select lazy()"),
+        (LAZY.replace("{}", "execute 'set synchronous_' || 'commit = off'"), "insert into {t} select lazy()"),
+        (LAZY.replace("{}", "perform set_config('synchronous_commit', 'off', true)"), "/*+ STREAM */ select lazy()"),
+        (LAZY.replace("{}; ", ""), "select lazy(), set_config('synchronous_commit', 'off', false)"),
+    ],
+)
+def test_acknowledged_is_on_disk_whatever_code_set(
+    service: Service, proxy: WireProxy, t: str, made: str, statement: str
+) -> None:
+    """Code of the tenant's own makes its commit lazy. The engine dies as soon as the answer is there."""
+    with service.client() as client:
+        Sql(client)("create " + made.replace("{t}", t))
+        stop_writing(service)
+        answer = client.post("/v1/query", json={"sql": statement.format(t=t)})
+        kill_engine(service)
+        assert answer.status_code == 200
+        assert '"success":false' not in answer.text, answer.text
+        eventually(lambda: serves(service))
+        assert count(service, t) >= 1
+        Sql(client)("drop function lazy()")
+
+
 def stop_writing(service: Service) -> None:
     """From now on nothing reaches the disk but what a commit itself writes there."""
     for (pid,) in as_superuser(service, "select pid from pg_stat_activity where backend_type = 'walwriter'"):

@@ -17,7 +17,7 @@ from querygate.admission.quota import Quota, Quotas
 from querygate.admission.usage import Usage, UsageBook
 from querygate.catalog.credentials import Credential, Credentials
 from querygate.engine.port import Access, EngineFailure, Target
-from querygate.http.exchange import Exchange
+from querygate.http.exchange import Exchange, HeadNotes
 from querygate.protocol.errors import ServiceError
 
 _FRESH_S = 2.5
@@ -69,11 +69,16 @@ class IdentityCache:
         self._entries.clear()
         self._databases.clear()
 
-    def find(self, authorization: bytes | None, now: float) -> Identity | None:
+    def find(self, authorization: bytes | None, notes: HeadNotes | None, now: float) -> Identity | None:
         """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
         if authorization is None or authorization[:7] != b"Bearer ":
             return None
-        entry = self._entries.get(digest(authorization[7:]))
+        hashed = notes.token_digest if notes is not None else None
+        if hashed is None:
+            hashed = digest(authorization[7:])
+            if notes is not None:
+                notes.token_digest = hashed
+        entry = self._entries.get(hashed)
         if entry is None or entry.until < now:
             return None
         return entry.identity

@@ -36,6 +36,15 @@ class Counts(Protocol):
     errors: int
 
 
+class HeadNotes:
+    """What was found out about a head that a connection remembers, for the requests that come with it."""
+
+    __slots__ = ("token_digest",)
+
+    def __init__(self) -> None:
+        self.token_digest: bytes | None = None
+
+
 class Exchange:
     """A request with its body complete, or coming in as `incoming`, and the means to answer it once.
 
@@ -51,6 +60,7 @@ class Exchange:
     path = ""
     query = ""
     body = b""
+    notes: HeadNotes | None = None
     body_error: ServiceError | None = None
     incoming: IncomingBody | None = None
     target = b""

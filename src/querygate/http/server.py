@@ -28,7 +28,7 @@ from querygate.http.answers import respond_error
 from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
 from querygate.http.eager import EagerRun
-from querygate.http.exchange import CONTENT_POLICY, STATUS_LINES, Exchange
+from querygate.http.exchange import CONTENT_POLICY, STATUS_LINES, Exchange, HeadNotes
 from querygate.http.reader import Reader
 from querygate.http.tls import TlsContext
 from querygate.http.tls_transport import TlsTransport
@@ -219,6 +219,7 @@ class _Head(NamedTuple):
     headers: dict[bytes, bytes]
     extra_headers: bytes
     length: int
+    notes: HeadNotes
 
 
 class HttpConnection(asyncio.Protocol):
@@ -309,6 +310,7 @@ class HttpConnection(asyncio.Protocol):
         exchange.method, exchange.target, exchange.path, exchange.query, exchange.headers = head[:5]
         if head.extra_headers:
             exchange.extra_headers = head.extra_headers
+        exchange.notes = head.notes
         exchange.body = data[end + 4 :]
         self._deadline = None
         self._run(exchange)
@@ -331,6 +333,7 @@ class HttpConnection(asyncio.Protocol):
             headers,
             exchange.extra_headers,
             len(exchange.body),
+            HeadNotes(),
         )
 
     def _decline_upgrade(self, rest: bytes) -> None:

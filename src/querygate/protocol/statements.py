@@ -145,6 +145,12 @@ def is_plain(sql: str, keyword: str) -> bool:
     return _TOUCHES_SESSION.search(folded) is None
 
 
+def names_settings(sql: str) -> bool:
+    """Whether the text could change a setting while it runs."""
+    return ("_" in sql or "&" in sql) and _NAMES_SETTINGS.search(sql.lower()) is not None
+
+
+_NAMES_SETTINGS = re.compile("set_config|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&")
 _QUERIES = frozenset({"select", "values", "table", ""})
 _CHANGES = frozenset({"insert", "update", "delete", "merge"})
 

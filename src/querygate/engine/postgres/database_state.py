@@ -4,7 +4,8 @@ Code is what runs without being named in a statement's text. Two questions matte
 all on a connection: functions could, and stored expressions that move sequences or look at what is prepared. And
 whether it could leave one of the two things that `DISCARD ALL` does not remove, the name of a custom setting and the
 random seed: only by a function of the server that does so, by SET, or by text that it runs. Where a function's source
-names none of these, it cannot. The question is asked in the engine, with `CODE`.
+names none of these, it cannot. Code that could commit without waiting for the disk is counted among the latter. The
+question is asked in the engine, with `CODE`.
 """
 
 from querygate.engine.postgres.connection import Command
@@ -29,9 +30,10 @@ _ACTS = """~ (':(funcid|relid) (' || (
              SELECT oid FROM pg_catalog.pg_proc
               WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement')
              UNION ALL SELECT 'pg_catalog.pg_prepared_statements'::pg_catalog.regclass::pg_catalog.oid) t) || ') ')"""
-# In the source of a function: what touches settings or the seed, what runs or stores text of its own, and SET unless it
-# is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
-_SUSPECT = """set_config|setseed|_to_xml|ts_stat|ts_rewrite|u&|\\mexecute\\M|\\malter\\M|\\mload\\M|\\mimport\\M
+# In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
+# and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
+_SUSPECT = """set_config|setseed|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&
+              |\\mexecute\\M|\\malter\\M|\\mload\\M|\\mimport\\M
               |\\mcreate\\M(?!\\s+(unique\\s+|unlogged\\s+)?(temp|temporary|table|index)\\M)
               |\\mset\\M(?!\\s*(\\(|([a-z_][a-z_0-9]*|"[^".]+")\\s*(=|to\\M)))"""
 _SUSPECT = "".join(_SUSPECT.split())

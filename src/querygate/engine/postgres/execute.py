@@ -18,14 +18,14 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.kept import Key, new_name
+from querygate.engine.postgres.kept import Kept, Key
 from querygate.engine.postgres.parameters import describe_statement, texts_of, write_params
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room, database_full
 from querygate.engine.postgres.templates import find_template
-from querygate.protocol.statements import Leftovers, is_plain, leftovers
+from querygate.protocol.statements import Leftovers, is_plain, leftovers, names_settings
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _COMMAND = pq.ExecStatus.COMMAND_OK
@@ -75,7 +75,7 @@ class Execution:
     """
 
     __slots__ = (
-        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "member", "outlived", "pool",
+        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member", "outlived", "pool",
         "prepared", "shape", "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
@@ -100,6 +100,7 @@ class Execution:
         self.deadline = deadline
         self.describe = describe
         self.as_sent = as_sent
+        self.lazy = False
         self.prepared = False
         self.timed_out = False
         self.stopping = False
@@ -120,6 +121,7 @@ class Execution:
         started = perf_counter_ns()
         # What is prepared could be seen by code.
         keeps = not state.has_code and not self.as_sent
+        self.lazy = may_commit_lazily(self.target, statement, self.pool)
         template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
         plain = template is not None or is_plain(statement.sql, statement.keyword)
         if member.kept and (state.has_code or not plain):
@@ -137,6 +139,8 @@ class Execution:
                 else:
                     results = await self._send(values, rows)
                 result = self._read(results, rows) or await self._learned(results[-1], rows)
+            if self.lazy:
+                await self.pool.flush_commits()
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
@@ -174,17 +178,18 @@ class Execution:
         member = self.member
         reset = member.take_reset()
         commands = [] if reset is None else [reset]
-        name: bytes | None = None
+        kept: Kept | None = None
         if key is not None:
-            name = member.kept.get(key)
-            if name is None and self.pool.state.often_seen.note(key):
-                name = member.kept[key] = new_name()
-                commands.append(Command(key[0].encode(), name=name, types=key[1], begins=False))
-        if name is None:
+            kept = member.kept.get(key)
+            if kept is None and self.pool.state.often_seen.note(key):
+                kept = member.kept[key] = Kept()
+                commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
+        if kept is None:
             commands.append(Command(self.statement.sql.encode(), params or None, CHUNK_ROWS))
         else:
             self.prepared = True
-            commands.append(Command(b"", values, CHUNK_ROWS, name=name))
+            rows.rows_of(kept)
+            commands.append(Command(b"", values, CHUNK_ROWS, name=kept.name))
         answer = member.send(commands, rows.take)
         member.flush()
         return answer
@@ -248,6 +253,7 @@ class Execution:
             check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        self.lazy = False
         if not in_chunks and results[2].nfields:
             rows.take(results[2])
         return await self._result(results[2], rows)
@@ -310,6 +316,7 @@ class Execution:
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        self.lazy = False
         member.put_notices(notices)
         result = rows.finished(described)
         assert result is not None, "its encoder was given"
@@ -405,6 +412,11 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
         return True
     folded = statement.sql.lower()
     return "into" in folded or "lo_" in folded or "lowrite" in folded
+
+
+def may_commit_lazily(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
+    """Whether it could set, by its text or through code, that its commit does not wait for the disk."""
+    return target.access is port.Access.WRITE and (pool.state.has_lasting_code or names_settings(statement.sql))
 
 
 def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:

@@ -7,6 +7,9 @@ connection, and before anything runs there that could see it: see `pool`.
 
 from itertools import count
 
+from querygate.engine.port import Shape
+from querygate.engine.postgres.values import RowEncoder
+
 _OFTEN = 3
 _TEXTS_MAX = 1000
 KEPT_MAX = 64
@@ -18,8 +21,26 @@ Key = tuple[str, tuple[int, ...]]
 _numbers = count(1)
 
 
-def new_name() -> bytes:
-    return b"querygate_%d" % next(_numbers)
+class Kept:
+    """A statement that is prepared on one connection, and the encoder of the rows that it gave last.
+
+    As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
+    """
+
+    __slots__ = ("_encoder", "_encoder_of", "name")
+
+    def __init__(self) -> None:
+        self.name = b"querygate_%d" % next(_numbers)
+        self._encoder: RowEncoder | None = None
+        self._encoder_of: object = None
+
+    def encoder(self, known: object, shape: Shape) -> RowEncoder | None:
+        """The encoder of an earlier run, if it was for rows of that shape, and with what is `known` now of types."""
+        encoder = self._encoder
+        return encoder if encoder is not None and self._encoder_of is known and encoder.shape is shape else None
+
+    def keep(self, encoder: RowEncoder | None, known: object) -> None:
+        self._encoder, self._encoder_of = encoder, known
 
 
 class OftenSeen:

@@ -22,11 +22,11 @@ import structlog
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable
+from querygate.engine.port import EngineBusy, EngineFailure, EngineUnavailable, OutcomeUnknown
 from querygate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
 from querygate.engine.postgres.database_state import CODE, DatabaseState
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.kept import KEPT_MAX, Key
+from querygate.engine.postgres.kept import KEPT_MAX, Kept, Key
 from querygate.engine.postgres.reply import Reply
 from querygate.protocol.statements import Leftovers
 
@@ -73,7 +73,7 @@ class Member(Connection):
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(pgconn, loop)
-        self.kept: dict[Key, bytes] = {}
+        self.kept: dict[Key, Kept] = {}
 
     def take_reset(self) -> Command | None:
         """What is to be sent before anything else; whoever takes it sends it."""
@@ -104,6 +104,7 @@ class Pool:
         forget_settings: Callable[[], Awaitable[None]],
         restore_login: Callable[[], Awaitable[None]],
         terminate: Callable[[int], Awaitable[object]],
+        flush: Callable[[], Awaitable[object]],
         meter: Meter,
     ) -> None:
         self.state = state
@@ -118,6 +119,7 @@ class Pool:
         self._restore_login = restore_login
         self._restored_at = -math.inf
         self._terminate = terminate
+        self._flush = flush
         self._meter = meter
         self._role_has_settings = False
         self._free: list[Member] = []
@@ -237,6 +239,13 @@ class Pool:
     def give_back_unclean(self, member: Member) -> None:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
         self._spawn(self._inspect(member))
+
+    async def flush_commits(self) -> None:
+        """Returns when all that was committed is on disk. Raises OutcomeUnknown where the engine does not say so."""
+        try:
+            await self._flush()
+        except EngineFailure as exc:
+            raise OutcomeUnknown("it was applied, but the engine was lost before that was sure to be on disk") from exc
 
     def abandon(self, member: Member) -> None:
         """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection.

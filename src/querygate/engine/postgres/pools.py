@@ -39,6 +39,10 @@ SESSION_SETTINGS = {
 }
 _SINCE_17 = {"transaction_timeout": "0"}
 
+# The commit of one that writes waits for the disk, and so for all that was committed before it.
+_FLUSH = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
+                        THEN pg_catalog.pg_logical_emit_message(true, 'querygate', '') END"""
+
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 """How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
 
@@ -120,6 +124,7 @@ class Pools:
             forget_settings=partial(self._forget_settings, target),
             restore_login=partial(self._restore_login, target),
             terminate=partial(terminate, self._session, target.database),
+            flush=partial(self._session.fetch, _FLUSH),
             meter=self._meter,
         )
         pool.state.full_at = self._sizes.full_at(target.database)

@@ -9,6 +9,7 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import Command, text_rows
 from querygate.engine.postgres.failures import check
+from querygate.engine.postgres.kept import Kept
 from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
 from querygate.engine.postgres.values import RowEncoder
@@ -36,6 +37,8 @@ class RowCollector:
 
     last_chunk: PGresult | None = None
     truncated = False
+    _kept: Kept | None = None
+    _known: object = None
     unreadable = False
 
     def __init__(
@@ -55,6 +58,12 @@ class RowCollector:
         self._parts: list[bytes] = []
         self._count = 0
         self._unread: list[PGresult] = []
+
+    def rows_of(self, kept: Kept) -> None:
+        """The rows are those of a statement that may have run before."""
+        self._kept = kept
+        self._known = self._pool.encoders.known
+        self._encoder = kept.encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
         self.last_chunk = chunk
@@ -124,6 +133,8 @@ class RowCollector:
         encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
         if encoder is None:
             return None
+        if self._kept is not None:
+            self._kept.keep(encoder, self._known)
         rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
         tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last

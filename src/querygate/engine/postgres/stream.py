@@ -25,6 +25,7 @@ from querygate.engine.postgres.execute import (
     begin,
     changes_types,
     find_room,
+    may_commit_lazily,
     may_write,
     named,
     what_lost_means,
@@ -234,9 +235,13 @@ class Stream:
         return self.clock.elapsed_us
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
+        lazy = may_commit_lazily(self._target, self._statement, self._pool)
         try:
             async for block in self._blocks():
                 yield block
+            if lazy:
+                with self.clock:
+                    await self._pool.flush_commits()
         except ConnectionLost as exc:
             raise what_lost_means(exc, self._target.access, self.clock) from exc
         except CopyStarted as exc:

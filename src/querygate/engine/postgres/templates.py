@@ -43,14 +43,12 @@ _FORM = re.compile(
 )
 _KEYWORDS = frozenset({"select", "insert", "update", "delete"})
 
-# In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A name in quotes
-# is passed over as a whole. A minus right behind an equals sign would be part of an operator in other texts; a
-# backslash means two things.
-_LITERALS = re.compile(
-    rf"""("[^"]*+")|([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))""",
-    re.ASCII,
-)
-_STRIDE = 4
+# In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A minus right
+# behind an equals sign would be part of an operator in other texts; a backslash means two things.
+_LITERAL = rf"""([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))"""
+_LITERALS = re.compile(_LITERAL, re.ASCII)
+# The same where there are names in quotes: they are passed over as a whole. It takes three times as long.
+_LITERALS_AND_QUOTED = re.compile(rf"{_LITERAL}|(\"[^\"]*+\")", re.ASCII)
 
 _INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
@@ -72,10 +70,11 @@ def find_template(sql: str, keyword: str) -> Template | None:
     """None where the statement is of no simple form."""
     if keyword not in _KEYWORDS or len(sql) > _TEXT_MAX or "$" in sql:
         return None
-    parts: list[str | None] = _LITERALS.split(sql)
+    quoted = '"' in sql
+    parts: list[str | None] = (_LITERALS_AND_QUOTED if quoted else _LITERALS).split(sql)
     types: list[int] = []
     values: list[bytes | None] = []
-    for index in range(_STRIDE - 1, len(parts), _STRIDE):
+    for index in range(2, len(parts), 4 if quoted else 3):
         literal = parts[index]
         if literal is None:
             continue

@@ -215,6 +215,7 @@ class RowEncoder:
     """Encodes the rows of results that have the same columns. Made once per shape, and kept."""
 
     def __init__(self, names: Sequence[str], oids: Sequence[int], shape: Shape, types: TypeRegistry) -> None:
+        self.shape = shape
         self.columns = _encode(list(names))
         self.types = _encode([types.get(oid).name for oid in oids])
         strings = frozenset({INT8, NUMERIC}) if shape.big_numbers == "string" else frozenset()
@@ -321,6 +322,8 @@ class EncoderCache:
     def __init__(self, types: TypeRegistry) -> None:
         self.types = types
         self.forgotten_at = 0.0
+        self.known: object = object()
+        """Another one whenever what is known of types may be another."""
         self._encoders: dict[Any, RowEncoder] = {}
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
@@ -342,6 +345,7 @@ class EncoderCache:
     def forget(self) -> None:
         """Drops what a change of the tenant's own types could have made wrong."""
         self.types.forget()
+        self.known = object()
         self._encoders = {
             key: encoder for key, encoder in self._encoders.items() if all(oid < FIRST_USER_OID for oid in key[1])
         }
