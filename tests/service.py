@@ -24,6 +24,9 @@ user must be a superuser, and its settings as docs/operations.md wants them."""
 
 needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled engine, and another was given")
 
+AUTHORITIES = ssl.create_default_context()
+"""What the machine trusts: to read it takes longer than most tests, so it is read once."""
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
@@ -65,7 +68,7 @@ class Service:
     def trust(self) -> ssl.SSLContext:
         """What a client knows that trusts the certificate of the service's own making, where it has one."""
         made = self.data_dir / "tls" / "certificate.pem"
-        return ssl.create_default_context(cafile=str(made) if made.exists() else None)
+        return ssl.create_default_context(cafile=str(made)) if made.exists() else AUTHORITIES
 
     @property
     def alias(self) -> "Service":

@@ -438,7 +438,7 @@ def test_a_stop_finishes_what_runs(start: Start) -> None:
     with idle:
         assert idle.recv(1) == b""
     with pytest.raises(httpx.ConnectError):
-        httpx.get(service.url, trust_env=False)
+        httpx.get(service.url, trust_env=False, verify=False)
 
 
 @needs_linux

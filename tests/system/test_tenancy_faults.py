@@ -73,7 +73,7 @@ def settled(service: Service) -> None:
 
 def serving(service: Service) -> bool:
     try:
-        return httpx.get(service.control_url + "/health", trust_env=False, timeout=5).status_code == 200
+        return httpx.get(service.control_url + "/health", trust_env=False, verify=False, timeout=5).status_code == 200
     except httpx.TransportError:
         return False
 
