@@ -1,8 +1,8 @@
 """Translates the modules that every request passes through to C, with mypyc: the same code, about a third faster.
 
 `tools/compile.py TARGET` puts a copy of the package there whose hot modules are compiled; it runs with TARGET first on
-PYTHONPATH. The sources stay what they are, and run without it. Needs a C compiler. With 0 behind TARGET that compiler does
-not optimize, and is done sooner: for tests.
+PYTHONPATH. The sources stay what they are, and run without it. Needs a C compiler. With 0 behind TARGET it does not
+optimize, and is done sooner: for tests.
 """
 
 import os
