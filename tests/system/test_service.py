@@ -37,8 +37,8 @@ def start() -> Iterator[Start]:
     data_dir = new_data_dir()
     running: list[Service] = []
 
-    def start(*flags: str) -> Service:
-        running.append(start_service(data_dir, *flags))
+    def start(*flags: str, initialized: bool = True) -> Service:
+        running.append(start_service(data_dir, *flags, initialized=initialized))
         return running[-1]
 
     yield start
@@ -113,7 +113,7 @@ def sleeping(service: Service) -> int:
 
 def test_first_and_later_starts(start: Start) -> None:
     """The first start prints address, key and a line that works when pasted; later ones print no key, and it works."""
-    first = start()
+    first = start(initialized=False)
     names = [line.split(": ")[0] for line in first.output]
     assert names == ["data", "alias", "control", "key", "try"]
     assert re.fullmatch(r"svc_k_[0-9A-Za-z]{30,}", first.key)
