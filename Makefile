@@ -48,7 +48,7 @@ $(COMPILED)/stamp: $(shell find src -name '*.py') tools/compile.py $(VENV)/dev.s
 	touch $@
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
