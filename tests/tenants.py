@@ -32,7 +32,7 @@ class Tenant:
 
 @contextmanager
 def tenant_of(service: Service, name: str, tier: str = "unlimited") -> Iterator[Tenant]:
-    with httpx.Client(base_url=service.control_url, timeout=60, trust_env=False) as control:
+    with httpx.Client(base_url=service.control_url, timeout=60, trust_env=False, verify=False) as control:
 
         def post(path: str, key: str, body: dict[str, Any]) -> str:
             made = control.post(path, json=body, headers={"Authorization": f"Bearer {key}"})

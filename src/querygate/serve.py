@@ -50,6 +50,7 @@ PLANES = ("data", "alias", "control")
 
 _WATCH_S = 0.25
 _RESTART_PAUSE_S = 1.0
+_WORKER_PAUSE_S = 0.25  # from one start to the next: a worker that cannot live does not take the machine
 _READY_TIMEOUT_S = 60.0
 _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
@@ -325,7 +326,7 @@ class Supervisor:
             os.close(watched.ready)
             exit_code = os.waitstatus_to_exitcode(status)
             _log.error("the worker died, starting it again", worker=number, status=exit_code)
-        if time.monotonic() - watched.started_at >= _RESTART_PAUSE_S:
+        if time.monotonic() - watched.started_at >= _WORKER_PAUSE_S:
             self._workers[number] = self._fork(number)
 
     def _stop_workers(self) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from tests.service import Service, Sql
 
+UNASKED_S = 25.0
+"""Before the service ends by itself what names no time limit."""
+
 
 @pytest.fixture(scope="module")
 def sql(service: Service) -> Iterator[Sql]:
@@ -280,12 +283,12 @@ def test_a_constraint_that_fails_at_commit_fails_the_statement(sql: Sql) -> None
 @pytest.mark.parametrize(
     "statement",
     [
-        "select pg_sleep(6)",
-        "do $$ begin perform pg_sleep(6); end $$",
-        "select set_config('a.b', 'c', false), pg_sleep(6)",
-        "(select pg_sleep(6))",
+        "select pg_sleep(600)",
+        "do $$ begin perform pg_sleep(600); end $$",
+        "select set_config('a.b', 'c', false), pg_sleep(600)",
+        "(select pg_sleep(600))",
         "with recursive r as (select 1 union all select 1 from r) select count(*) from r",
-        "insert into scratch.slow select 1 from pg_sleep(6)",
+        "insert into scratch.slow select 1 from pg_sleep(600)",
     ],
 )
 def test_a_statement_over_its_time_is_cancelled(sql: Sql, statement: str) -> None:
@@ -293,7 +296,7 @@ def test_a_statement_over_its_time_is_cancelled(sql: Sql, statement: str) -> Non
     sql("create table scratch.slow (a int)")
     started = time.monotonic()
     error = sql.fails(statement, timeout_ms=200)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < UNASKED_S
     assert error["code"] == "timeout"
     assert error["sqlstate"] == "57014"
     assert sql.value("select count(*) from scratch.slow") == 0
@@ -304,7 +307,7 @@ def test_a_statement_that_catches_its_cancellation_still_ends(sql: Sql) -> None:
     started = time.monotonic()
     stubborn = "loop begin perform pg_sleep(30); exception when query_canceled then null; end; end loop"
     answer = sql.answer(f"do $$ begin {stubborn}; end $$", timeout_ms=200)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < UNASKED_S
     assert answer.status_code in (200, 503)
     assert answer.json()["success"] is False
     assert sql.value("select 1") == 1

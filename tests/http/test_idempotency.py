@@ -16,6 +16,7 @@ import pytest
 
 from tests.http.test_serializable_pool import shut
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.workers import workers
 
 WAIT_S = 30.0
 REPLAYED = "idempotency-replayed"
@@ -376,11 +377,10 @@ def data_dir() -> Iterator[Path]:
 
 
 def worker_of(service: Service) -> int:
-    pid = service.process.pid
-    for found in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        if Path(f"/proc/{found}/comm").read_text() != "postgres\n":
-            return found
-    raise AssertionError("there is no worker")
+    """The worker, once there is one again."""
+    eventually(lambda: bool(workers(service)))
+    [pid] = workers(service)
+    return pid
 
 
 def insistent(service: Service, send: Send, key: str, statement: str) -> httpx.Response:

@@ -123,7 +123,9 @@ def test_a_key_that_is_revoked_meanwhile(service: Service, wire: Wire) -> None:
     """What is remembered of a head is how it reads, not what it may."""
     headers = {"Authorization": f"Bearer {service.key}"}
 
-    with httpx.Client(base_url=service.control_url, headers=headers, trust_env=False, timeout=60) as control:
+    with httpx.Client(
+        base_url=service.control_url, headers=headers, trust_env=False, verify=False, timeout=60
+    ) as control:
         made = control.post("/v1/keys", json={"name": "short-lived", "scopes": ["read"]}).json()
         wire.key = made["key"]
         whole = wire.head(len(body_of(1))) + body_of(1)

@@ -187,7 +187,7 @@ def test_malformed_ids(client: httpx.Client, id: str) -> None:
 def test_outcome_needs_a_key(service: Service, client: httpx.Client, t: str) -> None:
     """Outcomes are for keys of the database only."""
     id = run(client, f"insert into {t} values ('x')")["transaction_id"]
-    with httpx.Client(base_url=service.url, trust_env=False) as stranger:
+    with httpx.Client(base_url=service.url, trust_env=False, verify=False) as stranger:
         assert stranger.get(f"/v1/transaction/{id}").status_code == 401
         assert stranger.post(f"/v1/transaction/{id}/abort").status_code == 401
 
@@ -391,16 +391,18 @@ def test_abort_of_running_read(service: Service, client: httpx.Client, t: str) -
 def test_abort_races_the_commit(service: Service, sql: Sql, t: str) -> None:
     """However an abort and a commit meet, both answers, the outcome and the data agree."""
     seen = set()
+    delay_s = 0.0
     with service.client() as first, service.client() as second, ThreadPoolExecutor(1) as pool:
         for round in range(RACE_ROUNDS):
             id = new_id()
-            delay_s = (round % 50) * 0.0002
             statements = [f"insert into {t} values ('{id}')"]
             if round % 5 == 4:
                 statements.append("create temp table x (a int)")
             answer = pool.submit(post, first, *statements, id=id)
             time.sleep(delay_s)  # every round meets the transaction at another point
             verdict = abort(second, id)
+            # Later after an abort and earlier after a commit: so both win on a machine of any speed, and closely.
+            delay_s = delay_s * 1.2 + 0.0002 if verdict == "aborted" else delay_s * 0.8
             body = answer.result()
             committed = body.status_code == 200 and body.json()["success"]
             assert committed or body.status_code == 409, body.text
@@ -409,7 +411,7 @@ def test_abort_races_the_commit(service: Service, sql: Sql, t: str) -> None:
                 ("committed", "committed", 1) if committed else ("aborted", "aborted", 0)
             )
             seen.add(verdict)
-    assert seen == {"committed", "aborted"}, "the race was always won by the same side: other delays are needed"
+    assert seen == {"committed", "aborted"}, "the race was always won by the same side"
 
 
 def test_many_aborts(service: Service, client: httpx.Client, sql: Sql, t: str) -> None:

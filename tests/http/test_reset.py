@@ -31,7 +31,9 @@ class Database:
 def database(service: Service, request: pytest.FixtureRequest) -> Iterator[Database]:
     name = "reset-" + request.node.name.replace("_", "-")[5:50].rstrip("-")
     headers = {"Authorization": f"Bearer {service.key}"}
-    with httpx.Client(base_url=service.control_url, headers=headers, timeout=60, trust_env=False) as control:
+    with httpx.Client(
+        base_url=service.control_url, headers=headers, timeout=60, trust_env=False, verify=False
+    ) as control:
         assert control.post("/v1/databases", json={"name": name}).status_code == 201
         key = control.post("/v1/keys", json={"name": name, "scopes": ["admin"], "database": name}).json()["key"]
         with service.client(key) as client:

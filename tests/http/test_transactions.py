@@ -17,6 +17,8 @@ from tests.service import Service, Sql
 
 JSON = {"Content-Type": "application/json"}
 WAIT_S = 60.0
+UNASKED_S = 25.0
+"""Before the service ends by itself what names no time limit."""
 
 Row = dict[str, Any]
 
@@ -283,11 +285,11 @@ def deferred_trigger(sql: Sql, t: str, body: str) -> None:
 
 def test_deferred_trigger_in_time(run: Transactions, sql: Sql, t: str) -> None:
     """The time limit holds for triggers that run at the end as well."""
-    deferred_trigger(sql, t, "perform pg_sleep(4)")
+    deferred_trigger(sql, t, "perform pg_sleep(600)")
     started = time.monotonic()
     error = run.fails(f"insert into {t} values (1)", timeout_ms=400)
     assert error["code"] == "timeout"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < UNASKED_S
     assert count(sql, t) == 0
     sql(f"drop function {t}_late cascade")
 
@@ -596,8 +598,8 @@ def test_nothing_stays_on_the_connection(run: Transactions, sql: Sql) -> None:
 def test_timeout(run: Transactions, sql: Sql, t: str) -> None:
     """A transaction over its time is 200 with code timeout and the statement's index, and nothing was applied."""
     started = time.monotonic()
-    error = run.fails(f"insert into {t} values (1)", "select pg_sleep(20)", timeout_ms=300)
-    assert time.monotonic() - started < 3
+    error = run.fails(f"insert into {t} values (1)", "select pg_sleep(600)", timeout_ms=300)
+    assert time.monotonic() - started < UNASKED_S
     assert (error["code"], error["sqlstate"], error["statement"]) == ("timeout", "57014", 1)
     assert count(sql, t) == 0
     run(f"insert into {t} values (1)")
@@ -614,7 +616,7 @@ def test_client_gone(service: Service, sql: Sql, t: str) -> None:
     """When the client leaves in the middle nothing is applied, and the statement and its connection are gone soon."""
     address = urlsplit(service.url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
-    marker = f"select pg_sleep(30) /* {t} */"
+    marker = f"select pg_sleep(600) /* {t} */"
     sleeps = f"select count(*) from pg_stat_activity where query = '{marker}' and state <> 'idle'"
     body = json.dumps({"statements": [f"insert into {t} values (1)", marker, f"insert into {t} values (2)"]})
     connection.request("POST", "/v1/transaction", body, {**JSON, "Authorization": f"Bearer {service.key}"})
@@ -622,7 +624,7 @@ def test_client_gone(service: Service, sql: Sql, t: str) -> None:
     connection.close()
     left = time.monotonic()
     eventually(lambda: as_superuser(service, sleeps) == 0)
-    assert time.monotonic() - left < 2
+    assert time.monotonic() - left < UNASKED_S
     locks = f"select count(*) from pg_locks l join pg_class c on c.oid = l.relation where c.relname = '{t}'"
     eventually(lambda: as_superuser(service, locks) == 0)
     assert count(sql, t) == 0

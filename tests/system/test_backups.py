@@ -149,7 +149,7 @@ def test_a_directory_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     """Before anything else happens, and with its name."""
     (tmp_path / "file").touch()
     with pytest.raises(AssertionError, match="--backup-dir"):
-        start_service(new_data_dir(), "--backup-dir", str(tmp_path / "file" / "x"))
+        start_service(new_data_dir(), "--backup-dir", str(tmp_path / "file" / "x"), initialized=False)
 
 
 def test_a_stop_ends_a_backup_that_is_being_made() -> None:

@@ -131,7 +131,7 @@ def test_it_is_not_shown_to_other_machines(address: str) -> None:
     data_dir = new_data_dir()
     for more in ([], ["--tls", "self-signed"]):
         with pytest.raises(AssertionError, match="would show the metrics to other machines"):
-            start_service(data_dir, "--metrics-address", address, *more)
+            start_service(data_dir, "--metrics-address", address, *more, initialized=False)
     assert not data_dir.exists()
     shutil.rmtree(data_dir.parent)
 
@@ -140,7 +140,7 @@ def test_it_is_not_shown_to_other_machines(address: str) -> None:
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     data_dir = new_data_dir()
     with pytest.raises(AssertionError, match=r"is not of the form 127\.0\.0\.1:9090"):
-        start_service(data_dir, "--metrics-address", address)
+        start_service(data_dir, "--metrics-address", address, initialized=False)
     shutil.rmtree(data_dir.parent)
 
 

@@ -93,7 +93,7 @@ def settled(service: Service) -> None:
 
 def serves(service: Service) -> bool:
     try:
-        return httpx.get(service.control_url + "/health", trust_env=False, timeout=5).status_code == 200
+        return httpx.get(service.control_url + "/health", trust_env=False, verify=False, timeout=5).status_code == 200
     except httpx.TransportError:
         return False
 

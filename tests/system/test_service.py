@@ -37,8 +37,8 @@ def start() -> Iterator[Start]:
     data_dir = new_data_dir()
     running: list[Service] = []
 
-    def start(*flags: str) -> Service:
-        running.append(start_service(data_dir, *flags))
+    def start(*flags: str, initialized: bool = True) -> Service:
+        running.append(start_service(data_dir, *flags, initialized=initialized))
         return running[-1]
 
     yield start
@@ -108,12 +108,18 @@ def sleeping(service: Service) -> int:
     return number
 
 
+def waiting(service: Service) -> int:
+    """How many statements wait for a lock."""
+    with psycopg.connect(service.conninfo("postgres")) as connection:
+        return len(connection.execute("select from pg_stat_activity where wait_event_type = 'Lock'").fetchall())
+
+
 # -- starting -----------------------------------------------------------------------------------------------------
 
 
 def test_first_and_later_starts(start: Start) -> None:
     """The first start prints address, key and a line that works when pasted; later ones print no key, and it works."""
-    first = start()
+    first = start(initialized=False)
     names = [line.split(": ")[0] for line in first.output]
     assert names == ["data", "alias", "control", "key", "try"]
     assert re.fullmatch(r"svc_k_[0-9A-Za-z]{30,}", first.key)
@@ -424,21 +430,26 @@ def test_a_stop_finishes_what_runs(start: Start) -> None:
     service = start()
     idle = socket.create_connection(("127.0.0.1", int(service.url.rsplit(":", 1)[1])), RUN_S)
     family = descendants(service.process.pid)
-    query, answered = in_background(lambda: slow_answer(service, "select pg_sleep(6)::text as s"))
-    with Stream(service, "select g, pg_sleep(3) from generate_series(1, 2) g") as stream:
-        assert stream.answer.status == 200
-        wait_until(lambda: sleeping(service) == 2)
-        service.process.send_signal(signal.SIGTERM)
-        events = stream.rest()
-    assert events[-1].kind == "done"
+    with service.client() as client:
+        Sql(client)("create table gate ()")
+        database = Sql(client).value("select current_database()")
+    with psycopg.connect(service.conninfo(database)) as holder:
+        holder.execute("lock table public.gate")
+        query, answered = in_background(lambda: slow_answer(service, "select count(*) from gate"))
+        with Stream(service, "select g, (select count(*) from gate) from generate_series(1, 2) g") as stream:
+            wait_until(lambda: waiting(service) == 2)
+            service.process.send_signal(signal.SIGTERM)
+            with idle:
+                assert idle.recv(1) == b""
+            holder.rollback()
+            events = stream.rest()
+    assert [event.kind for event in events] == ["columns", "row", "row", "done"]
     query.join(RUN_S)
-    assert answered[0].json()["rows"] == [{"s": ""}]
+    assert answered[0].json()["rows"] == [{"count": 0}]
     assert service.process.wait(RUN_S) == 0
     wait_until(lambda: not any(map(alive, family)))
-    with idle:
-        assert idle.recv(1) == b""
     with pytest.raises(httpx.ConnectError):
-        httpx.get(service.url, trust_env=False)
+        httpx.get(service.url, trust_env=False, verify=False)
 
 
 @needs_linux
@@ -476,8 +487,8 @@ def test_a_stop_does_not_wait_for_a_reader(start: Start) -> None:
         assert stream.answer.status == 200
         started = time.monotonic()
         assert service.stop() == 0
-        # The limit, what is granted on top of it for the last words, and the engine's own stop.
-        assert time.monotonic() - started < 10
+        # Before the reader is given up for its own sake, after 30 s.
+        assert time.monotonic() - started < 25
 
 
 def test_a_stop_while_it_starts() -> None:

@@ -188,7 +188,7 @@ def test_without_the_setting_it_is_not_even_imported() -> None:
 def test_an_endpoint_that_is_none_is_refused() -> None:
     data_dir = new_data_dir()
     with pytest.raises(AssertionError, match="is not a URL of http or https"):
-        start_service(data_dir, "--traces-endpoint", "127.0.0.1:4318")
+        start_service(data_dir, "--traces-endpoint", "127.0.0.1:4318", initialized=False)
     data_dir.parent.joinpath("service.log").unlink()
     data_dir.parent.joinpath("service.out").unlink()
     data_dir.parent.rmdir()
