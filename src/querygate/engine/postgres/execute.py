@@ -75,8 +75,8 @@ class Execution:
     """
 
     __slots__ = (
-        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member", "outlived", "pool",
-        "prepared", "shape", "statement", "stopping", "target", "timed_out",
+        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member", "outlived",
+        "pool", "prepared", "shape", "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
     def __init__(
