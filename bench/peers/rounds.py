@@ -158,8 +158,7 @@ def _load(server: Server, workload: Workload, connections: int, seconds: float, 
     with MemoryPeak(server.roots()) as memory:
         outcome = run_load(load)
     # What is still on its way would disturb this count, and the next server's load.
-    if not wait_until_quiet(server.roots()):
-        tell(f"WARNING {server.title} still works on {workload} of {connections} connections: the next loads suffer")
+    quiet = wait_until_quiet(server.roots())
     errors = outcome.errors
     if workload.writes:
         # An answer of 200 can hold an error; what is not in the table did not happen.
@@ -167,6 +166,9 @@ def _load(server: Server, workload: Workload, connections: int, seconds: float, 
     elif outcome.requests and abs(outcome.size - size) > size * SIZE_TOLERANCE:
         # Nor is an answer right that is much shorter or longer than the one that was looked at.
         errors = max(errors, outcome.requests)
+    if not quiet:
+        tell(f"{server.title} still works on {workload} of {connections} connections: it is started anew")
+        server.restart()
     rate = outcome.per_second * (1 - min(1.0, errors / max(1, outcome.requests)))
     return Sample(rate, errors, outcome.p50_us, outcome.p99_us, memory.peak)
 

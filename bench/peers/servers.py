@@ -6,6 +6,7 @@ one file system. None of the peers checks who asks; Querygate does.
 
 import json
 import platform
+import shutil
 import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
@@ -69,6 +70,13 @@ class Server(ABC):
 
     @abstractmethod
     def stop(self) -> None: ...
+
+    def restart(self) -> None:
+        """With its tables as they were at first."""
+        self.stop()
+        shutil.rmtree(self.home)
+        self.home.mkdir(mode=0o755)
+        self.start()
 
     @abstractmethod
     def roots(self) -> list[int]:

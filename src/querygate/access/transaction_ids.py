@@ -1,6 +1,6 @@
 """Ids of transactions, made so that their outcome can be answered without a record. Pure.
 
-`txn_` + a letter for the kind + the engine's number of the transaction + a nonce + a MAC over all of it and the
+`txn_` + a letter for the kind + the engine's number of the transaction + a random word + a MAC over all of it and the
 database. Nobody can make one up, and a key of another database cannot ask for it.
 """
 
@@ -12,11 +12,11 @@ from enum import Enum
 from querygate.access.tokens import base62
 
 PREFIX = "txn_"
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NUMBER_LENGTH = 11
-_NONCE_LENGTH = 10
+WORD_LENGTH = 10
 _MAC_LENGTH = 22
-_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + _NONCE_LENGTH + _MAC_LENGTH
+_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + WORD_LENGTH + _MAC_LENGTH
 NONCE_BYTES = 16
 
 
@@ -29,16 +29,24 @@ class Kind(Enum):
     """It wrote nothing, and so is done."""
     ABORTED = "a"
     """It failed; nothing of it was applied."""
+    LOST = "l"
+    """The engine was lost while it was decided; number and word are what the engine needs to tell how."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionId:
     kind: Kind
     number: int = 0
+    word: str = ""
+
+
+def random_word(random_bytes: bytes) -> str:
+    return base62(int.from_bytes(random_bytes, "big"), WORD_LENGTH)
 
 
 def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
-    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + base62(int.from_bytes(nonce, "big"), _NONCE_LENGTH)
+    """The nonce is used where the id has no word of its own."""
+    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + (id.word or random_word(nonce))
     return PREFIX + text + _mac(text, database, secret)
 
 
@@ -51,8 +59,8 @@ def read(text: str, database: str, secret: bytes) -> TransactionId | None:
         return None
     number = 0
     for letter in body[1 : 1 + _NUMBER_LENGTH]:
-        number = number * 62 + _ALPHABET.index(letter)
-    return TransactionId(Kind(body[0]), number)
+        number = number * 62 + ALPHABET.index(letter)
+    return TransactionId(Kind(body[0]), number, body[1 + _NUMBER_LENGTH :])
 
 
 def _mac(text: str, database: str, secret: bytes) -> str:

@@ -172,6 +172,8 @@ class TransactionRoutes:
         error = to_service_error(failure)
         if isinstance(failure, port.OutcomeUnknown):
             known = job.chosen or failure.id
+            if known is None and failure.ticket is not None:
+                known = self._id(TransactionId(Kind.LOST, failure.ticket.number, failure.ticket.word), job.target)
             if known is None:
                 respond_error(exchange, error)
             else:
@@ -235,6 +237,8 @@ class TransactionRoutes:
         """An id of the service's own making tells, or the engine does."""
         if id.kind is Kind.NUMBERED:
             return await self._engine.outcome(target, id.number)
+        if id.kind is Kind.LOST:
+            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word))
         return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
 
 

@@ -122,6 +122,14 @@ class Promise(msgspec.Struct, frozen=True):
     keep: Keep | None = None
 
 
+class Ticket(msgspec.Struct, frozen=True):
+    """With what the engine finds out later what became of a transaction that it was lost with. `word` is of ten letters
+    and digits, `number` of 64 bits."""
+
+    number: int
+    word: str
+
+
 class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -253,6 +261,10 @@ class Engine(Protocol):
 
     async def outcome(self, target: Target, number: int) -> Outcome | None:
         """What became of the transaction; None where the engine does not know it any more."""
+        ...
+
+    async def outcome_of_lost(self, target: Target, ticket: Ticket) -> Outcome:
+        """The same by the ticket that an OutcomeUnknown came with."""
         ...
 
     def stream(
@@ -403,11 +415,15 @@ class EngineBusy(EngineFailure):
 
 
 class OutcomeUnknown(EngineFailure):
-    """The connection was lost after the statement was sent: it may have been applied. `id` can be asked for, if any."""
+    """The connection was lost after the statement was sent: it may have been applied.
 
-    def __init__(self, message: str, id: str | None = None) -> None:
+    What became of it can be asked for later: by its `id`, where it has one, or by its `ticket`.
+    """
+
+    def __init__(self, message: str, id: str | None = None, ticket: "Ticket | None" = None) -> None:
         super().__init__(message)
         self.id = id
+        self.ticket = ticket
 
 
 class NotSupported(EngineFailure):

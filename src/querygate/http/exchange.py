@@ -18,6 +18,7 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 CONTENT_POLICY = b"default-src 'none'; frame-ancestors 'none'"
 """Of answers that are no pages: a browser runs and shows nothing of them."""
 
+_LARGE = 16 * 1024
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 Headers = Iterable[tuple[str, str]]
@@ -120,13 +121,23 @@ class Exchange:
             # The same as below, made of parts that are put together once a second.
             start = self._connection.server.json_head
             head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
-            self._connection.write(head if self.method == "HEAD" else head + body)
+            self._write_whole(head, body)
             return
         if status == 204:
             self._connection.write(self._head(status, None, headers) + b"\r\n")
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
-        self._connection.write(head if self.method == "HEAD" else head + body)
+        self._write_whole(head, body)
+
+    def _write_whole(self, head: bytes, body: bytes) -> None:
+        """In one piece, which is what a client can read at once; a large body is not copied for it."""
+        if self.method == "HEAD":
+            self._connection.write(head)
+        elif len(body) < _LARGE:
+            self._connection.write(head + body)
+        else:
+            self._connection.write(head)
+            self._connection.write(body)
 
     def respond_page(self, body: bytes, policy: bytes) -> None:
         """A page of the service's own, which may do what `policy` says and nothing else."""
@@ -135,7 +146,7 @@ class Exchange:
         self.sent_bytes += len(body)
         head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
         head += b"content-length: %d\r\n\r\n" % len(body)
-        self._connection.write(head if self.method == "HEAD" else head + body)
+        self._write_whole(head, body)
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begins an answer whose length is not known; `write` and `finish` follow."""

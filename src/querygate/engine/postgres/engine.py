@@ -148,6 +148,9 @@ class PostgresEngine:
     async def outcome(self, target: port.Target, number: int) -> port.Outcome | None:
         return await self._recovery.outcome(number)
 
+    async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket) -> port.Outcome:
+        return await self._recovery.outcome_of_lost(target.database, ticket)
+
     def stream(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.RowStream]:

@@ -17,6 +17,10 @@ from querygate.engine.postgres.roles import role_of
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 
 
+_WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
+"""A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
+
+
 class BadUrl(Exception):
     """It cannot be used; the message, which holds nothing of it, says why."""
 
@@ -59,7 +63,7 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str]) -> 
     """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
     return (
-        f"{conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name=querygate"
+        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name=querygate"
         f" options='{_quote(flags)}'"
     )
 

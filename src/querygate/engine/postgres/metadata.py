@@ -17,5 +17,5 @@ SCHEMA = (
 
 NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"
 FIND_RECOVERED = "SELECT 1 FROM engine.recovered WHERE gid = $1"
-# An owner looks for its own within seconds.
-EXPIRE_RECOVERED = "DELETE FROM engine.recovered WHERE at < now() - interval '1 hour'"
+# An owner looks for its own within seconds; a client that was told to ask later, within a day.
+EXPIRE_RECOVERED = "DELETE FROM engine.recovered WHERE at < now() - interval '25 hours'"

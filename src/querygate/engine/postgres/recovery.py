@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed
+from querygate.access.transaction_ids import NONCE_BYTES, random_word
+from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from querygate.engine.postgres import metadata
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 
@@ -28,6 +29,7 @@ _EVERY_S = 1.0
 _AGE_S = 2.0
 """Younger ones are left to the worker that prepared them."""
 
+_PID_BITS = 32
 _SETTLE_S = 25.0
 _SETTLE_PAUSE_S = 0.1
 
@@ -74,7 +76,26 @@ class Recovery:
 
     def new_gid(self) -> str:
         """The process id is for whoever looks at the list."""
-        return f"{self._prefix}{os.getpid()}_{secrets.token_hex(12)}"
+        return self._gid(os.getpid(), random_word(secrets.token_bytes(NONCE_BYTES)))
+
+    def _gid(self, worker: int, word: str) -> str:
+        return f"{self._prefix}{worker}_{word}"
+
+    def ticket(self, gid: str, backend: int) -> Ticket:
+        """With what `outcome_of_lost` finds it later."""
+        return Ticket((os.getpid() << _PID_BITS) + backend, gid.rpartition("_")[2])
+
+    async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
+        """What became of a transaction that was being prepared when the engine was lost. The watcher commits it, if it
+        was prepared, and notes that first."""
+        worker, backend = divmod(ticket.number, 1 << _PID_BITS)
+        gid = self._gid(worker, ticket.word)
+        gone = await self._is_gone(database, backend)
+        if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+            return Outcome.IN_PROGRESS
+        if await self._session.fetch(metadata.FIND_RECOVERED, gid):
+            return Outcome.COMMITTED
+        return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
     async def see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even if whoever waits for it is cancelled."""
@@ -168,7 +189,9 @@ class Recovery:
                 return True
             return True if seen else (False if gone else None)
 
-        return self._settled(await self._until_known(look))
+        known = await self._until_known(look)
+        # What is prepared is decided: it will be committed, also where nobody can be asked any more.
+        return self._settled(True if seen else known)
 
     async def settle_recorded(
         self, database: str, backend: int, is_recorded: Callable[[], Awaitable[bool]]
@@ -189,10 +212,12 @@ class Recovery:
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
         while asyncio.get_running_loop().time() < deadline:
+            known: _T | None = None
             try:
-                known = await look()
-            except EngineUnavailable:
-                known = None  # it may be starting again
+                async with asyncio.timeout_at(deadline):
+                    known = await look()
+            except (EngineUnavailable, TimeoutError):
+                pass  # it may be starting again
             if known is not None:
                 return known
             await asyncio.sleep(_SETTLE_PAUSE_S)

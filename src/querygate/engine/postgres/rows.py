@@ -55,7 +55,7 @@ class RowCollector:
         self._budget = budget or Budget(bounds.bytes_max)
         self._unread_bytes = 0
         self._encoder = encoder
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._count = 0
         self._unread: list[PGresult] = []
 
@@ -113,7 +113,7 @@ class RowCollector:
         if part:
             self._parts.append(part)
 
-    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> tuple[bytes, int]:
+    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> tuple[bytes | memoryview, int]:
         """As many rows of the chunk as still fit, and their number."""
         low, high = 0, chunk.ntuples
         while low < high:

@@ -37,6 +37,8 @@ _ERROR = pq.ExecStatus.FATAL_ERROR
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _IN_BLOCK = pq.TransactionStatus.INTRANS
 _LOST = pq.TransactionStatus.UNKNOWN
+_DECIDE_S = 25.0
+"""How long the engine may take over a commit before its connection is given up for lost."""
 
 _NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
 _CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
@@ -271,13 +273,22 @@ class TransactionRun:
         if seal is None:
             self.guard.ended += 1
             raise outlived()
-        results = await self.member.run(*seal, *commands)
+        results = await self._decided(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
             self.guard.ended += 1
             raise outlived()
         return results
+
+    async def _decided(self, *commands: Command) -> list[PGresult]:
+        """What is answered to a commit. An engine that stands still is as good as lost."""
+        try:
+            async with asyncio.timeout(_DECIDE_S):
+                return await self.member.run(*commands)
+        except TimeoutError:
+            self.member.close("the engine did not answer")
+            raise ConnectionLost("the engine did not answer in time") from None
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
@@ -313,13 +324,13 @@ class TransactionRun:
             except ConnectionLost as exc:
                 settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
                 if settled is None:
-                    raise _unknown() from exc
+                    raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
                 if not settled:
                     raise
                 return
             _check_prepared(prepared)
             try:
-                committed = await self.member.run(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+                committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
             except ConnectionLost:
                 committed = []
             if not committed or committed[-1].status == _ERROR:
@@ -360,8 +371,9 @@ def _check_prepared(results: list[PGresult]) -> None:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
-def _unknown(id: str | None = None) -> port.OutcomeUnknown:
-    return port.OutcomeUnknown("the engine was lost while it committed; the transaction may have been applied", id)
+def _unknown(id: str | None = None, ticket: port.Ticket | None = None) -> port.OutcomeUnknown:
+    message = "the engine was lost while it committed; the transaction may have been applied"
+    return port.OutcomeUnknown(message, id, ticket)
 
 
 def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:

@@ -35,6 +35,8 @@ _Raw = msgspec.Raw
 _TEXT = pq.Format.TEXT
 
 _SHAPES_MAX = 1000
+_LARGE = 4096
+"""Bytes that are not worth to be copied once more."""
 
 
 def _loader(oid: int) -> type[Loader]:
@@ -162,11 +164,11 @@ def _with_t(column: Column, block: str) -> Column:
 
 
 def _with_t_and_z(column: Column, block: str) -> Column:
-    block = block.replace(" ", "T")
+    shorter = block.replace("+00\0", "Z\0")
     # The last value has no separator behind it, so it is not like the others.
-    if block.count("+00\0") < len(column) - 1 or not block.endswith("+00"):
+    if len(block) - len(shorter) < 2 * (len(column) - 1) or not block.endswith("+00"):
         return _each(_timestamptz)(column)
-    return (block[:-3] + "Z").replace("+00\0", "Z\0").split("\0")
+    return (shorter[:-3] + "Z").replace(" ", "T").split("\0")
 
 
 def _in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
@@ -240,9 +242,10 @@ class RowEncoder:
             rows = zip(*columns, strict=True)
         return self._record(rows)
 
-    def array(self, result: PGresult, rows_max: int | None = None) -> bytes:
+    def array(self, result: PGresult, rows_max: int | None = None) -> bytes | memoryview:
         """The rows as JSON, separated by commas, without the brackets."""
-        return _encode(self.records(result, rows_max))[1:-1]
+        rows = _encode(self.records(result, rows_max))
+        return rows[1:-1] if len(rows) < _LARGE else memoryview(rows)[1:-1]
 
     def lines(self, result: PGresult, rows_max: int | None = None) -> bytes:
         """The rows as JSON, each ended by a line feed."""
