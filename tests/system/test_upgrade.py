@@ -2,10 +2,9 @@
 
 import psycopg
 
-from tests.service import Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Sql, new_data_dir, remove, start_service
 
 
-@needs_bundled
 def test_databases_are_furnished_anew() -> None:
     """What the service has in a tenant's database is made again; what the tenant made of its rights stays."""
     data_dir = new_data_dir()
@@ -16,11 +15,10 @@ def test_databases_are_furnished_anew() -> None:
         database, role = sql.value("select current_database()"), sql.value("select current_user")
         reader = role.removesuffix("_w") + "_r"
         sql(f"alter default privileges revoke select on tables from {reader}")
-    place = f"host={first.data_dir}/run user=querygate"
-    with psycopg.connect(f"{place} dbname={database}", autocommit=True) as tenant:
+    with psycopg.connect(first.conninfo(database), autocommit=True) as tenant:
         tenant.execute("drop function querygate.role_has_settings()")
         tenant.execute("drop function querygate.look(text, text)")
-    with psycopg.connect(f"{place} dbname=querygate", autocommit=True) as catalog:
+    with psycopg.connect(first.conninfo("querygate"), autocommit=True) as catalog:
         catalog.execute("update database set furnishing = 'of an older version'")
     assert first.stop() == 0
     second = start_service(data_dir)
