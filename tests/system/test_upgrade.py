@@ -18,6 +18,7 @@ def test_databases_are_furnished_anew() -> None:
     with psycopg.connect(first.conninfo(database), autocommit=True) as tenant:
         tenant.execute("drop function querygate.role_has_settings()")
         tenant.execute("drop function querygate.look(text, text)")
+        tenant.execute(f"alter database {database} reset all".encode())
     with psycopg.connect(first.conninfo("querygate"), autocommit=True) as catalog:
         catalog.execute("update database set furnishing = 'of an older version'")
     assert first.stop() == 0
@@ -28,5 +29,11 @@ def test_databases_are_furnished_anew() -> None:
         assert client.get("/v1/transaction/txn_never_seen_1").status_code == 404
         sql("create table later as select 1 as n")
         assert sql.value(f"select has_table_privilege('{reader}', 'later', 'select')") is False
+    with psycopg.connect(second.conninfo(database)) as tenant:
+        [(settings,)] = tenant.execute(
+            "select setconfig from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase"
+            " where setrole = 0 and datname = current_database()"
+        ).fetchall()
+        assert {"log_min_messages=fatal", "log_min_error_statement=panic"} <= set(settings)
     assert second.stop() == 0
     remove(data_dir)
