@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -198,6 +199,8 @@ def remove_installation(engine: str) -> None:
             server.execute(f"drop database if exists {name} with (force)".encode())
             server.execute(f"drop role if exists {name}_w, {name}_r, {name}_d".encode())
         server.execute(f"drop database {metadata} with (force)".encode())
+        with suppress(psycopg.errors.DependentObjectsStillExist):  # another installation of the tests uses it
+            server.execute("drop role if exists querygate_dump")
 
 
 class Sql:
