@@ -13,7 +13,6 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -124,7 +123,7 @@ def with_database(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
-@cache
+@functools.cache
 def newer_than(major: int) -> bool:
     """Whether the engine of the tests is of a later major release; the bundled one is of the latest."""
     if not ENGINE:
