@@ -12,7 +12,7 @@ import httpx
 import psycopg
 from psycopg.rows import TupleRow
 
-from tests.service import ENGINE, Service, Sql
+from tests.service import ENGINE, Service, Sql, with_database
 from tests.workers import workers
 
 WAIT_S = 30.0
@@ -239,7 +239,7 @@ class Disagreements:
 def disagreements(service: Service) -> Disagreements:
     """Every record that is active has its database and two roles in the engine, and nothing else is there.
 
-    In an engine that many installations share, what else is there may be another's.
+    In an engine that several installations share, what else is there is in the records of another.
     """
     with engine(service) as connection:
         records = connection.execute("select engine_name, state from database").fetchall()
@@ -251,4 +251,19 @@ def disagreements(service: Service) -> Disagreements:
     wanted = {f"{name}{ending}" for name, state in records if state == "active" for ending in ("", "_w", "_r")}
     unfinished = [str(name) for name, state in records if state in ("creating", "deleting")]
     unfinished += [str(row[0]) for row in [*leftovers, *deleted]]
-    return Disagreements(unfinished, sorted(wanted - there), [] if ENGINE else sorted(there - wanted))
+    return Disagreements(unfinished, sorted(wanted - there), sorted(there - wanted - _of_others(service)))
+
+
+def _of_others(service: Service) -> set[str]:
+    """What the other installations of the tests have, or are about to remove, in the engine that was given."""
+    if not ENGINE:
+        return set()
+    names: set[str] = set()
+    with engine(service) as connection:
+        found = connection.execute("select datname from pg_database where datname ~ '^qgt_' and datname <> %s",
+                                   [connection.info.dbname]).fetchall()  # fmt: skip
+    for (metadata,) in found:
+        with psycopg.connect(with_database(ENGINE, metadata)) as other:
+            rows = other.execute("select engine_name from database union select engine_name from leftover").fetchall()
+        names |= {f"{name}{ending}" for (name,) in rows for ending in ("", "_w", "_r", "_d")}
+    return names

@@ -43,6 +43,10 @@ class ExternalServer:
     def pgdata(self) -> Path:
         return self._directory.pgdata
 
+    @property
+    def log(self) -> str:
+        return (self._home / "log").read_text()
+
     def url(self, database: str = "querygate", *, user: str = OWNER, password: str = PASSWORD) -> str:
         return f"postgresql://{user}:{_encode(password)}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 

@@ -40,6 +40,10 @@ KINDS = (
 )
 
 
+KINDS_ELSEWHERE = ("kill worker", "end connections")
+"""What can be done where the engine is not the service's own."""
+
+
 @dataclass
 class FaultPlan:
     """`with` runs the faults in a thread; `progress` says how many transactions are done."""
@@ -99,6 +103,8 @@ class FaultPlan:
                 eventually(lambda: as_superuser(self.service, "select 1") == [(1,)])
             case "stop engine":
                 self._stop_engine()
+            case "end connections":
+                as_superuser(self.service, _TERMINATE)
             case _:
                 raise ValueError(f"there is no fault {kind!r}")
         return True

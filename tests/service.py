@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,12 +123,18 @@ def with_database(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
+@functools.cache
 def newer_than(major: int) -> bool:
     """Whether the engine of the tests is of a later major release; the bundled one is of the latest."""
     if not ENGINE:
         return True
     with psycopg.connect(with_database(ENGINE, "postgres")) as server:
         return server.info.server_version >= (major + 1) * 10_000
+
+
+def since(major: int) -> pytest.MarkDecorator:
+    """For what a release of PostgreSQL has brought."""
+    return pytest.mark.skipif(not newer_than(major - 1), reason=f"PostgreSQL {major} brought it")
 
 
 def engine_for(data_dir: Path) -> str:
@@ -189,8 +196,10 @@ def remove_installation(engine: str) -> None:
             databases = [row[0] for row in rows]
         for name in databases:
             server.execute(f"drop database if exists {name} with (force)".encode())
-            server.execute(f"drop role if exists {name}_w, {name}_r".encode())
+            server.execute(f"drop role if exists {name}_w, {name}_r, {name}_d".encode())
         server.execute(f"drop database {metadata} with (force)".encode())
+        with suppress(psycopg.errors.DependentObjectsStillExist):  # another installation of the tests uses it
+            server.execute("drop role if exists querygate_dump")
 
 
 class Sql:

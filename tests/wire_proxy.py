@@ -1,8 +1,9 @@
 """Stands between the service and its engine, and does harm at a chosen step of PostgreSQL's protocol.
 
-It takes the place of the engine's unix socket: the real one is moved aside, and what connects from then on goes through
-here. Bytes are passed on as they are. Messages are read only as far as it takes to know which statement is on its way
-to the engine, and which one the engine has just answered.
+It takes the place of the bundled engine's unix socket: the real one is moved aside, and what connects from then on goes
+through here. For an engine elsewhere it has an address of its own, which the service is given instead. Bytes are passed
+on as they are. Messages are read only as far as it takes to know which statement is on its way to the engine, and which
+one the engine has just answered.
 
 A fault waits for a statement. At `request` the statement has not reached the engine; at `answer` the engine has run it,
 with everything up to its next "ready", and nobody knows of it yet. Then the action is called, and the connection is cut
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
 
 _SOCKET = ".s.PGSQL.5432"
 _CANCEL = 80877102
@@ -60,7 +63,7 @@ class WireProxy:
         self.seen: deque[str] = deque(maxlen=1000)
         """The statements that went to the engine lately."""
 
-    def __enter__(self) -> "WireProxy":
+    def __enter__(self) -> Self:
         self.install()
         return self
 
@@ -90,6 +93,9 @@ class WireProxy:
         if self.in_place:
             self._aside.rename(self._place)
         self._stop_listening()
+        self._cut_all()
+
+    def _cut_all(self) -> None:
         with self._lock:
             self._faults.clear()
             links = list(self._links)
@@ -130,11 +136,9 @@ class WireProxy:
                 client, _ = listener.accept()
             except OSError:
                 return
-            engine = socket.socket(socket.AF_UNIX)
             try:
-                engine.connect(str(self._aside))
+                engine = self._connect()
             except OSError:
-                engine.close()
                 client.close()  # the engine is down
                 continue
             link = _Link(self, client, engine)
@@ -142,9 +146,49 @@ class WireProxy:
                 self._links.add(link)
             link.start()
 
+    def _connect(self) -> socket.socket:
+        engine = socket.socket(socket.AF_UNIX)
+        try:
+            engine.connect(str(self._aside))
+        except OSError:
+            engine.close()
+            raise
+        return engine
+
     def forget(self, link: "_Link") -> None:
         with self._lock:
             self._links.discard(link)
+
+
+class PortProxy(WireProxy):
+    """In front of an engine elsewhere, without TLS: that could not be read."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__(Path())
+        self._engine = urlsplit(engine)
+
+    def install(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    @property
+    def in_place(self) -> bool:
+        return self._listener is not None
+
+    @property
+    def url(self) -> str:
+        """The engine's, by way of this."""
+        assert self._listener is not None
+        user, _, _ = self._engine.netloc.rpartition("@")
+        netloc = f"{user}@127.0.0.1:{self._listener.getsockname()[1]}"
+        return urlunsplit(self._engine._replace(netloc=netloc, query="sslmode=disable&gssencmode=disable"))
+
+    def remove(self) -> None:
+        self._stop_listening()
+        self._cut_all()
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((self._engine.hostname or "127.0.0.1", self._engine.port or 5432))
 
 
 class _Link:

@@ -130,7 +130,7 @@ def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tupl
         found = asyncio.run(examine(engine.conninfo))
         for warning in warnings(found, settings.engine_connections_max):
             _log.warning(warning)
-        return asyncio.run(install(engine.conninfo, bundled=False)), min(
+        return asyncio.run(install(engine.conninfo, bundled=False, temp_mb=settings.engine_temp_mb)), min(
             found.connections_free, settings.engine_connections_max
         )
     except EngineRefused as exc:

@@ -82,7 +82,7 @@ class Settings:
         512, "Memory that one process of the bundled engine may take for itself, in MiB (Linux).", at_least=64
     )
     engine_temp_mb: int = _setting(
-        2048, "Temporary files that one process of the bundled engine may write, in MiB.", at_least=16
+        2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
     )
     engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
 

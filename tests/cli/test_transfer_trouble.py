@@ -201,8 +201,7 @@ def wait_until_healthy(database: Client) -> None:
         time.sleep(0.05)
 
 
-@needs_bundled
-@pytest.mark.parametrize("victim", ["engine", "service"])
+@pytest.mark.parametrize("victim", [pytest.param("engine", marks=needs_bundled), "service"])
 def test_a_crash_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, numbers: Path, victim: str) -> None:
     """The engine forgets what is staged, and it is staged again; without the service one starts the import again."""
     data_dir = new_data_dir()

@@ -6,10 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
-
-pytestmark = needs_bundled
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,6 @@ import pytest
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
-pytestmark = needs_bundled
-
 MEMORY_MB, TEMP_MB = 128, 16
 
 
@@ -55,6 +53,7 @@ GREEDY = {
 }
 
 
+@needs_bundled
 @pytest.mark.parametrize("scope", ["write", "read"])
 @pytest.mark.parametrize("statement", GREEDY.values(), ids=GREEDY)
 def test_memory_is_bounded(one: Tenant, two: Tenant, scope: str, statement: str) -> None:
@@ -138,6 +137,7 @@ def _give_up(client: httpx.Client, statement: str) -> None:
         client.post("/v1/query", json={"sql": statement}, timeout=1)
 
 
+@needs_bundled
 @pytest.mark.parametrize("scope", ["write", "read"])
 @pytest.mark.parametrize("level", ["log", "warning", "notice", "debug", "info"])
 def test_the_log_cannot_be_filled(one: Tenant, two: Tenant, scope: str, level: str) -> None:

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import needs_bundled
-
 ROOT = Path(__file__).parents[2]
 PARTS = ("query", "errors", "bad_input", "known_heads", "isolation", "transactions")
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
-pytestmark = [needs_bundled, pytest.mark.skipif(compiler is None, reason="there is no C compiler")]
+pytestmark = pytest.mark.skipif(compiler is None, reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")

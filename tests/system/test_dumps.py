@@ -106,9 +106,8 @@ def test_an_engine_elsewhere_is_dumped_with_a_password_that_nobody_sees(
 
 
 @needs_linux
-@needs_bundled
 def test_no_program_outlives_a_service_that_was_killed(own: Service) -> None:
-    """The kernel tells it, and the engine stops as always."""
+    """The kernel tells it; the bundled engine stops as always."""
     control = Control(own, own.key)
     with pytest.raises(httpx.TransportError), begun(control, "main") as rest:  # noqa: PT012 - it is one step
         [program] = dumping(own)
@@ -153,7 +152,6 @@ def test_a_service_that_stops_ends_its_dumps(own: Service) -> None:
         assert not alive(program)
 
 
-@needs_bundled
 def test_a_dump_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """By a limit of its own, while a table is locked: so it has not even begun."""
     data_dir = new_data_dir()

@@ -163,6 +163,49 @@ def test_rules_of_access_that_keep_tenants_out(engine: ExternalServer) -> None:
         remove_installation(engine.url("kept_out"))
 
 
+@pytest.mark.parametrize("level", ["log", "warning", "exception"])
+def test_tenants_write_nothing_into_the_log_of_the_server(
+    engine: ExternalServer, pair: list[Service], level: str
+) -> None:
+    """Neither what they raise, nor their statements: also in a database that is a copy, or that was reset."""
+    headers = {"Authorization": f"Bearer {pair[0].key}"}
+    with httpx.Client(base_url=pair[0].control_url, headers=headers, timeout=60, trust_env=False) as control:
+        made = control.post("/v1/databases", json={"name": f"copy-{level}", "clone_of": "main"})
+        assert made.status_code == 201, made.text
+    with pair[0].client() as client:
+        for name, reset in (("main", False), (f"copy-{level}", False), (f"copy-{level}", True)):
+            client.headers["Querygate-Database"] = name
+            if reset:
+                assert client.post("/admin/reset").status_code == 200
+            sql = Sql(client)
+            sql.answer(f"do $$ begin for i in 1..1000 loop raise {level} 'words of a tenant'; end loop; end $$")
+            sql.fails("select 'a literal of a tenant'::int")
+    assert "of a tenant" not in engine.log
+
+
+def test_temporary_files_of_a_tenant_are_bounded(engine: ExternalServer) -> None:
+    """By the service's setting, and by another value after a restart; the server itself has no bound."""
+    assert engine.execute("show temp_file_limit") == [("-1",)]
+    url = engine.url("temporary")
+    data_dir = new_data_dir()
+    sort = "select count(*) from (select repeat(i::text, 100) as a from generate_series(1, 200000) i order by a) x"
+    key = ""
+    try:
+        for limit, is_refused in ((16, True), (1024, False)):
+            service = start_service(data_dir, "--engine-temp-mb", str(limit), env={"QUERYGATE_ENGINE": url})
+            key = service.key or key
+            with service.client(key) as client:
+                if is_refused:
+                    assert Sql(client).fails(sort)["sqlstate"] == "53400"
+                    assert Sql(client).fails("set temp_file_limit = -1")["sqlstate"] == "42501"
+                else:
+                    assert Sql(client).value(sort) == 200_000
+            assert service.stop() == 0
+    finally:
+        remove(data_dir)
+        remove_installation(url)
+
+
 def test_tenants_cannot_log_in_by_themselves(engine: ExternalServer, pair: list[Service]) -> None:
     """Their roles have passwords that nobody is told."""
     with pair[0].client() as client:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fault_plan import KINDS, FaultPlan
+from tests.fault_plan import KINDS, KINDS_ELSEWHERE, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
 from tests.list_append import ListAppend, create_table, final_lists
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import ENGINE, Service, Sql, new_data_dir, remove, start_service
 
 TRANSACTIONS = 1000
 FAULT_EVERY = 60
@@ -33,7 +33,7 @@ def test_list_append_with_faults(service: Service) -> None:
     work = ListAppend(service, "lists", seed, TRANSACTIONS, clients=6, chosen_ids=0.5)
     thread = threading.Thread(target=work.run)
     thread.start()
-    with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS) as plan:
+    with FaultPlan(service, seed, FAULT_EVERY, lambda: work.done, KINDS_ELSEWHERE if ENGINE else KINDS) as plan:
         thread.join()
     eventually(lambda: serves(service) and none_in_doubt(service))
     with service.client() as client:

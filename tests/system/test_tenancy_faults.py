@@ -29,8 +29,6 @@ from tests.control import (
 )
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 
-pytestmark = needs_bundled
-
 SEED = 4711
 SETTLED_S = 60.0
 DELAY_MAX_S = 0.2
@@ -164,6 +162,7 @@ def test_a_worker_that_is_killed_leaves_nothing_half_done(own_service: Service) 
     settled(own_service)
 
 
+@needs_bundled
 def test_an_engine_that_is_killed_leaves_nothing_half_done(own_service: Service) -> None:
     """It comes back, and the worker that lives on finishes what it had begun."""
     draw = random.Random(SEED)
@@ -185,6 +184,7 @@ def test_an_engine_that_is_killed_leaves_nothing_half_done(own_service: Service)
 # -- while the engine is away ------------------------------------------------------------------------------------
 
 
+@needs_bundled
 def test_every_route_says_that_the_engine_is_away(own_service: Service) -> None:
     """503 with its code, never 500; and all is well when it is back."""
     control = Control(own_service, own_service.key)
@@ -278,7 +278,7 @@ def test_what_a_client_asked_for_is_finished_when_it_leaves(own_service: Service
 
 
 def test_a_service_that_is_killed_leaves_nothing_half_done(own_service: Service) -> None:
-    """The engine goes with it; the next start finishes it."""
+    """The bundled engine goes with it; the next start finishes it."""
     draw = random.Random(SEED)
     service, key = own_service, own_service.key
     for _ in range(4):

@@ -18,8 +18,6 @@ import pytest
 from tests.faults import as_superuser, child, definite, eventually, send_signal
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
-pytestmark = needs_bundled
-
 CLIENTS = 6
 ID = "Querygate-Transaction-Id"
 
@@ -154,6 +152,7 @@ def check(service: Service, work: Workload) -> None:
 # -- faults during a workload ---------------------------------------------------------------------------------------
 
 
+@needs_bundled
 def test_engine_killed(service: Service, t: str) -> None:
     """The engine is killed several times in the middle of a workload."""
     rng = random.Random(1)
@@ -193,6 +192,7 @@ def test_connections_terminated(service: Service, t: str) -> None:
     check(service, work)
 
 
+@needs_bundled
 def test_backend_crashes(service: Service, t: str) -> None:
     """A server process is killed, upon which the engine starts all of its processes anew by itself."""
     with Workload(service, t) as work:
@@ -208,6 +208,7 @@ def test_backend_crashes(service: Service, t: str) -> None:
     check(service, work)
 
 
+@needs_bundled
 def test_engine_stopped(service: Service, t: str) -> None:
     """The engine stands still for a while and goes on; nobody is told anything that does not hold."""
     with Workload(service, t) as work:

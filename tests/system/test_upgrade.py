@@ -2,10 +2,9 @@
 
 import psycopg
 
-from tests.service import Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Sql, new_data_dir, remove, start_service
 
 
-@needs_bundled
 def test_databases_are_furnished_anew() -> None:
     """What the service has in a tenant's database is made again; what the tenant made of its rights stays."""
     data_dir = new_data_dir()
@@ -16,11 +15,11 @@ def test_databases_are_furnished_anew() -> None:
         database, role = sql.value("select current_database()"), sql.value("select current_user")
         reader = role.removesuffix("_w") + "_r"
         sql(f"alter default privileges revoke select on tables from {reader}")
-    place = f"host={first.data_dir}/run user=querygate"
-    with psycopg.connect(f"{place} dbname={database}", autocommit=True) as tenant:
+    with psycopg.connect(first.conninfo(database), autocommit=True) as tenant:
         tenant.execute("drop function querygate.role_has_settings()")
         tenant.execute("drop function querygate.look(text, text)")
-    with psycopg.connect(f"{place} dbname=querygate", autocommit=True) as catalog:
+        tenant.execute(f"alter database {database} reset all".encode())
+    with psycopg.connect(first.conninfo("querygate"), autocommit=True) as catalog:
         catalog.execute("update database set furnishing = 'of an older version'")
     assert first.stop() == 0
     second = start_service(data_dir)
@@ -30,5 +29,11 @@ def test_databases_are_furnished_anew() -> None:
         assert client.get("/v1/transaction/txn_never_seen_1").status_code == 404
         sql("create table later as select 1 as n")
         assert sql.value(f"select has_table_privilege('{reader}', 'later', 'select')") is False
+    with psycopg.connect(second.conninfo(database)) as tenant:
+        [(settings,)] = tenant.execute(
+            "select setconfig from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase"
+            " where setrole = 0 and datname = current_database()"
+        ).fetchall()
+        assert {"log_min_messages=fatal", "log_min_error_statement=panic"} <= set(settings)
     assert second.stop() == 0
     remove(data_dir)

@@ -20,8 +20,8 @@ from tests.faults import (
     send_signal,
     serves,
 )
-from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.wire_proxy import At, Fault, WireProxy
+from tests.service import Service, Sql, engine_for, needs_bundled, new_data_dir, remove, start_service
+from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 
 ID = "Querygate-Transaction-Id"
 KEY = "Idempotency-Key"
@@ -42,21 +42,37 @@ class Step(Enum):
     COMMIT = "COMMIT in one phase"
 
 
+HARMS = [Harm.CUT, Harm.WORKER, pytest.param(Harm.ENGINE, marks=needs_bundled)]
+
+
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def behind() -> Iterator[tuple[Service, WireProxy]]:
+    """A service, and a proxy between it and its engine."""
     data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
+    if engine := engine_for(data_dir):
+        with PortProxy(engine) as port_proxy:
+            running = start_service(data_dir, env={"QUERYGATE_ENGINE": port_proxy.url})
+            running.engine = engine  # the tests' own looks at it go past the proxy
+            yield running, port_proxy
+            assert running.stop() == 0
+    else:
+        running = start_service(data_dir)
+        with WireProxy(data_dir / "run") as proxy:
+            kill_worker(running)
+            yield running, proxy
+        eventually(lambda: serves(running))
+        assert running.stop() == 0
     remove(data_dir)
 
 
 @pytest.fixture(scope="module")
-def module_proxy(service: Service) -> Iterator[WireProxy]:
-    with WireProxy(service.data_dir / "run") as proxy:
-        kill_worker(service)
-        yield proxy
-    eventually(lambda: serves(service))
+def service(behind: tuple[Service, WireProxy]) -> Service:
+    return behind[0]
+
+
+@pytest.fixture(scope="module")
+def module_proxy(behind: tuple[Service, WireProxy]) -> WireProxy:
+    return behind[1]
 
 
 @pytest.fixture
@@ -142,7 +158,13 @@ def outcome(service: Service, id: str) -> str:
 @pytest.mark.parametrize(
     ("harm", "chosen"),
     # With the worker goes the answer, and with that the id that the service would have made.
-    [(Harm.CUT, True), (Harm.CUT, False), (Harm.WORKER, True), (Harm.ENGINE, True), (Harm.ENGINE, False)],
+    [
+        (Harm.CUT, True),
+        (Harm.CUT, False),
+        (Harm.WORKER, True),
+        pytest.param(Harm.ENGINE, True, marks=needs_bundled),
+        pytest.param(Harm.ENGINE, False, marks=needs_bundled),
+    ],
 )
 @pytest.mark.parametrize("at", At)
 @pytest.mark.parametrize("step", Step)
@@ -202,6 +224,7 @@ def test_settling_is_lost_too(service: Service, proxy: WireProxy, t: str) -> Non
     assert count(service, t) == 1
 
 
+@needs_bundled
 @pytest.mark.parametrize("step", [Step.PREPARE, Step.COMMIT_PREPARED, Step.COMMIT])
 def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, step: Step) -> None:
     """The engine dies as it says that it has committed: what was acknowledged is there, whatever was SET."""
@@ -218,6 +241,7 @@ def test_acknowledged_is_on_disk(service: Service, proxy: WireProxy, t: str, ste
     assert count(service, t) == 1
 
 
+@needs_bundled
 @pytest.mark.parametrize(
     "statement",
     [
@@ -274,7 +298,7 @@ def stop_writing(service: Service) -> None:
 # -- records --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("at", At)
 @pytest.mark.parametrize("record", ["querygate.begin", "querygate.decide"])
 def test_records(service: Service, proxy: WireProxy, t: str, record: str, at: At, harm: Harm) -> None:
@@ -294,7 +318,7 @@ def test_records(service: Service, proxy: WireProxy, t: str, record: str, at: At
 # -- single writes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("at", At)
 def test_single_write(service: Service, proxy: WireProxy, t: str, at: At, harm: Harm) -> None:
     """A single write without a key says honestly that nobody knows."""
@@ -312,7 +336,7 @@ def test_single_write(service: Service, proxy: WireProxy, t: str, at: At, harm: 
     assert count(service, t) == (1 if at is At.ANSWER else 0)
 
 
-@pytest.mark.parametrize("harm", Harm)
+@pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("at", At)
 @pytest.mark.parametrize(
     ("route", "step"),

@@ -7,7 +7,7 @@ _ORDER = """'{"id": 7, "items": [{"sku": "a", "n": 2}, {"sku": "b", "n": 1}]}'::
 VALUES = (
     # -- json
     probe("json_operators", "json", "jsonb operators", gives(
-        f"select o ->> 'id', o #>> '{{items,1,sku}}', o @> '{{\"id\": 7}}', o ? 'items' from (select {_ORDER} as o)",
+        f"select o ->> 'id', o #>> '{{items,1,sku}}', o @> '{{\"id\": 7}}', o ? 'items' from (select {_ORDER} as o) x",
         (7, "b", True, True))),
     probe("json_path", "json", "jsonpath", gives(
         f"select jsonb_path_query({_ORDER}, '$.items[*] ? (@.n > 1).sku')", ('"a"',))),
@@ -45,7 +45,7 @@ VALUES = (
         "select (timestamptz '2024-02-28 23:30:00+00' + interval '1 day') at time zone 'UTC'",
         ("2024-02-29 23:30:00",))),
     probe("uuid", "types", "uuid", gives(
-        "select uuid_extract_version(gen_random_uuid()), 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'::uuid",
+        "select substr(gen_random_uuid()::text, 15, 1), 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'::uuid",
         (4, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"))),
     probe("uuid_v7", "types", "uuidv7", gives("select uuid_extract_version(uuidv7())", (7,))),
     probe("bytea", "types", "bytea", gives("select '\\x6869'::bytea || '!'::bytea, sha256('') is not null",
@@ -53,7 +53,7 @@ VALUES = (
     probe("enum", "types", "CREATE TYPE … AS ENUM", does("create type mood as enum ('sad', 'glad')"),
           gives("select 'sad'::mood < 'glad'::mood", (True,)), fails("select 'mad'::mood", "22P02")),
     probe("composite", "types", "Composite types", does("create type pair as (a int, b text)"),
-          gives("select (p).b from (select row(1, 'x')::pair as p)", ("x",))),
+          gives("select (p).b from (select row(1, 'x')::pair as p) x", ("x",))),
     probe("domain", "types", "CREATE DOMAIN with CHECK", does("create domain age as int check (value >= 0)"),
           gives("select 5::age", (5,)), fails("select (-5)::age", "23514")),
     probe("range", "types", "Ranges and multiranges", gives(
@@ -96,6 +96,6 @@ VALUES = (
     probe("vector_ivfflat", "vectors", "IVFFlat index", does("create table t (v {ext}.vector(2))"),
           does("insert into t select format('[%s,%s]', g, g)::{ext}.vector from generate_series(1, 50) g"),
           does("create index on t using ivfflat (v {ext}.vector_cosine_ops) with (lists = 1)"),
-          gives("select count(*) from (select from t order by v operator({ext}.<=>) '[1,1]'::{ext}.vector limit 3)",
+          gives("select count(*) from (select from t order by v operator({ext}.<=>) '[1,1]'::{ext}.vector limit 3) x",
                 (3,)), extension="vector"),
 )  # fmt: skip

@@ -237,7 +237,7 @@ def crowded() -> port.EngineBusy:
     return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
 
 
-_OF_THE_TEXT = frozenset({"0A", "22", "26", "42"})
+_OF_THE_TEXT = frozenset({"0A", "22", "26", "3D", "3F", "42"})
 
 
 def _is_of_the_text(failure: port.StatementFailed) -> bool:

@@ -65,22 +65,28 @@ The engine itself says which columns of its catalog name a role, so none is forg
 
 
 class PostgresDatabases:
-    """See the module's text. `secret` is the installation's."""
+    """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
+    where the server is not told that itself."""
 
-    def __init__(self, connector: AdminConnector, secret: bytes) -> None:
+    def __init__(self, connector: AdminConnector, secret: bytes, temp_mb: int | None = None) -> None:
         self._connector = connector
         self._secret = secret
+        self._temp_mb = temp_mb
 
     async def create(self, name: str) -> None:
         await self._make(name, "template0")
-        await self._furnish(name, roles.grants(name))
+        await self._furnish(name, roles.grants(name, self._temp_mb))
 
     @property
     def furnishing(self) -> str:
-        return hashlib.sha256("\n".join(roles.furnishing("database")).encode()).hexdigest()[:16]
+        made = [*self._entry("database"), *roles.furnishing("database")]
+        return hashlib.sha256("\n".join(made).encode()).hexdigest()[:16]
+
+    def _entry(self, name: str) -> list[str]:
+        return roles.entry(name, self._temp_mb)
 
     async def furnish(self, name: str) -> None:
-        await self._furnish(name, [*roles.entry(name), *roles.furnishing(name)])
+        await self._furnish(name, [*self._entry(name), *roles.furnishing(name)])
 
     async def copy(self, source: str, name: str) -> None:
         """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
@@ -106,7 +112,7 @@ class PostgresDatabases:
         async with self._session(name, patient=True) as session:
             await session.fetch(_REWRITE_ROLES.replace("{pairs}", pairs))
             await session.fetch(records.EMPTY)
-        await self._furnish(name, roles.entry(name))
+        await self._furnish(name, self._entry(name))
 
     async def silence(self, name: str) -> None:
         """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
@@ -119,7 +125,7 @@ class PostgresDatabases:
             await self._finish_prepared(session, name)
 
     async def reopen(self, name: str) -> None:
-        await self._furnish(name, roles.entry(name))
+        await self._furnish(name, self._entry(name))
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""

@@ -112,23 +112,28 @@ def creation(database: str, template: str) -> list[str]:
     ]
 
 
-def entry(database: str) -> list[str]:
-    """Who may enter the database. These rights belong to it and not to what is in it, so a copy has none of them."""
+def entry(database: str, temp_mb: int | None) -> list[str]:
+    """Who may enter the database, and with which settings. These belong to it and not to what is in it, so a copy has
+    none of them. Only a superuser can set such settings, so they cannot go with the start-up of a connection."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     return [
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
         f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
-        # A few errors are told apart by their words. Only a superuser can set this, so it cannot go with the start-up.
+        # A few errors are told apart by their words.
         f"ALTER DATABASE {database} SET lc_messages TO 'C'",
+        # Statements carry literals, and a tenant can RAISE LOG without end.
+        f"ALTER DATABASE {database} SET log_min_messages TO fatal",
+        f"ALTER DATABASE {database} SET log_min_error_statement TO panic",
+        *([] if temp_mb is None else [f"ALTER DATABASE {database} SET temp_file_limit TO '{temp_mb}MB'"]),
     ]
 
 
-def grants(database: str) -> list[str]:
+def grants(database: str, temp_mb: int | None) -> list[str]:
     """Statements for a new database itself. What the tenant may change of it later is not to be repeated then."""
     writer, reader = role_of(database, Access.WRITE), role_of(database, Access.READ)
     return [
-        *entry(database),
+        *entry(database, temp_mb),
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
         f"GRANT USAGE ON SCHEMA public TO {reader}",
