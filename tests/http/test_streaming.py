@@ -24,15 +24,15 @@ ENDLESS = "select generate_series(1, 100000000) as g, repeat('x', 1000) as fille
 
 
 class Watch:
-    """The engine seen by its superuser: what the tenants' connections are doing."""
+    """The engine seen by its superuser: what the connections of the service's tenants are doing."""
 
     def __init__(self, service: Service) -> None:
-        self.connection = psycopg.connect(service.conninfo("postgres"), autocommit=True)
+        self.connection = psycopg.connect(service.conninfo("querygate"), autocommit=True)
 
     def count(self, condition: LiteralString = "true") -> int:
         row = self.connection.execute(
             "select count(*) from pg_stat_activity"
-            " where backend_type = 'client backend' and usename <> current_user and " + condition
+            " where datname in (select engine_name from database) and usename <> current_user and " + condition
         ).fetchone()
         assert row is not None
         number: int = row[0]
