@@ -77,10 +77,13 @@ class Terminal:
         return self.until("querygate>")
 
     def leave(self) -> int:
-        """Ctrl-D; answers the exit code."""
-        self.type("\x04")
+        """Ctrl-D, again where a line was still being drawn and took it for itself; answers the exit code."""
+        deadline = time.monotonic() + _WAIT_S
         while self.started.poll() is None:
-            self._read(0.05)
+            assert time.monotonic() < deadline, f"it did not end: {self.shown!r}"
+            self.type("\x04")
+            while self.started.poll() is None and self._read(0.2):
+                pass
         while self._read(0):
             pass
         return self.started.wait(_WAIT_S)

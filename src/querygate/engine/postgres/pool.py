@@ -333,14 +333,16 @@ class Pool:
         results = await (member.run(traces, CODE) if asks else member.run(traces))
         if find_error(results) is not None or not results or results[0].ntuples != 1:
             return None
+        now = self._loop.time()
         if asks:
-            self._learn_of_code(results[1], asked)
+            told = results[1]
+            lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
+            self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
+        self._forget_types(asked, now)
         return results[0].get_value(0, 1)
 
-    def _learn_of_code(self, told: PGresult, asked: int) -> None:
-        lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
-        now = self._loop.time()
-        self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
+    def _forget_types(self, asked: int, now: float) -> None:
+        """What ran before the inspection may have changed types, by its text or through code."""
         if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.state.forgotten_after = asked
             self.encoders.forgotten_at = now
