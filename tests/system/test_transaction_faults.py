@@ -258,7 +258,8 @@ def test_left_behind(start: Start, service: Service, t: str) -> None:
     """What this installation prepared is committed, while it serves and at its start; what others did is left alone."""
     database = tenant_database(service)
     mine = prefix(service)
-    foreign = ["foreign_gid", f"{mine[:-2]}x_other", "querygate_"]
+    almost_mine = mine[:-2] + ("y" if mine[-2] == "x" else "x")
+    foreign = ["foreign_gid", f"{almost_mine}_other", "querygate_"]
     prepare(service, database, t, 1, f"{mine}x")
     for number, gid in enumerate(foreign, 101):
         prepare(service, database, t, number, gid)
