@@ -1,6 +1,8 @@
 """`GET /v1/databases/{name}/dump`: who gets it, what is in it, and what becomes of it when something is in the way."""
 
 import http.client
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,6 +217,16 @@ def test_a_slow_reader_slows_the_engine_down(control: Control, large: str) -> No
         [program] = dumping(service)
         wait_until(lambda: _is_stuck(program), PATIENCE_S)
         assert sum(map(len, rest)) > 10_000_000
+
+
+def test_a_dump_that_will_not_end_goes_with_a_reader_that_took_its_time(control: Control, large: str) -> None:
+    """The service waits for the reader when that leaves, and for the program when it is told to end."""
+    service = control.service
+    with begun(control, "large"):
+        [program] = dumping(service)
+        wait_until(lambda: _is_stuck(program), PATIENCE_S)
+        os.kill(program, signal.SIGSTOP)
+    wait_until(lambda: not dumping(service) and not backends(service, large), PATIENCE_S)
 
 
 def _is_stuck(pid: int) -> bool:

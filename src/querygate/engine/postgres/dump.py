@@ -13,8 +13,9 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import structlog
 
@@ -79,9 +80,12 @@ class Dumps:
                 first = await program.first()
                 yield program.blocks(first)
             finally:
-                self._running.discard(program)
-                await program.end()
-                await self._forget(database)
+                await _to_its_end(self._clean_up(program, database))
+
+    async def _clean_up(self, program: "_Program", database: str) -> None:
+        self._running.discard(program)
+        await program.end()
+        await self._forget(database)
 
     def stop(self) -> None:
         """Ends all that run, because the service stops."""
@@ -286,6 +290,20 @@ class _Program:
         while before != self._said:
             before = self._said
             self._hear()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Waits for it also where whoever waits is cancelled: a program of which nobody knows is worse than the wait."""
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _set(ready: "asyncio.Future[None]") -> None:
