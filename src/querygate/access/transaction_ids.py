@@ -12,11 +12,11 @@ from enum import Enum
 from querygate.access.tokens import base62
 
 PREFIX = "txn_"
-ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NUMBER_LENGTH = 11
-WORD_LENGTH = 10
+_WORD_LENGTH = 10
 _MAC_LENGTH = 22
-_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + WORD_LENGTH + _MAC_LENGTH
+_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
 NONCE_BYTES = 16
 
 
@@ -41,7 +41,7 @@ class TransactionId:
 
 
 def random_word(random_bytes: bytes) -> str:
-    return base62(int.from_bytes(random_bytes, "big"), WORD_LENGTH)
+    return base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
 
 
 def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
@@ -59,7 +59,7 @@ def read(text: str, database: str, secret: bytes) -> TransactionId | None:
         return None
     number = 0
     for letter in body[1 : 1 + _NUMBER_LENGTH]:
-        number = number * 62 + ALPHABET.index(letter)
+        number = number * 62 + _ALPHABET.index(letter)
     return TransactionId(Kind(body[0]), number, body[1 + _NUMBER_LENGTH :])
 
 

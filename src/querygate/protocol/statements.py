@@ -127,10 +127,13 @@ def _without_comments(sql: str, start: int) -> str:
     return " ".join(parts)
 
 
-# What a text must name to change a setting or the random seed while its own rows are being written, or to run text that
-# is not in the statement. A name in Unicode escapes (U&) could be any of these.
-# What is prepared on a connection is not for everybody to see: a text that asks for it counts as well.
-_TOUCHES_SESSION = re.compile("set_config|setseed|_to_xml|ts_stat|ts_rewrite|u&|prepared_st")
+# What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
+# escapes (U&) could be any of these.
+_SETS_OR_RUNS = "set_config|_to_xml|ts_stat|ts_rewrite|u&"
+# The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
+# counts as well.
+_TOUCHES_SESSION = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st")
+_NAMES_SETTINGS = re.compile(f"{_SETS_OR_RUNS}|synchronous_commit")
 _PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
 
 
@@ -146,13 +149,12 @@ def is_plain(sql: str, keyword: str) -> bool:
 
 
 def names_settings(sql: str) -> bool:
-    """Whether the text could change a setting while it runs."""
+    """Whether the text could change, while it runs, the setting by which a commit waits for the disk."""
     return ("_" in sql or "&" in sql) and _NAMES_SETTINGS.search(sql.lower()) is not None
 
 
-_NAMES_SETTINGS = re.compile("set_config|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&")
 _QUERIES = frozenset({"select", "values", "table", ""})
-_CHANGES = frozenset({"insert", "update", "delete", "merge"})
+WRITES = frozenset({"insert", "update", "delete", "merge"})
 
 
 class Leftovers(Enum):
@@ -172,7 +174,7 @@ def leftovers(sql: str, keyword: str) -> Leftovers:
     folded = sql.lower()
     if "set_limit" in folded:
         return Leftovers.ANYTHING
-    if keyword in _CHANGES:
+    if keyword in WRITES:
         return Leftovers.SEQUENCES
     if keyword not in _QUERIES or "into" in folded:
         return Leftovers.ANYTHING

@@ -25,7 +25,7 @@ from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room, database_full
 from querygate.engine.postgres.templates import find_template
-from querygate.protocol.statements import Leftovers, is_plain, leftovers, names_settings
+from querygate.protocol.statements import WRITES, Leftovers, is_plain, leftovers, names_settings
 
 _TUPLES = pq.ExecStatus.TUPLES_OK
 _COMMAND = pq.ExecStatus.COMMAND_OK
@@ -46,7 +46,6 @@ CURSORS = frozenset({"select", "with", "values", "table", ""})
 DECLARE_HELD = b"DECLARE querygate CURSOR WITH HOLD FOR "
 # Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
 _CANNOT_WRAP = frozenset({"0A000", "42601", "42P16"})
-WRITES = frozenset({"insert", "update", "delete", "merge"})
 
 ENCODING_SETTINGS = {
     "TimeZone": "UTC",
@@ -121,8 +120,9 @@ class Execution:
         started = perf_counter_ns()
         # What is prepared could be seen by code.
         keeps = not state.has_code and not self.as_sent
-        self.lazy = may_commit_lazily(self.target, statement, self.pool)
         template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
+        # A template calls nothing, and its database has no code.
+        self.lazy = template is None and may_commit_lazily(self.target, statement, self.pool)
         plain = template is not None or is_plain(statement.sql, statement.keyword)
         if member.kept and (state.has_code or not plain):
             member.hide_kept()

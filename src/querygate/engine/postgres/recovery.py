@@ -91,7 +91,7 @@ class Recovery:
         worker, backend = divmod(ticket.number, 1 << _PID_BITS)
         gid = self._gid(worker, ticket.word)
         gone = await self._is_gone(database, backend)
-        if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+        if await self._is_prepared(gid):
             return Outcome.IN_PROGRESS
         if await self._session.fetch(metadata.FIND_RECOVERED, gid):
             return Outcome.COMMITTED
@@ -182,7 +182,7 @@ class Recovery:
         async def look() -> bool | None:
             nonlocal seen
             gone = await self._is_gone(database, backend)
-            if await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid):
+            if await self._is_prepared(gid):
                 seen = True  # also when the answer to the commit is lost, and the name with it
                 await self._commit(database, gid)
             elif not seen and await self._session.fetch(metadata.FIND_RECOVERED, gid):
@@ -222,6 +222,9 @@ class Recovery:
                 return known
             await asyncio.sleep(_SETTLE_PAUSE_S)
         return None
+
+    async def _is_prepared(self, gid: str) -> bool:
+        return bool(await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
 
     async def _is_gone(self, database: str, backend: int) -> bool:
         """Whether the server process of a lost connection has ended; asks it to, where it has not."""

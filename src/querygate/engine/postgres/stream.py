@@ -21,7 +21,6 @@ from querygate.engine.postgres.execute import (
     CURSORS,
     DECLARE_HELD,
     RESTORE_ENCODING,
-    WRITES,
     begin,
     changes_types,
     find_room,
@@ -37,7 +36,7 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room
 from querygate.engine.postgres.values import RowEncoder
-from querygate.protocol.statements import is_plain
+from querygate.protocol.statements import WRITES, is_plain
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
