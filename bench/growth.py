@@ -32,7 +32,7 @@ OUT = Path(__file__).parent / "out"
 REPEATS = 9
 KEYS_TRIED = 21
 DATABASES_TRIED = 7
-IDLE_S = 5.0
+IDLE_S, IDLE_TRIES = 5.0, 6
 IDLE_CPU_MAX = 0.05  # seconds a second, of the service and the engine together, with every database idle
 LINEAR_SLACK, FLAT_SLACK = 1.5, 3.0
 APART = 5
@@ -177,17 +177,26 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
             "select count(distinct datname) from pg_stat_activity where usename like 'qg%'"
         ).fetchone()
         assert row is not None
-    busy = cpu_seconds([service.process.pid])
-    time.sleep(IDLE_S)
-    idle = (cpu_seconds([service.process.pid]) - busy) / IDLE_S
     lines = [
         Line("databases", "first statement in one", False, first[1:]),
         Line("databases", "further statement in one", False, again),
     ]
     return lines, [
         Check(f"databases with a connection, of {most} of which {len(used)} were used", int(row[0]), len(used)),
-        Check(f"CPU seconds a second, with {most} idle databases", idle, IDLE_CPU_MAX),
+        Check(f"CPU seconds a second, with {most} idle databases", idle_cpu(service), IDLE_CPU_MAX),
     ]
+
+
+def idle_cpu(service: Service) -> float:
+    """Seconds a second, once the engine has come to rest: it writes out and vacuums what was just made."""
+    idle = 1.0
+    for _ in range(IDLE_TRIES):
+        before = cpu_seconds([service.process.pid])
+        time.sleep(IDLE_S)
+        idle = (cpu_seconds([service.process.pid]) - before) / IDLE_S
+        if idle < IDLE_CPU_MAX:
+            break
+    return idle
 
 
 def _in_database(service: Service, name: str) -> float:

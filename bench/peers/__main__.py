@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="*", choices=names, default=names)
     parser.add_argument("--workloads", nargs="+", choices=list(Workload), default=list(Workload), type=Workload)
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seconds", type=float, help=f"of one load at {MAIN} connections; half of it at others")
+    parser.add_argument("--seconds", type=float, help="of one load; half of it with one connection")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="no round begins that would end later")
     parser.add_argument("--quick", action="store_true", help="one short round: does it work, not how fast is it")
     parser.add_argument("--allow-missing", action="store_true", help="a peer that cannot be had is only named")
