@@ -485,3 +485,18 @@ def test_a_client_that_leaves_while_it_waits_takes_nothing_away(single: Service,
             client = open_sockets.enter_context(socket.create_connection((address.hostname, address.port or 80)))
             client.sendall(request)
     assert one.value("select 42") == 42
+
+
+SETTINGS = {"default_transaction_isolation": "read committed", "TimeZone": "Asia/Tokyo", "synchronous_commit": "off"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("through", ["pg_settings", "pg_catalog.pg_settings", "scratch.own"])
+def test_a_setting_in_disguise_is_undone(one: Sql, name: str, through: str) -> None:
+    """An UPDATE of pg_settings is a SET. Where it is allowed at all, nobody else meets it."""
+    one("create view scratch.own as select * from pg_settings")
+    before = one.value(f"select current_setting('{name}')")
+    for number in range(5):
+        one.answer(f"update {through} set setting = '{SETTINGS[name]}' where name = '{name}'")
+        assert one.value("select $1::int", [number]) == number
+        assert one.value(f"select current_setting('{name}')") == before

@@ -139,3 +139,31 @@ def test_a_key_that_is_revoked_meanwhile(service: Service, wire: Wire) -> None:
             wire.send(whole)
             status = wire.answer()[0]
         assert status == 401
+
+
+def test_the_end_of_a_request_is_no_head(wire: Wire) -> None:
+    """It begins behind another request in the same piece; what follows looks like a request, and is part of it."""
+    for first in (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", wire.head(len(body_of(1))) + body_of(1)):
+        wire.send(first + b"POST /v1/query HTTP/1.1\r\nAuthorization: Bearer " + wire.key.encode() + b"\r\nX: ")
+        assert wire.answer()[0] == 200
+        rest = b"POST /v1/elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body_of(2)) + body_of(2)
+        wire.send(rest)
+        assert rows(wire.answer()) == [{"n": 2}]
+        for _ in range(2):
+            wire.send(rest)
+            assert wire.answer()[0] == 404
+
+
+def test_an_offer_of_another_protocol_is_not_taken_for_a_known_head(wire: Wire) -> None:
+    """The parser is started anew behind it, with a head that the service makes up: a client may have sent that one."""
+    for length in (b"", b"content-length: %d\r\n" % len(body_of(1))):
+        wire.send(b"POST / HTTP/1.1\r\nhost: -\r\n" + length + b"\r\n" + (body_of(1) if length else b""))
+        assert wire.answer()[0] == 405
+    offer = ("Connection: Upgrade", "Upgrade: h2c")
+    for number in range(3):
+        wire.send(wire.head(len(body_of(number)), *offer) + body_of(number))
+        assert rows(wire.answer()) == [{"n": number}]
+        wire.send(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert wire.answer()[1]["status"] == "ok"
+        wire.send(wire.head(len(body_of(number))) + body_of(number))
+        assert rows(wire.answer()) == [{"n": number}]

@@ -84,6 +84,59 @@ def test_a_change_leaves_it_prepared(data: Sql, engine: "psycopg.Connection[tupl
     assert data.fails("select lastval()")["sqlstate"] == "55000"
 
 
+# -- that it means what it meant -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", [None, [1]])
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "'now'::timestamptz",
+        "timestamptz ' Now '",
+        "'now()'::timestamptz",
+        "lower('[n\"o\"w,)'::tstzrange)",
+        "('{now,today}'::timestamptz[])[1]",
+        "lower('[now,)'::tstzrange)",
+        "E'n\\x6fw'::timestamptz",
+        "$q$now$q$::timestamptz",
+        "'n'\n'ow'::timestamptz",
+    ],
+)
+def test_a_literal_that_means_the_moment_is_read_each_time(data: Sql, literal: str, params: list[Any] | None) -> None:
+    """The engine reads literals when it prepares a statement."""
+    text = f"select {literal} as at" + (", $1::int as one" if params else "")
+    shown = [data.value(text, params) for _ in range(OFTEN)]
+    assert len(set(shown)) == OFTEN
+
+
+def test_a_change_elsewhere_is_seen_at_once(data: Sql) -> None:
+    """Of what the engine itself does not make plans anew for."""
+    data("create type temper as enum ('ok')")
+    data("create domain five as int default 5")
+    data("create table tempers (id int, m temper, n five)")
+    data("insert into tempers values (1, 'ok', 1)")
+    for number in range(OFTEN):
+        data("update tempers set m = 'ok' where id > 0")
+        data(f"insert into tempers (id) values ({-number})")
+    data("alter type temper rename value 'ok' to 'fine'")
+    data("alter type temper add value 'ok'")
+    data("alter domain five set default 6")
+    with ThreadPoolExecutor(16) as threads:  # on every connection
+        list(threads.map(lambda _: data("update tempers set m = 'ok' where id > 0"), range(64)))
+        list(threads.map(lambda number: data(f"insert into tempers (id) values ({-100 - number})"), range(64)))
+    assert data.value("select m from tempers where id = 1") == "ok"
+    assert data.value("select array_agg(distinct n) from tempers where id <= -100") == [6]
+
+
+def test_a_literal_that_names_something_means_what_has_the_name_now(data: Sql) -> None:
+    for _ in range(2):
+        data("create text search configuration simply (copy = simple)")
+        for number in range(OFTEN):
+            assert data.value("select to_tsvector('simply', $1)::text", [f"w{number}"]) == f"'w{number}':1"
+        data("drop text search configuration simply")
+    assert data.fails("select to_tsvector('simply', $1)::text", ["x"])["sqlstate"] == "42704"
+
+
 # -- that nobody sees it --------------------------------------------------------------------------------------------
 
 
@@ -94,6 +147,7 @@ def test_a_change_leaves_it_prepared(data: Sql, engine: "psycopg.Connection[tupl
         "select count(*) from pg_catalog.pg_prepared_statement()",
         'select count(*) from U&"pg_prepared\\005fstatements"',
         "with x as (select * from pg_prepared_statements) select count(*) from x",
+        "select count(*) from pg_get_backend_memory_contexts() where ident ~ 'words wher[e]'",
     ],
 )
 def test_what_is_kept_is_not_seen(data: Sql, look: str) -> None:
@@ -108,6 +162,23 @@ def test_what_is_kept_is_not_seen(data: Sql, look: str) -> None:
         data(f"select n from words where id = {number}")
     with data.client.stream("POST", "/v1/query", json={"sql": f"/*+ STREAM */ {look}"}) as stream:
         assert '"count":0' in "".join(stream.iter_text()).replace(" ", "")
+
+
+def test_what_is_kept_is_not_seen_by_a_template_either(data: Sql) -> None:
+    for number in range(OFTEN):
+        data(f"select n from words where id = {number}")
+        assert data.rows("select name from pg_prepared_statements where from_sql = false") == []
+        assert data.rows(f"select name from pg_prepared_statements where name = 'querygate_{number}'") == []
+
+
+def test_what_is_kept_is_not_seen_through_a_view(data: Sql) -> None:
+    data("create view memory as select ident from pg_get_backend_memory_contexts()")
+    try:
+        for number in range(OFTEN):
+            data(f"select n from words where id = {number}")
+            assert data.value("select count(*) from memory where ident ~ 'words wher[e]'") == 0
+    finally:
+        data("drop view memory")
 
 
 def test_what_is_kept_cannot_be_run_or_removed(data: Sql) -> None:

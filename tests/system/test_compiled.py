@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("query", "errors", "bad_input", "known_heads", "isolation", "transactions")
+PARTS = (
+    "query", "errors", "bad_input", "known_heads", "isolation", "transactions", "prepared", "values_model",
+    "values_settings", "values_shape", "values_types",
+)  # fmt: skip
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 pytestmark = pytest.mark.skipif(compiler is None, reason="there is no C compiler")
@@ -35,8 +38,8 @@ def test_it_is_what_is_imported(compiled: dict[str, str]) -> None:
     assert found.stdout.strip().endswith(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
-def test_it_passes_the_same_tests(compiled: dict[str, str]) -> None:
-    files = [f"tests/http/test_{part}.py" for part in PARTS]
+def test_it_passes_the_same_tests_and_its_own(compiled: dict[str, str]) -> None:
+    files = ["tests/compiled", *(f"tests/http/test_{part}.py" for part in PARTS)]
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", *files]
     run = subprocess.run(command, capture_output=True, text=True, env=compiled, cwd=ROOT)
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr[-5_000:]

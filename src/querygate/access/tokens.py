@@ -39,12 +39,24 @@ class Token:
     hint: str
 
 
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_PART_PAIRS = 5
+_PART = 62 ** (2 * _PART_PAIRS)
+"""What a machine's word holds: arithmetic with longer numbers costs far more."""
+
+
 def base62(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))
+    """The last digits of the number, as many as told."""
+    pairs: list[str] = []
+    part = 0
+    for index in range((length + 1) // 2):
+        if index % _PART_PAIRS == 0:
+            part = number % _PART
+            number //= _PART
+        pairs.append(_PAIRS[part % 3844])
+        part //= 3844
+    pairs.reverse()
+    return "".join(pairs)[-length:]
 
 
 def make_id(random_bytes: bytes) -> str:

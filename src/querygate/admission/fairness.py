@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 
 from querygate.protocol.errors import ServiceError
+from querygate.reply import Reply
 
 _TICK_S = 0.1
 """An organization counts as there for as long after its last request, up to twice that."""
@@ -24,13 +25,14 @@ _LEAST = 2
 class Lane:
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_lanes", "_seen", "_waiting", "kept_until", "running")
+    __slots__ = ("_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
         self._seen = -1
         self.kept_until = 0
-        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._waiting: deque[tuple[Reply[None], int]] = deque()
+        self._letting_in = False
         self.running = 0
 
     def enter(self) -> bool:
@@ -49,34 +51,40 @@ class Lane:
         """Waits for its turn; `leave` must follow. Raises busy."""
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((turn, loop.time() + self._lanes.patience_s))
+        turn: Reply[None] = Reply(asyncio.get_running_loop())
+        self._waiting.append((turn, self._lanes.tick + self._lanes.patience_ticks))
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its turn had come just then
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn had come just then
                 self.leave()
             raise
 
     def leave(self) -> None:
         self.running -= 1
-        self.let_in()
+        if self._waiting:
+            self.let_in()
 
     def let_in(self) -> None:
         """Gives a turn to as many as there is room for."""
-        while self._waiting and self.running < self._lanes.share:
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                self.running += 1
-                turn.set_result(None)
+        if self._letting_in:
+            return  # one that was let in has left at once; whoever let it in goes on with the next
+        self._letting_in = True
+        try:
+            while self._waiting and self.running < self._lanes.share:
+                turn, _ = self._waiting.popleft()
+                if not turn.done():
+                    self.running += 1
+                    turn.hand_over(None)
+        finally:
+            self._letting_in = False
 
-    def turn_away(self, now: float) -> None:
+    def turn_away(self) -> None:
         """Ends the wait of those whose time is over, and forgets those who have left."""
-        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] < now):
+        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] < self._lanes.tick):
             turn, _ = self._waiting.popleft()
             if not turn.done():
-                turn.set_exception(ServiceError("busy", "the organization has too many statements running"))
+                turn.set_exception_soon(ServiceError("busy", "the organization has too many statements running"))
 
     @property
     def waiting(self) -> int:
@@ -94,7 +102,7 @@ class Lanes:
     """
 
     def __init__(self, alone_max: int, together: int, queue_max: int, patience_s: float) -> None:
-        self.patience_s = patience_s
+        self.patience_ticks = round(patience_s / _TICK_S)
         self._alone_max = alone_max
         self._together = together
         self.queue_max = queue_max
@@ -123,9 +131,8 @@ class Lanes:
             self.tick += 1
             self._there_before, self._there = self._there, 0
             self._set_share()
-            now = asyncio.get_running_loop().time()
             for name, lane in list(self._lanes.items()):
-                lane.turn_away(now)
+                lane.turn_away()
                 lane.let_in()
                 if lane.is_unused:
                     del self._lanes[name]

@@ -17,7 +17,7 @@ from querygate.admission.quota import Quota, Quotas
 from querygate.admission.usage import Usage, UsageBook
 from querygate.catalog.credentials import Credential, Credentials
 from querygate.engine.port import Access, EngineFailure, Target
-from querygate.http.exchange import Exchange, HeadNotes
+from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
 _FRESH_S = 2.5
@@ -69,12 +69,14 @@ class IdentityCache:
         self._entries.clear()
         self._databases.clear()
 
-    def find(self, authorization: bytes | None, notes: HeadNotes | None, now: float) -> Identity | None:
+    def find(self, exchange: Exchange, now: float) -> Identity | None:
         """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
-        if authorization is None or authorization[:7] != b"Bearer ":
-            return None
+        notes = exchange.notes
         hashed = notes.token_digest if notes is not None else None
         if hashed is None:
+            authorization = exchange.headers.get(b"authorization")
+            if authorization is None or authorization[:7] != b"Bearer ":
+                return None
             hashed = digest(authorization[7:])
             if notes is not None:
                 notes.token_digest = hashed

@@ -78,10 +78,9 @@ class Plane:
                 return
             assert route.guarded is not None
             now = self._loop_time()
-            authorization = exchange.headers.get(b"authorization")
-            identity = self._identities.find(authorization, exchange.notes, now)
+            identity = self._identities.find(exchange, now)
             if identity is None:
-                identity = await self._identities.identify(authorization, now)
+                identity = await self._identities.identify(exchange.headers.get(b"authorization"), now)
             allowed = route.scope is None or route.scope in identity.scopes
             quota = identity.quota
             if quota is not None:

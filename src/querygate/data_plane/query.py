@@ -47,7 +47,8 @@ class QueryRoutes:
         self._streams = streams
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        check_content_type(exchange, _JSON)
+        if exchange.notes is None or not exchange.notes.is_usual:
+            check_content_type(exchange, _JSON)
         return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
@@ -59,20 +60,24 @@ class QueryRoutes:
         return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
-        accept = exchange.headers.get(b"accept")
+        notes = exchange.notes
+        is_usual = notes is not None and notes.is_usual
+        accept = None if is_usual else exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
         target = identity.target
-        if target is None or b"querygate-database" in exchange.headers:
+        if target is None or (not is_usual and b"querygate-database" in exchange.headers):
             target = await self._identities.target(identity, exchange)
         shape = _SHAPES[request.row_mode, request.big_numbers]
         bounds = self._bounds
         if request.timeout_ms is not None or request.max_rows is not None:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
-        key = idempotency_key(exchange)
+        key = None if is_usual else idempotency_key(exchange)
+        if notes is not None and not is_usual:
+            notes.is_usual = exchange.method == "POST" and _is_usual(exchange)
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
@@ -119,6 +124,17 @@ class QueryRoutes:
                 raise
 
         await once(self._engine, exchange, target, key, run, make)
+
+
+def _is_usual(exchange: Exchange) -> bool:
+    """Whether the headers ask for nothing but a JSON body to be run and answered as a query is."""
+    headers = exchange.headers
+    return (
+        headers.get(b"content-type") in (None, _JSON.encode())
+        and headers.get(b"accept") in (None, b"*/*")
+        and b"querygate-database" not in headers
+        and b"idempotency-key" not in headers
+    )
 
 
 def wanted_format(accept: str) -> StreamFormat | None:

@@ -2,8 +2,7 @@
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -119,28 +118,27 @@ class TransactionRoutes:
             raise _used(id)
         return id
 
-    @asynccontextmanager
-    async def _claimed(self, job: _Job) -> AsyncIterator[None]:
+    def _run(self, job: _Job, keep: port.Keep | None) -> Awaitable[port.TransactionResult]:
+        if job.chosen is not None:
+            return self._run_as(job.chosen, job, keep)
+        return self._begin(job, None if keep is None else port.Promise(None, keep))
+
+    async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
         """The id that the client chose is this request's alone, and shows as in progress while it runs."""
-        if job.chosen is None:
-            yield
-            return
         database = job.target.database
-        async with self._engine.hold(f"transaction/{database}/{job.chosen}") as free:
-            if not free or not await self._engine.begin_id(database, job.chosen):
-                raise _used(job.chosen)
+        async with self._engine.hold(f"transaction/{database}/{id}") as free:
+            if not free or not await self._engine.begin_id(database, id):
+                raise _used(id)
             try:
-                yield
+                return await self._begin(job, port.Promise(id, keep))
             except (port.StatementFailed, port.EngineUnavailable, port.EngineBusy, port.CopyRefused):
-                await self._engine.abort_id(database, job.chosen)
+                await self._engine.abort_id(database, id)
                 raise
 
-    async def _run(self, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
-        promise = port.Promise(job.chosen, keep) if job.chosen or keep else None
-        async with self._claimed(job):
-            return await self._engine.transaction(
-                job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
-            )
+    def _begin(self, job: _Job, promise: port.Promise | None) -> Awaitable[port.TransactionResult]:
+        return self._engine.transaction(
+            job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
+        )
 
     # -- answers ------------------------------------------------------------------------------------------------
 

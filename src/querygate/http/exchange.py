@@ -6,8 +6,8 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from querygate.eager import EagerRun
 from querygate.http.body import IncomingBody
-from querygate.http.eager import EagerRun
 from querygate.protocol.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ class Counts(Protocol):
 class HeadNotes:
     """What was found out about a head that a connection remembers, for the requests that come with it."""
 
-    __slots__ = ("token_digest",)
+    __slots__ = ("is_usual", "token_digest")
 
     def __init__(self) -> None:
         self.token_digest: bytes | None = None
+        self.is_usual = False
+        """Its headers say nothing about how a query is to be run or answered."""
 
 
 class Exchange:
@@ -83,10 +85,12 @@ class Exchange:
     drain_waiter: asyncio.Future[None] | None = None
     _started = False
 
-    def __init__(self, connection: "HttpConnection", request_id: bytes) -> None:
+    def __init__(
+        self, connection: "HttpConnection", request_id: bytes, headers: dict[bytes, bytes] | None = None
+    ) -> None:
         self._connection = connection
         self._request_id = request_id
-        self.headers: dict[bytes, bytes] = {}
+        self.headers: dict[bytes, bytes] = {} if headers is None else headers
         self.path_values: Mapping[str, str] = _NO_VALUES
 
     @property

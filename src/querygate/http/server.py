@@ -16,18 +16,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
-from itertools import count
 from time import perf_counter_ns
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
 
+from querygate.eager import EagerRun
 from querygate.http.acceptor import Acceptor, Balance
 from querygate.http.answers import respond_error
 from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
-from querygate.http.eager import EagerRun
 from querygate.http.exchange import CONTENT_POLICY, STATUS_LINES, Exchange, HeadNotes
 from querygate.http.reader import Reader
 from querygate.http.tls import TlsContext
@@ -48,6 +47,8 @@ _HEADS_MAX = 8
 _PLAIN_HEAD = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
 """Headers that say how a request is to be read; one that has them is read by the parser every time."""
 
+_HEX = [b"%02x" % number for number in range(256)]
+_BLANK_LINE = b"\r\n\r\n"
 _LATE_S = 5.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
@@ -95,7 +96,8 @@ class HttpServer:
         self.json_head = b""
         self.stopping = False
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
-        self._request_numbers = count(1)
+        self._request_number = 0
+        self._request_stem = b""
         self._server: asyncio.Server | Acceptor | None = None
         self._open: memoryview | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -186,7 +188,11 @@ class HttpServer:
             self._ended.set_result(None)
 
     def next_request_id(self) -> bytes:
-        return b"%b%08x" % (self._request_prefix, next(self._request_numbers))
+        self._request_number += 1
+        last = self._request_number & 255
+        if last == 0 or not self._request_stem:
+            self._request_stem = b"%b%06x" % (self._request_prefix, self._request_number >> 8)
+        return self._request_stem + _HEX[last]
 
     def _set_common_headers(self) -> None:
         self.common_headers = (
@@ -209,9 +215,11 @@ class HttpServer:
                     newcomer.abort()
 
 
-class _Head(NamedTuple):
-    """What the parser made of the head of a request whose body has `length` bytes."""
+@dataclass(slots=True, eq=False)
+class _Head:
+    """What the parser made of the `raw` head of a request, blank line included, whose body has `length` bytes."""
 
+    raw: bytes
     method: str
     target: bytes
     path: str
@@ -237,6 +245,7 @@ class HttpConnection(asyncio.Protocol):
         self._body_size = 0
         self._received = 0
         self._in_headers = False
+        self._begins_piece = False
         self._header_count = 0
         self._upgrading: Exchange | None = None
         self._resuming: Exchange | None = None
@@ -247,6 +256,7 @@ class HttpConnection(asyncio.Protocol):
         self._closing = False
         self._data = b""
         self._heads: dict[bytes, _Head] = {}
+        self._last_head: _Head | None = None
 
     # -- the transport ------------------------------------------------------------------------------------------
 
@@ -265,10 +275,11 @@ class HttpConnection(asyncio.Protocol):
         self.lost = True
         self.server.connections.discard(self)
         self.server.connections_changed()
-        self.resume_writing()
         self._waiting.clear()
+        # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if self.current is not None and self.current.run is not None:
             self.current.run.cancel()
+        self.resume_writing()
 
     def eof_received(self) -> bool:
         return False
@@ -276,7 +287,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing or self._refused is not None:
             return
-        if self._heads and self._is_known(data):
+        if self._last_head is not None and self._is_known(data, self._last_head):
             return
         self._received += len(data)
         self._data = data
@@ -295,23 +306,33 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting and self.current is None and not self._closing:
             self._run(self._waiting.popleft())
 
-    def _is_known(self, data: bytes) -> bool:
+    def _is_known(self, data: bytes, head: _Head) -> bool:
         """Whether this is a whole request with a head that came before, byte for byte: then it is run right away.
+        Most likely it is the `head` of the last one.
 
         A client sends the same head again and again, and reading it takes a tenth of a whole request.
         """
-        end = data.find(b"\r\n\r\n")
-        head = self._heads.get(data[:end])
-        if head is None or len(data) != end + 4 + head.length:
+        if self._incoming is not None or self.current is not None or self._waiting or self._resuming is not None:
             return False
-        if self._incoming is not None or self.current is not None or self._waiting or self.server.stopping:
+        if self.server.stopping:
             return False
-        exchange = Exchange(self, self.server.next_request_id())
-        exchange.method, exchange.target, exchange.path, exchange.query, exchange.headers = head[:5]
+        if not data.startswith(head.raw):
+            known = self._heads.get(data[: data.find(_BLANK_LINE) + 4])
+            if known is None:
+                return False
+            head = self._last_head = known
+        size = len(head.raw)
+        if len(data) != size + head.length:
+            return False
+        exchange = Exchange(self, self.server.next_request_id(), head.headers)
+        exchange.method = head.method
+        exchange.target = head.target
+        exchange.path = head.path
+        exchange.query = head.query
         if head.extra_headers:
             exchange.extra_headers = head.extra_headers
         exchange.notes = head.notes
-        exchange.body = data[end + 4 :]
+        exchange.body = data[size:]
         self._deadline = None
         self._run(exchange)
         return True
@@ -319,13 +340,21 @@ class HttpConnection(asyncio.Protocol):
     def _get_to_know(self, exchange: Exchange) -> None:
         """Keeps the head of a plain request that came in one piece and filled it."""
         data = self._data
-        end = len(data) - len(exchange.body) - 4
-        if self._received != len(data) or end < 0 or data.find(b"\r\n\r\n") != end or data[end + 4 :] != exchange.body:
+        size = len(data) - len(exchange.body)
+        # It began with this piece, and was not preceded by the end, or the whole, of another.
+        if (
+            not self._begins_piece
+            or self._received != len(data)
+            or data.find(_BLANK_LINE) + 4 != size
+            or data[size:] != exchange.body
+        ):
             return
         headers = exchange.headers
         if not exchange.keep_alive or not exchange.chunked or not _PLAIN_HEAD.isdisjoint(headers):
             return
-        self._heads[data[:end]] = _Head(
+        raw = data[:size]
+        self._last_head = self._heads[raw] = _Head(
+            raw,
             exchange.method,
             exchange.target,
             exchange.path,
@@ -411,6 +440,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._incoming = Exchange(self, self.server.next_request_id())
+        self._begins_piece = self._received == len(self._data)
         self._body = []
         self._body_size = 0
         self._in_headers = True

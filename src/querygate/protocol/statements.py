@@ -18,6 +18,7 @@ _SPACE = " \t\n\r\f\v"
 _BLANK = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)*+")
 _BLANK_OR_SEMICOLON = re.compile(r"(?:[ \t\n\r\f\v;]+|--[^\n\r]*)*+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9$]*")
+_COMMON = {f"{written} ": word for word in ("select", "insert", "update", "delete") for written in (word, word.upper())}
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 _CONTROL = frozenset(
@@ -72,6 +73,9 @@ def _comment_end(sql: str, start: int) -> int:
 
 def first_keyword(sql: str) -> tuple[str, int]:
     """The first word in lower case and the index behind it; ("", index) where the text does not begin with a word."""
+    common = _COMMON.get(sql[:7])
+    if common is not None:
+        return common, 6
     word = _WORD.match(sql)
     if word is not None:
         return word.group().lower(), word.end()
@@ -129,10 +133,10 @@ def _without_comments(sql: str, start: int) -> str:
 
 # What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
 # escapes (U&) could be any of these.
-_SETS_OR_RUNS = "set_config|_to_xml|ts_stat|ts_rewrite|u&"
+_SETS_OR_RUNS = "set_config|pg_settings|_to_xml|ts_stat|ts_rewrite|u&"
 # The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
 # counts as well.
-_TOUCHES_SESSION = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st")
+_TOUCHES_SESSION = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st|memory_context")
 _NAMES_SETTINGS = re.compile(f"{_SETS_OR_RUNS}|synchronous_commit")
 _PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
 
@@ -179,3 +183,18 @@ def leftovers(sql: str, keyword: str) -> Leftovers:
     if keyword not in _QUERIES or "into" in folded:
         return Leftovers.ANYTHING
     return Leftovers.SEQUENCES if "nextval" in folded or "setval" in folded else Leftovers.NOTHING
+
+
+class Reading:
+    """What the functions above say of one text."""
+
+    __slots__ = ("leftovers", "names_settings", "plain")
+
+    def __init__(self, plain: bool, names_settings: bool, leftovers: Leftovers) -> None:
+        self.plain = plain
+        self.names_settings = names_settings
+        self.leftovers = leftovers
+
+
+def read_text(sql: str, keyword: str) -> Reading:
+    return Reading(is_plain(sql, keyword), names_settings(sql), leftovers(sql, keyword))

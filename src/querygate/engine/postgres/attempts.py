@@ -123,23 +123,22 @@ class Attempts:
                 if self._guard.must_wait:
                     await self.admitted(pool, member, deadline)
                 run = TransactionRun(
-                    pool=pool,
-                    member=member,
-                    target=target,
-                    statements=statements,
-                    shape=shape,
-                    bounds=bounds,
-                    recovery=self._recovery,
+                    pool,
+                    member,
+                    target,
+                    statements,
+                    shape,
+                    bounds,
+                    self._recovery,
+                    self._guard,
+                    self._ledger.records(target.database),
+                    partial(self._is_committed, target.database),
                     deadline=deadline,
                     read_only=read_only,
                     promise=promise,
-                    records=self._ledger.records(target.database),
                     describe=describe,
                     two_phase=two_phase,
                     attempt=attempt,
-                    guard=self._guard,
-                    begun=self._guard.begun,
-                    is_recorded=partial(self._is_committed, target.database),
                 )
                 self._running[run] = self._time()
                 measures.attempts += 1
@@ -237,7 +236,7 @@ def crowded() -> port.EngineBusy:
     return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
 
 
-_OF_THE_TEXT = frozenset({"0A", "22", "26", "3D", "3F", "42"})
+_OF_THE_TEXT = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
 
 
 def _is_of_the_text(failure: port.StatementFailed) -> bool:

@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from querygate.engine.port import Notice
 from querygate.engine.postgres.failures import is_last_word, to_notice
-from querygate.engine.postgres.reply import Reply
+from querygate.reply import Reply
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
 _SYNC = int(pq.ExecStatus.PIPELINE_SYNC)

@@ -22,14 +22,20 @@ _INNOCENT_EXTENSIONS = (
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
                'ts_rewrite') OR proname LIKE '%\\_to\\_xml%')"""
-_TOUCHES = f"~ (':funcid (' || (SELECT pg_catalog.string_agg(oid::text, '|') FROM ({_TOUCHING}) t) || ') ')"
+_TOUCHES = f"""~ (':(funcid|relid) (' || (
+             SELECT pg_catalog.string_agg(oid::text, '|') FROM (
+               {_TOUCHING}
+               UNION ALL SELECT 'pg_catalog.pg_settings'::pg_catalog.regclass::pg_catalog.oid) t) || ') ')"""
 # What a query could otherwise do through a stored expression: move a sequence, set an extension's limit, see what is
 # prepared.
 _ACTS = """~ (':(funcid|relid) (' || (
            SELECT pg_catalog.string_agg(oid::text, '|') FROM (
              SELECT oid FROM pg_catalog.pg_proc
-              WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement')
-             UNION ALL SELECT 'pg_catalog.pg_prepared_statements'::pg_catalog.regclass::pg_catalog.oid) t) || ') ')"""
+              WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
+                                'pg_get_backend_memory_contexts')
+             UNION ALL SELECT 'pg_catalog.pg_prepared_statements'::pg_catalog.regclass::pg_catalog.oid
+             UNION ALL SELECT 'pg_catalog.pg_backend_memory_contexts'::pg_catalog.regclass::pg_catalog.oid
+           ) t) || ') ')"""
 # In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
 # and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
 _SUSPECT = """set_config|setseed|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&
@@ -92,25 +98,26 @@ class DatabaseState:
         self.turns = Turns()
         self.forgotten_after = 0
         """So many changes had there been when what is known of types was forgotten last."""
-        self._changes = 0
+        self.changes = 0
+        """Statements that were run so far which can make code, or change what a name means."""
         self._answered_after = -1
 
     def may_have_changed(self) -> None:
         """A statement was run that can make code: nothing is taken for granted until it is asked again."""
         self.has_code = True
         self.has_lasting_code = True
-        self._changes += 1
+        self.changes += 1
 
     def must_ask(self, oldest: float) -> bool:
         """Whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
-        return self._answered_after != self._changes or self.code_checked_at < oldest
+        return self._answered_after != self.changes or self.code_checked_at < oldest
 
     def ask(self) -> int:
         """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
-        return self._changes
+        return self.changes
 
     def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:
-        if asked == self._changes:
+        if asked == self.changes:
             self.has_code = has_code or has_lasting_code
             self.has_lasting_code = has_lasting_code
             self.code_checked_at = now

@@ -18,17 +18,21 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 from querygate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from querygate.engine.postgres.failures import check, find_error
-from querygate.engine.postgres.kept import Kept, Key
+from querygate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from querygate.engine.postgres.parameters import describe_statement, texts_of, write_params
 from querygate.engine.postgres.pool import Member, Pool
-from querygate.engine.postgres.reply import Reply
 from querygate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room, database_full
 from querygate.engine.postgres.templates import find_template
-from querygate.protocol.statements import WRITES, Leftovers, is_plain, leftovers, names_settings
+from querygate.protocol.statements import WRITES, Leftovers, Reading, read_text
+from querygate.reply import Reply
 
-_TUPLES = pq.ExecStatus.TUPLES_OK
-_COMMAND = pq.ExecStatus.COMMAND_OK
+_TUPLES = int(pq.ExecStatus.TUPLES_OK)
+_COMMAND = int(pq.ExecStatus.COMMAND_OK)
+
+# A template calls nothing.
+_TEMPLATE_READ = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
+_TEMPLATE_WRITTEN = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
 
 # In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
 _BEGIN = {
@@ -121,9 +125,20 @@ class Execution:
         # What is prepared could be seen by code.
         keeps = not state.has_code and not self.as_sent
         template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
-        # A template calls nothing, and its database has no code.
-        self.lazy = template is None and may_commit_lazily(self.target, statement, self.pool)
-        plain = template is not None or is_plain(statement.sql, statement.keyword)
+        key: Key | None = None
+        if template is not None:
+            key = (template.text, template.types)
+        elif keeps and len(statement.sql) <= LENGTH_MAX:
+            key = (statement.sql, ())
+        kept = None if key is None else member.kept.get(key)
+        if kept is not None:
+            reading = kept.reading
+        elif template is not None:
+            reading = _TEMPLATE_READ if statement.keyword == "select" else _TEMPLATE_WRITTEN
+        else:
+            reading = read_text(statement.sql, statement.keyword)
+        self.lazy = may_commit_lazily(self.target, reading, self.pool)
+        plain = reading.plain
         if member.kept and (state.has_code or not plain):
             member.hide_kept()
         try:
@@ -132,12 +147,12 @@ class Execution:
                 result = await self._carefully(plain)
             else:
                 rows = RowCollector(self.pool, self.shape, self.bounds)
-                if template is not None:
-                    results = await self._send(values, rows, (template.text, template.types), template.values)
-                elif keeps and values:
-                    results = await self._send(values, rows, (statement.sql, ()), values)
-                else:
-                    results = await self._send(values, rows)
+                first: list[Command] = []
+                if key is not None:
+                    kept = self._prepared(key, kept, reading, now, first)
+                if kept is not None and template is not None:
+                    values = template.values
+                results = await self._send(values, rows, kept, first)
                 result = self._read(results, rows) or await self._learned(results[-1], rows)
             if self.lazy:
                 await self.pool.flush_commits()
@@ -156,36 +171,30 @@ class Execution:
         result.exec_us = (perf_counter_ns() - started) // 1000
         if member.has_notices:
             result.notices = result.notices + member.take_notices()
-        if self.pool.inspects(plain, now):
-            self._give_back(plain, None)
-        elif template is not None:
-            self._give_back(plain, Leftovers.NOTHING if statement.keyword == "select" else Leftovers.SEQUENCES)
-        else:
-            self._give_back(plain, leftovers(statement.sql, statement.keyword))
+        self._give_back(plain, None if self.pool.inspects(plain, now) else reading.leftovers)
         return result
 
-    def _send(
-        self,
-        params: list[bytes | None] | None,
-        rows: RowCollector,
-        key: Key | None = None,
-        values: list[bytes | None] | None = None,
-    ) -> Reply[list[PGresult]]:
-        """Puts the statement on the wire, behind the reset after the one before where that is still to be sent.
+    def _prepared(self, key: Key, kept: Kept | None, reading: Reading, now: float, first: list[Command]) -> Kept | None:
+        """What is prepared for the key, or will be by what comes `first`; None where it does not come often."""
+        if kept is not None:
+            if kept.until > now and kept.changes == self.pool.state.changes:
+                return kept
+            first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
+        elif not self.pool.state.often_seen.note(key) or not is_lasting(key[0]):
+            return None
+        kept = self.member.kept[key] = Kept(reading, now, self.pool.state.changes)
+        first.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
+        return kept
 
-        With a key it goes as what is prepared under that, with those values, if it comes often.
-        """
+    def _send(
+        self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]
+    ) -> Reply[list[PGresult]]:
+        """Puts the statement, or what is kept of it, on the wire, behind the reset that is due and what is `first`."""
         member = self.member
         reset = member.take_reset()
-        commands = [] if reset is None else [reset]
-        kept: Kept | None = None
-        if key is not None:
-            kept = member.kept.get(key)
-            if kept is None and self.pool.state.often_seen.note(key):
-                kept = member.kept[key] = Kept()
-                commands.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
+        commands = first if reset is None else [reset, *first]
         if kept is None:
-            commands.append(Command(self.statement.sql.encode(), params or None, CHUNK_ROWS))
+            commands.append(Command(self.statement.sql.encode(), values or None, CHUNK_ROWS))
         else:
             self.prepared = True
             rows.rows_of(kept)
@@ -204,7 +213,7 @@ class Execution:
 
     async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool, self.shape, self.bounds)
-        results = await self._send(params, rows)
+        results = await self._send(params, rows, None, [])
         return self._read(results, rows) or await self._learned(results[-1], rows)
 
     async def _carefully(self, plain: bool) -> port.Result:
@@ -359,8 +368,8 @@ def _ending(room: Room | None) -> list[Command]:
     return [DURABLY, _COMMIT] if room is None else []
 
 
-_BEFORE = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"", None}
-"""What the engine says to a reset, and to what is only prepared."""
+_BEFORE = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
+"""What the engine says to a reset, and to what is prepared or no more."""
 
 
 async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
@@ -414,9 +423,9 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
     return "into" in folded or "lo_" in folded or "lowrite" in folded
 
 
-def may_commit_lazily(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
+def may_commit_lazily(target: port.Target, reading: Reading, pool: Pool) -> bool:
     """Whether it could set, by its text or through code, that its commit does not wait for the disk."""
-    return target.access is port.Access.WRITE and (pool.state.has_lasting_code or names_settings(statement.sql))
+    return target.access is port.Access.WRITE and (pool.state.has_lasting_code or reading.names_settings)
 
 
 def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:

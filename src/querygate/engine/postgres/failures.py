@@ -8,8 +8,8 @@ from psycopg.pq.abc import PGresult
 from querygate.engine import port
 
 _Field = pq.DiagnosticField
-_ERROR = pq.ExecStatus.FATAL_ERROR
-_EMPTY = pq.ExecStatus.EMPTY_QUERY
+_ERROR = int(pq.ExecStatus.FATAL_ERROR)
+_EMPTY = int(pq.ExecStatus.EMPTY_QUERY)
 
 CONFLICTS = frozenset({"40001", "40P01"})
 # The server is stopping, starting or has no room for a connection: nothing of the statement was applied.

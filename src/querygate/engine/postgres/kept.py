@@ -5,13 +5,19 @@ again nor, where one plan fits all parameters, plans it. What is prepared goes w
 connection, and before anything runs there that could see it: see `pool`.
 """
 
+import re
 from itertools import count
 
 from querygate.engine.port import Shape
 from querygate.engine.postgres.values import RowEncoder
+from querygate.protocol.statements import Reading
 
 _OFTEN = 3
 _TEXTS_MAX = 1000
+LENGTH_MAX = 4000
+"""Of a text that is kept."""
+_PLANNED_S = 10.0
+"""A plan is as good as what the engine knew of the tables when it was made."""
 KEPT_MAX = 64
 """On one connection; beyond that it starts over. Each takes the server some ten kilobytes."""
 
@@ -20,17 +26,38 @@ Key = tuple[str, tuple[int, ...]]
 
 _numbers = count(1)
 
+# In a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
+_MOMENT = re.compile(
+    "now|today|tomorrow|yesterday|timetz|timewithtimezone|reg(?:conf|dict|oper|proc|role|type|name|coll)"
+)
+_BETWEEN = re.compile(r"['\"\s]+")
+_ESCAPED = re.compile(r"\\|\$[^0-9]|--")
+
+
+def is_lasting(sql: str) -> bool:
+    """Whether it means tomorrow what it means today. The engine reads literals when it prepares a statement, and there
+    are some that mean the moment, or what has a name just then. Rather too rarely than too often."""
+    if _ESCAPED.search(sql) is not None:
+        return False
+    return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None
+
 
 class Kept:
     """A statement that is prepared on one connection, and the encoder of the rows that it gave last.
 
+    It is prepared anew when its time is over, and after `changes`: the engine does not see all that can change what a
+    literal means.
+
     As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
     """
 
-    __slots__ = ("_encoder", "_encoder_of", "name")
+    __slots__ = ("_encoder", "_encoder_of", "changes", "name", "reading", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading, now: float, changes: int) -> None:
+        self.reading = reading
+        self.changes = changes
         self.name = b"querygate_%d" % next(_numbers)
+        self.until = now + _PLANNED_S
         self._encoder: RowEncoder | None = None
         self._encoder_of: object = None
 
@@ -47,12 +74,14 @@ class OftenSeen:
     """The texts of one database, as far as they were not prepared where they were to run."""
 
     def __init__(self) -> None:
-        self._seen: dict[Key, int] = {}
+        self._seen: dict[int, int] = {}
+        """By their hashes: one that is taken for another is prepared too soon, which is no matter."""
 
     def note(self, key: Key) -> bool:
         """Whether it has come often enough by now."""
-        times = self._seen.get(key, 0) + 1
+        hashed = hash(key)
+        times = self._seen.get(hashed, 0) + 1
         if times == 1 and len(self._seen) >= _TEXTS_MAX:
             self._seen.clear()
-        self._seen[key] = times
+        self._seen[hashed] = times
         return times >= _OFTEN

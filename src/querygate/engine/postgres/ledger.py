@@ -32,6 +32,7 @@ class Ledger:
         self._session = session
         self._secret = secret
         self._held: set[str] = set()
+        self._letting_go: set[asyncio.Task[None]] = set()
 
     def records(self, database: str) -> Records:
         return Records(database_secret(self._secret, database))
@@ -112,10 +113,14 @@ class Ledger:
         free = name not in self._held
         if free:
             self._held.add(name)
+            locking = asyncio.get_running_loop().create_task(self._try_lock(name))
             try:
-                free = await self._try_lock(name)
+                free = await asyncio.shield(locking)
             except BaseException:
-                self._held.discard(name)
+                # Whoever wanted it is gone; the engine may give it all the same.
+                letting_go = asyncio.get_running_loop().create_task(self._let_go(locking, name))
+                self._letting_go.add(letting_go)
+                letting_go.add_done_callback(self._letting_go.discard)
                 raise
             if not free:
                 self._held.discard(name)
@@ -125,6 +130,15 @@ class Ledger:
             if free:
                 self._held.discard(name)
                 await self._unlock(name)
+
+    async def _let_go(self, locking: "asyncio.Task[bool]", name: str) -> None:
+        try:
+            if await locking:
+                await self._unlock(name)
+        except port.EngineFailure:
+            pass  # it was not given
+        finally:
+            self._held.discard(name)
 
     async def _unlock(self, name: str) -> None:
         try:

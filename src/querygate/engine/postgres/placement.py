@@ -24,9 +24,10 @@ class Placement:
         self._kept_off: set[int] = set()
         self.active = 1 < len(self._cores) <= _CORES_MAX
 
-    def update(self, served: int, seconds: float, processes: Iterable[int]) -> None:
+    def update(self, served: int, seconds: float, processes: Iterable[int]) -> bool:
+        """Whether they are kept off now."""
         if not self.active:
-            return
+            return False
         wanted = set(processes) if served / seconds > _BUSY_PER_SECOND else set()
         others = self._cores - {min(self._cores)}
         for process in wanted - self._kept_off:
@@ -34,6 +35,7 @@ class Placement:
         for process in self._kept_off - wanted:
             self._allow(process, self._cores)
         self._kept_off = wanted
+        return bool(wanted)
 
     def _allow(self, process: int, cores: set[int]) -> None:
         try:

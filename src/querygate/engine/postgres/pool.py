@@ -27,12 +27,12 @@ from querygate.engine.postgres.connection import Command, Connection, Connection
 from querygate.engine.postgres.database_state import CODE, DatabaseState
 from querygate.engine.postgres.failures import check, find_error
 from querygate.engine.postgres.kept import KEPT_MAX, Kept, Key
-from querygate.engine.postgres.reply import Reply
 from querygate.protocol.statements import Leftovers
+from querygate.reply import Reply
 
 _log = structlog.get_logger()
 
-_IDLE = pq.TransactionStatus.IDLE
+_IDLE = int(pq.TransactionStatus.IDLE)
 
 _DISCARD = Command(b"DISCARD ALL", begins=False)
 _DISCARD_SEQUENCES = Command(b"DISCARD SEQUENCES", begins=False)
@@ -78,14 +78,17 @@ class Member(Connection):
     def take_reset(self) -> Command | None:
         """What is to be sent before anything else; whoever takes it sends it."""
         reset, self.reset = self.reset, None
-        if reset is _DISCARD:
-            self.kept.clear()
         return reset
+
+    def discard(self) -> None:
+        """Whatever runs next finds nothing of what ran before, and nothing that is kept."""
+        self.reset = _DISCARD
+        self.kept.clear()
 
     def hide_kept(self) -> None:
         """What runs next could see the statements that are kept, and is not to."""
         if self.kept:
-            self.reset = _DISCARD
+            self.discard()
 
 
 class Pool:
@@ -131,6 +134,7 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._suspended = False
+        self._handing_over = False
 
     # -- taking and giving back ---------------------------------------------------------------------------------
 
@@ -185,10 +189,14 @@ class Pool:
         while waiters and not self._suspended:
             waiter, _, _ = waiters.popleft()
             if not waiter.done():
-                if asyncio.current_task() is None:
-                    waiter.set_result(member)
-                else:  # who waits may be a task itself, and none can run inside another
+                if self._handing_over:  # one that was handed a connection has given it back at once
                     waiter.set_result_soon(member)
+                    return True
+                self._handing_over = True
+                try:
+                    waiter.hand_over(member)
+                finally:
+                    self._handing_over = False
                 return True
         return False
 
@@ -215,7 +223,7 @@ class Pool:
 
     def _give_back(self, member: Member, left: Leftovers) -> None:
         if left is Leftovers.ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
-            member.reset = _DISCARD
+            member.discard()
         elif left is Leftovers.SEQUENCES:
             member.reset = _DISCARD_SEQUENCES
         else:
@@ -235,6 +243,12 @@ class Pool:
         reset = member.take_reset()
         if reset is not None:
             check(await member.run(reset))
+
+    def freshen_ahead(self, member: Member) -> Reply[list[PGresult]] | None:
+        """Puts the reset that is due in front of whatever is sent next. It is answered before that; whoever reads the
+        answer checks this one, too."""
+        reset = member.take_reset()
+        return None if reset is None else member.send([reset])
 
     def give_back_unclean(self, member: Member) -> None:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""

@@ -12,6 +12,7 @@ counts as a conflict, and all keys share a few pages. Two who want the same reco
 import hashlib
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 
 from querygate.engine.postgres.connection import Command
 
@@ -92,6 +93,7 @@ def rights(roles: str) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=10_000)
 def database_secret(secret: bytes, database: str) -> bytes:
     """Every database has its own, so that one that leaks with a copy of a database opens no other."""
     return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)

@@ -11,16 +11,17 @@ may still be doing what it was told.
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
 
 from querygate.access.transaction_ids import NONCE_BYTES, random_word
+from querygate.eager import EagerRun
 from querygate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from querygate.engine.postgres import metadata
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
+from querygate.reply import Reply
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -32,6 +33,7 @@ _AGE_S = 2.0
 _PID_BITS = 32
 _SETTLE_S = 25.0
 _SETTLE_PAUSE_S = 0.1
+_CLOSING_PAUSE_S = 0.01
 
 _STATES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
@@ -44,9 +46,10 @@ class Recovery:
         self._prefix = f"querygate_{installation}_"
         self._alone = alone
         self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
-        self._seen_through: set[asyncio.Task[Any]] = set()
+        self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
-        self._in_hand: set[str] = set()
+        self.in_hand: set[str] = set()
+        """What its own transaction sees to; the watcher does not touch it."""
         self.events = {
             "in_doubt_recovered_total": 0,
             **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
@@ -59,20 +62,12 @@ class Recovery:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._seen_through:
-            await asyncio.wait(self._seen_through, timeout=_SETTLE_S)
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while self._seen_through and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it is rarely asked
+            await asyncio.sleep(_CLOSING_PAUSE_S)
         if self._watcher is not None:
             self._watcher.cancel()
         await self._session.close()
-
-    @contextmanager
-    def in_hand(self, gid: str) -> Iterator[None]:
-        """While its own transaction sees to it, a prepared transaction is not touched by the watcher."""
-        self._in_hand.add(gid)
-        try:
-            yield
-        finally:
-            self._in_hand.discard(gid)
 
     def new_gid(self) -> str:
         """The process id is for whoever looks at the list."""
@@ -97,13 +92,26 @@ class Recovery:
             return Outcome.COMMITTED
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
-    async def see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Waits for work that goes on even if whoever waits for it is cancelled."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._seen_through.add(task)
-        task.add_done_callback(self._seen_through.discard)
-        task.add_done_callback(_note_failure)
-        return await asyncio.shield(task)
+    def see_through(self, work: Coroutine[Any, Any, _T]) -> Reply[_T]:
+        """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
+        it, but that nothing cancels it."""
+        reply: Reply[_T] = Reply(asyncio.get_running_loop())
+        self._seen_through += 1
+        EagerRun(self._settle(work, reply), self._one_less).step()
+        return reply
+
+    async def _settle(self, work: Coroutine[Any, Any, _T], reply: Reply[_T]) -> None:
+        try:
+            result = await work
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the work is waited for
+            if not reply.done():
+                reply.hand_over_failure(exc)
+        else:
+            if not reply.done():
+                reply.hand_over(result)
+
+    def _one_less(self, _cancelled: bool) -> None:
+        self._seen_through -= 1
 
     # -- prepared transactions ----------------------------------------------------------------------------------
 
@@ -116,7 +124,7 @@ class Recovery:
             str(older_than_s),
         )
         for gid, database in rows:
-            if gid in self._in_hand:
+            if gid in self.in_hand:
                 continue
             try:
                 await self._session.fetch(metadata.NOTE_RECOVERED, gid)
@@ -210,6 +218,10 @@ class Recovery:
         return committed
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """In a task of its own, which a time limit needs."""
+        return await asyncio.get_running_loop().create_task(self._look_until_known(look))
+
+    async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         deadline = asyncio.get_running_loop().time() + _SETTLE_S
         while asyncio.get_running_loop().time() < deadline:
             known: _T | None = None
@@ -229,9 +241,3 @@ class Recovery:
     async def _is_gone(self, database: str, backend: int) -> bool:
         """Whether the server process of a lost connection has ended; asks it to, where it has not."""
         return not await terminate(self._session, database, backend)
-
-
-def _note_failure(task: "asyncio.Task[Any]") -> None:
-    """Marks the failure as seen: the client who would have been told may be gone."""
-    if not task.cancelled():
-        task.exception()

@@ -153,6 +153,7 @@ def furnishing(database: str) -> list[str]:
         *records.rights(both),
         _REVOKE_FUNCTIONS,
         f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC",
+        "REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC",  # a SET in disguise, which no text need show
         *(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC" for view, columns in _SHOWN_COLUMNS.items()),
         _ROLE_HAS_SETTINGS,
         _LOCKED_RELATIONS,

@@ -14,7 +14,7 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
 from querygate.engine.postgres.values import RowEncoder
 
-_COMMAND = pq.ExecStatus.COMMAND_OK
+_COMMAND = int(pq.ExecStatus.COMMAND_OK)
 
 # The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
 _COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
@@ -167,6 +167,5 @@ async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
 def affected_rows(result: PGresult) -> int:
     """The count of the command tag, where the contract counts it."""
     tag = result.command_status or b""
-    if tag.startswith(_COUNTED) or (tag.startswith(b"SELECT") and result.status == _COMMAND):
-        return result.command_tuples or 0
-    return 0
+    counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
+    return result.command_tuples or 0 if counts else 0

@@ -36,7 +36,7 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.rows import affected_rows, find_encoder
 from querygate.engine.postgres.sizes import Room
 from querygate.engine.postgres.values import RowEncoder
-from querygate.protocol.statements import WRITES, is_plain
+from querygate.protocol.statements import WRITES, is_plain, read_text
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -234,7 +234,8 @@ class Stream:
         return self.clock.elapsed_us
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        lazy = may_commit_lazily(self._target, self._statement, self._pool)
+        reading = read_text(self._statement.sql, self._statement.keyword)
+        lazy = may_commit_lazily(self._target, reading, self._pool)
         try:
             async for block in self._blocks():
                 yield block

@@ -8,10 +8,12 @@ sent, so that an error speaks of the text that its writer knows.
 """
 
 import re
-from typing import NamedTuple
+
+from querygate.protocol.statements import is_plain
 
 _TEXT_MAX = 2000
 _KNOWN_MAX = 1000
+_DIGITS = "0123456789"
 
 _S = r"[ \t\n\r\f\v]"
 _NAME = r'(?:[A-Za-z_][A-Za-z_0-9]*+|"[^"\0]++")'
@@ -54,27 +56,40 @@ _INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 
 
-class Template(NamedTuple):
+class Template:
     """A statement with placeholders for its literals. `types` are the engine's numbers; 0 where it is to infer one."""
 
-    text: str
-    types: tuple[int, ...]
-    values: list[bytes | None]
+    __slots__ = ("text", "types", "values")
+
+    def __init__(self, text: str, types: tuple[int, ...], values: list[bytes | None]) -> None:
+        self.text = text
+        self.types = types
+        self.values = values
 
 
 _known: dict[str, bool] = {}
 """Whether a text with placeholders is of a simple form: asking costs more than all the rest."""
+
+_stems: dict[str, str] = {}
+"""Texts by what stands before their one literal, where that is a whole number and the last word. Other digits in the
+same place are the same literal, and need not be looked for."""
 
 
 def find_template(sql: str, keyword: str) -> Template | None:
     """None where the statement is of no simple form."""
     if keyword not in _KEYWORDS or len(sql) > _TEXT_MAX or "$" in sql:
         return None
+    stem = sql.rstrip(_DIGITS)
+    digits = sql[len(stem) :]
+    known = _stems.get(stem)
+    if known is not None and digits:
+        return Template(known, (_integer_type(digits),), [digits.encode()])
     quoted = '"' in sql
     parts: list[str | None] = (_LITERALS_AND_QUOTED if quoted else _LITERALS).split(sql)
     types: list[int] = []
     values: list[bytes | None] = []
-    for index in range(2, len(parts), 4 if quoted else 3):
+    step = 4 if quoted else 3
+    for index in range(2, len(parts), step):
         literal = parts[index]
         if literal is None:
             continue
@@ -83,7 +98,7 @@ def find_template(sql: str, keyword: str) -> Template | None:
             types.append(_INFERRED)
         else:
             values.append(literal.encode())
-            types.append(_INT4 if len(literal) < 10 and "." not in literal else _number_type(literal))
+            types.append(_NUMERIC if "." in literal else _integer_type(literal))
         parts[index] = f"${len(values)}"
     if not values:
         return None
@@ -92,14 +107,18 @@ def find_template(sql: str, keyword: str) -> Template | None:
     if simple is None:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
-        simple = _known[text] = _FORM.fullmatch(text) is not None
+        simple = _known[text] = _FORM.fullmatch(text) is not None and is_plain(text, keyword)
+        if simple and digits and text == f"{stem}$1":
+            if len(_stems) >= _KNOWN_MAX:
+                _stems.clear()
+            _stems[stem] = text
     return Template(text, tuple(types), values) if simple else None
 
 
-def _number_type(literal: str) -> int:
+def _integer_type(literal: str) -> int:
     """The type that the engine's own parser gives it."""
-    if "." in literal:
-        return _NUMERIC
+    if len(literal) < 10:
+        return _INT4
     number = int(literal)
     if -_INT4_MAX - 1 <= number <= _INT4_MAX:
         return _INT4

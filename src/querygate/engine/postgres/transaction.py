@@ -12,8 +12,6 @@ or one that the service makes for it, and the record of that id tells whether it
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from dataclasses import field as default
 from time import perf_counter_ns
 
 from psycopg import pq
@@ -31,12 +29,13 @@ from querygate.engine.postgres.recovery import Recovery
 from querygate.engine.postgres.rows import Budget, RowCollector, affected_rows
 from querygate.engine.postgres.sizes import Room
 from querygate.protocol.statements import Leftovers, is_plain, leftovers
+from querygate.reply import Reply
 
 _NOTICES_MAX = 100
-_ERROR = pq.ExecStatus.FATAL_ERROR
-_TUPLES = pq.ExecStatus.TUPLES_OK
-_IN_BLOCK = pq.TransactionStatus.INTRANS
-_LOST = pq.TransactionStatus.UNKNOWN
+_ERROR = int(pq.ExecStatus.FATAL_ERROR)
+_TUPLES = int(pq.ExecStatus.TUPLES_OK)
+_IN_BLOCK = int(pq.TransactionStatus.INTRANS)
+_LOST = int(pq.TransactionStatus.UNKNOWN)
 _DECIDE_S = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
 
@@ -59,39 +58,70 @@ class CannotPrepare(Exception):
     """PREPARE TRANSACTION was refused; nothing was applied."""
 
 
-@dataclass(slots=True, eq=False)
 class TransactionRun:
-    """One try of one transaction on one connection. `deadline` is on the loop's clock, and holds for phase one."""
+    """One try of one transaction on one connection. `deadline` is on the loop's clock, and holds for phase one.
 
-    pool: Pool
-    member: Member
-    target: port.Target
-    statements: list[port.Statement]
-    shape: port.Shape
-    bounds: port.Bounds
-    recovery: Recovery
-    deadline: float
-    read_only: bool
-    promise: port.Promise | None
-    records: Records
-    describe: bool
-    two_phase: bool
-    attempt: int
-    guard: SerializableGuard
-    begun: int
-    is_recorded: Callable[[str], Awaitable[bool]]
-    """Whether the record of an id says that it was committed."""
-    timed_out: bool = False
-    stopping: bool = False
-    outlived: bool = False
-    crowding: bool = False
-    filling: bool = False
-    deciding: bool = False
-    recording: bool = False
-    """It has come to its records: a conflict may be with whoever settled them."""
-    _rows: list[RowCollector] = default(default_factory=list)
-    _closing: list[PGresult] = default(default_factory=list)
-    _notices: list[port.Notice] = default(default_factory=list)
+    `is_recorded` tells whether the record of an id says that it was committed.
+    """
+
+    __slots__ = (
+        "_closing", "_notices", "_plain", "_reset", "_rows", "attempt", "begun", "bounds", "crowding", "deadline",
+        "deciding", "describe", "filling", "guard", "is_plain", "is_read_only", "is_recorded", "member", "outlived",
+        "pool", "promise", "recording", "records", "recovery", "shape", "statements", "stopping", "target", "timed_out",
+        "two_phase",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        recovery: Recovery,
+        guard: SerializableGuard,
+        records: Records,
+        is_recorded: Callable[[str], Awaitable[bool]],
+        *,
+        deadline: float,
+        read_only: bool,
+        promise: port.Promise | None,
+        describe: bool,
+        two_phase: bool,
+        attempt: int,
+    ) -> None:
+        self.pool = pool
+        self.member = member
+        self.target = target
+        self.statements = statements
+        self.shape = shape
+        self.bounds = bounds
+        self.recovery = recovery
+        self.guard = guard
+        self.records = records
+        self.is_recorded = is_recorded
+        self.deadline = deadline
+        self.promise = promise
+        self.describe = describe
+        self.two_phase = two_phase
+        self.attempt = attempt
+        self.begun = guard.begun
+        self.is_read_only = read_only or target.access is port.Access.READ
+        self.timed_out = False
+        self.stopping = False
+        self.outlived = False
+        self.crowding = False
+        self.filling = False
+        self.deciding = False
+        self.recording = False
+        """It has come to its records: a conflict may be with whoever settled them."""
+        self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
+        self.is_plain = all(self._plain)
+        self._reset: Reply[list[PGresult]] | None = None
+        self._rows: list[RowCollector] = []
+        self._closing: list[PGresult] = []
+        self._notices: list[port.Notice] = []
 
     async def run(self) -> port.TransactionResult:
         """Raises the port's failures; the connection is given back in every case."""
@@ -132,13 +162,15 @@ class TransactionRun:
 
     async def _phase_one(self) -> int | None:
         """Runs the statements; the engine's number for the transaction if it has written anything."""
-        if self.pool.state.has_code or not self.is_plain:
+        has_code = self.pool.state.has_code
+        if has_code or not self.is_plain:
             self.member.hide_kept()
-        await self.pool.freshen(self.member)
+        self._reset = self.pool.freshen_ahead(self.member)
         full_at = None if self.is_read_only else self.pool.state.full_at
         room = None if full_at is None else await Room.before(self.member, full_at)
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
-        waiting: list[Command] = begin(access)
+        # What is plain cannot change the isolation, and takes its snapshot with its first statement.
+        waiting: list[Command] = begin(access)[:1] if self.is_plain else begin(access)
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
@@ -149,7 +181,7 @@ class TransactionRun:
             params = await self._params(index, statement)
             waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS, begins=False))
             owners.append(index)
-            if self.pool.state.has_code or not is_plain(statement.sql, statement.keyword):
+            if has_code or not self._plain[index]:
                 waiting.append(_RESTORE_STYLES)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
@@ -191,6 +223,9 @@ class TransactionRun:
         answer = self.member.send(commands, take)
         self.member.flush()
         results = await answer
+        if self._reset is not None:
+            check(self._reset.result())
+            self._reset = None  # it has been seen to be good
         self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
@@ -222,14 +257,6 @@ class TransactionRun:
     @property
     def may_grow(self) -> bool:
         return not self.is_read_only
-
-    @property
-    def is_plain(self) -> bool:
-        return all(is_plain(statement.sql, statement.keyword) for statement in self.statements)
-
-    @property
-    def is_read_only(self) -> bool:
-        return self.read_only or self.target.access is port.Access.READ
 
     def _promise_id(self, number: int | None) -> None:
         """What is committed in one phase has an id, whose record tells what became of it."""
@@ -283,12 +310,12 @@ class TransactionRun:
 
     async def _decided(self, *commands: Command) -> list[PGresult]:
         """What is answered to a commit. An engine that stands still is as good as lost."""
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(_DECIDE_S, self.member.close, "the engine did not answer in time")
         try:
-            async with asyncio.timeout(_DECIDE_S):
-                return await self.member.run(*commands)
-        except TimeoutError:
-            self.member.close("the engine did not answer")
-            raise ConnectionLost("the engine did not answer in time") from None
+            return await self.member.run(*commands)
+        finally:
+            late.cancel()
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
@@ -316,26 +343,32 @@ class TransactionRun:
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self.recovery.new_gid()
-        with self.recovery.in_hand(gid):
-            # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not
-            # listed could mean that it was committed as well as that it never was prepared.
-            try:
-                prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
-            except ConnectionLost as exc:
-                settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
-                if settled is None:
-                    raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
-                if not settled:
-                    raise
-                return
-            _check_prepared(prepared)
-            try:
-                committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
-            except ConnectionLost:
-                committed = []
-            if not committed or committed[-1].status == _ERROR:
-                # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
-                await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
+        self.recovery.in_hand.add(gid)
+        try:
+            await self._prepare_and_commit_as(gid)
+        finally:
+            self.recovery.in_hand.discard(gid)
+
+    async def _prepare_and_commit_as(self, gid: str) -> None:
+        # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not listed
+        # could mean that it was committed as well as that it never was prepared.
+        try:
+            prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
+        except ConnectionLost as exc:
+            settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
+            if settled is None:
+                raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
+            if not settled:
+                raise
+            return
+        _check_prepared(prepared)
+        try:
+            committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+        except ConnectionLost:
+            committed = []
+        if not committed or committed[-1].status == _ERROR:
+            # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
+            await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
@@ -351,7 +384,7 @@ class TransactionRun:
             self.pool.state.may_have_changed()
         if self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
-        elif self.pool.inspects(plain, asyncio.get_running_loop().time()):
+        elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
         else:
             left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 FIRST_USER_OID = 16384
 """PostgreSQL gives no smaller OID to anything made after initdb."""
 
-JSON_OIDS = frozenset({114, 3802})
+BOOL, BYTEA, INT8, INT2, INT4, OID, JSON = 16, 17, 20, 21, 23, 26, 114
+FLOAT4, FLOAT8, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB = 700, 701, 1114, 1184, 1700, 3802
+JSON_OIDS = frozenset({JSON, JSONB})
 
 # An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
 TYPES_SQL = """

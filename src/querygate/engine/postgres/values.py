@@ -20,10 +20,26 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.array import ArrayLoader
 
 from querygate.engine.port import ParameterMismatch, Shape
-from querygate.engine.postgres.types import FIRST_USER_OID, JSON_OIDS, TypeInfo, TypeRegistry
-
-BOOL, BYTEA, INT8, INT2, INT4, OID, JSON = 16, 17, 20, 21, 23, 26, 114
-FLOAT4, FLOAT8, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB = 700, 701, 1114, 1184, 1700, 3802
+from querygate.engine.postgres.row_writer import make_writer
+from querygate.engine.postgres.types import (
+    BOOL,
+    BYTEA,
+    FIRST_USER_OID,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    JSON,
+    JSON_OIDS,
+    JSONB,
+    NUMERIC,
+    OID,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    TypeInfo,
+    TypeRegistry,
+)
 
 Column = Sequence[Any]
 Rewrite = Callable[[Column], Column]
@@ -228,9 +244,15 @@ class RowEncoder:
             if (rewrite := _rewrite_of(types.under_domains(oid), types, strings)) is not None
         ]
         self._record = _record_maker(names, shape)
+        under = [types.under_domains(oid) for oid in oids]
 
-    def records(self, result: PGresult, rows_max: int | None = None) -> list[Any]:
-        count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
+        def odd(column: int, text: str) -> bytes:
+            [value] = _ELEMENT_REWRITES[under[column].oid]([text])
+            return _encode(value)
+
+        self._writer = make_writer(names, under, shape, strings, odd)
+
+    def _records(self, result: PGresult, count: int) -> list[Any]:
         transformer = self._transformer
         transformer.set_pgresult(result)
         rows: Iterable[Any] = transformer.load_rows(0, count, tuple)
@@ -244,12 +266,18 @@ class RowEncoder:
 
     def array(self, result: PGresult, rows_max: int | None = None) -> bytes | memoryview:
         """The rows as JSON, separated by commas, without the brackets."""
-        rows = _encode(self.records(result, rows_max))
+        count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
+        if self._writer is not None:
+            return self._writer.write(result, count, b",")
+        rows = _encode(self._records(result, count))
         return rows[1:-1] if len(rows) < _LARGE else memoryview(rows)[1:-1]
 
     def lines(self, result: PGresult, rows_max: int | None = None) -> bytes:
         """The rows as JSON, each ended by a line feed."""
-        return _encode_lines(self.records(result, rows_max))
+        count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
+        if self._writer is not None:
+            return self._writer.write(result, count, b"\n", b"\n")
+        return _encode_lines(self._records(result, count))
 
 
 def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
@@ -389,8 +417,9 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
     texts: list[bytes | None] = []
     for number, raw in enumerate(params, start=1):
         info = types.under_domains(oids[number - 1]) if oids is not None else None
-        text = _to_text(bytes(raw), info, types)
-        if text is not None and b"\0" in text:
+        written = bytes(raw)
+        text = _to_text(written, info, types)
+        if text is not None and text is not written and b"\0" in text:
             raise ParameterMismatch(
                 f"parameter ${number} contains a NUL character, which PostgreSQL text cannot hold", sqlstate="22021"
             )

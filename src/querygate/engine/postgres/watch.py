@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 _DEADLINE_TICK_S = 0.02
 _IDLE_TICK_S = 0.1
-_PLACEMENT_TICK_S = 0.25
+_PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _LOCKS_TICK_S = 0.25
 _SIZES_TICK_S = 1.0
 
@@ -146,11 +146,14 @@ class Watch:
                 run.expire()
 
     async def _place(self) -> None:
+        """Soon after many short statements have begun to come; what is seldom asked is seldom looked at."""
+        pause = _PLACEMENT_TICK_S
         while self._placement.active:
             before, started = self.served, self._time()
-            await asyncio.sleep(_PLACEMENT_TICK_S)
+            await asyncio.sleep(pause)
             processes = [process for pool in self._pools.all() for process in pool.processes]
-            self._placement.update(self.served - before, self._time() - started, processes)
+            placed = self._placement.update(self.served - before, self._time() - started, processes)
+            pause = _PLACEMENT_TICK_S if placed or not self.running else _PLACEMENT_SOON_S
 
     async def _sweep(self) -> None:
         while True:

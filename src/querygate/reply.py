@@ -1,4 +1,4 @@
-"""What a segment is waited for with: a future that resumes whoever waits at once, in the turn that brought the answer.
+"""What answers of the engine, connections and turns are waited for with: a future that resumes whoever waits at once.
 
 An asyncio future queues its callbacks for the loop's next turn, with a handle and a context for each: a few per cent of
 a whole request. This one does what tasks and the eager runner ask of a future and calls them directly. Whoever resolves
@@ -17,7 +17,10 @@ _Callback = Callable[[Any], object]
 class Reply(Generic[_T]):
     """See the module's text."""
 
-    __slots__ = ("_asyncio_future_blocking", "_callbacks", "_cancelled", "_done", "_exception", "_loop", "_result")
+    __slots__ = (
+        "_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_done", "_exception", "_further", "_loop",
+        "_result",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -25,7 +28,10 @@ class Reply(Generic[_T]):
         self._cancelled = False
         self._result: _T | None = None
         self._exception: BaseException | None = None
-        self._callbacks: list[tuple[_Callback, Context | None]] | None = None
+        self._callback: _Callback | None = None
+        self._context: Context | None = None
+        self._further: list[tuple[_Callback, Context | None]] | None = None
+        """The callbacks behind the first: hardly ever is there more than one."""
         self._asyncio_future_blocking = False
 
     def __await__(self) -> Generator[Any, None, _T]:
@@ -60,15 +66,17 @@ class Reply(Generic[_T]):
     def add_done_callback(self, callback: _Callback, *, context: Context | None = None) -> None:
         if self._done:
             self._loop.call_soon(callback, self)
-        elif self._callbacks is None:
-            self._callbacks = [(callback, context)]
+        elif self._callback is None:
+            self._callback, self._context = callback, context
         else:
-            self._callbacks.append((callback, context))
+            self._further = [*(self._further or []), (callback, context)]
 
     def remove_done_callback(self, callback: _Callback) -> int:
-        before = self._callbacks or []
-        self._callbacks = [entry for entry in before if entry[0] != callback]
-        return len(before) - len(self._callbacks)
+        entries = [] if self._callback is None else [(self._callback, self._context), *(self._further or [])]
+        left = [entry for entry in entries if entry[0] != callback]
+        self._callback, self._context = left[0] if left else (None, None)
+        self._further = left[1:] or None
+        return len(entries) - len(left)
 
     def set_result(self, result: _T) -> None:
         self._result = result
@@ -77,6 +85,21 @@ class Reply(Generic[_T]):
     def set_exception(self, exception: BaseException) -> None:
         self._exception = exception
         self._resolve()
+
+    def hand_over(self, result: _T) -> None:
+        """At once, unless a task waits, which has a context: this may be called in another, and none can run inside
+        another."""
+        if self._context is None:
+            self.set_result(result)
+        else:
+            self.set_result_soon(result)
+
+    def hand_over_failure(self, exception: BaseException) -> None:
+        """As `hand_over`."""
+        if self._context is None:
+            self.set_exception(exception)
+        else:
+            self.set_exception_soon(exception)
 
     def set_result_soon(self, result: _T) -> None:
         """As with a future: it is done now, and whoever waits hears of it in the loop's next turn."""
@@ -100,10 +123,16 @@ class Reply(Generic[_T]):
 
     def _resolve(self) -> None:
         self._done = True
-        callbacks, self._callbacks = self._callbacks, None
-        if callbacks is None:
+        callback, self._callback = self._callback, None
+        if callback is None:
             return
-        for callback, context in callbacks:
+        context, further = self._context, self._further
+        self._context = self._further = None
+        if context is None:
+            callback(self)
+        else:
+            context.run(callback, self)
+        for callback, context in further or ():
             if context is None:
                 callback(self)
             else:
