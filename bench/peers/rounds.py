@@ -13,6 +13,7 @@ from bench.peers.servers import Querygate, Server
 from bench.peers.workloads import MARK, STREAMED, USERS, Workload
 
 CONNECTIONS = (1, 32, 256)
+OWN_TURNS = (1, 32, 256, 32, 256)
 MAIN = 32  # the number of connections that most bars are about
 SIZE_TOLERANCE = 0.05
 Tell = Callable[[str], None]
@@ -28,6 +29,18 @@ class Sample:
     p50_us: float
     p99_us: float
     memory: Memory
+
+
+def mean(samples: Sequence[Sample]) -> Sample:
+    """Of several loads that were alike; all their errors, and the most memory."""
+    count = len(samples)
+    return Sample(
+        sum(sample.rate for sample in samples) / count,
+        sum(sample.errors for sample in samples),
+        sum(sample.p50_us for sample in samples) / count,
+        sum(sample.p99_us for sample in samples) / count,
+        max((sample.memory for sample in samples), key=lambda memory: memory.server),
+    )
 
 
 @dataclass(frozen=True)
@@ -117,10 +130,15 @@ def run(servers: Sequence[Server], plan: Plan, tell: Tell) -> Results:
             for server in turn:
                 if (size := sizes.get((server.name, workload))) is None:
                     continue
-                for connections in CONNECTIONS:
-                    sample = _load(server, workload, connections, _seconds(plan, connections), size, tell)
-                    results.samples[Case(server.name, workload, connections)].append(sample)
-                # What is compared is measured close together: the machine's own speed changes within seconds.
+                # What is compared is measured close together, and what is compared with itself in turns: the machine's
+                # own speed changes within seconds.
+                turns = OWN_TURNS if server is service else CONNECTIONS
+                loads: dict[int, list[Sample]] = defaultdict(list)
+                for connections in turns:
+                    seconds = _seconds(plan, connections)
+                    loads[connections].append(_load(server, workload, connections, seconds, size, tell))
+                for connections, samples in loads.items():
+                    results.samples[Case(server.name, workload, connections)].append(mean(samples))
                 for limit in LIMITS.get(workload, ()) if server is service else ():
                     results.limits[limit].append(engine.measure(limit, service, plan.seconds))
         results.rounds = index + 1
