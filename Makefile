@@ -40,7 +40,7 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
 serve: $(VENV)/serve.stamp
 	@$(IF_COMPILED) exec $(BIN)/python -m querygate serve $(ARGS)
 
-# A third more requests a second, where there is a C compiler.
+# One and a half times as many requests a second, where there is a C compiler.
 compile: $(COMPILED)/stamp
 
 $(COMPILED)/stamp: $(shell find src -name '*.py') tools/compile.py $(VENV)/dev.stamp
