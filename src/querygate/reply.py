@@ -128,12 +128,12 @@ class Reply(Generic[_T]):
             return
         context, further = self._context, self._further
         self._context = self._further = None
+        self._call(callback, context)
+        for callback, context in further or ():
+            self._call(callback, context)
+
+    def _call(self, callback: _Callback, context: Context | None) -> None:
         if context is None:
             callback(self)
         else:
             context.run(callback, self)
-        for callback, context in further or ():
-            if context is None:
-                callback(self)
-            else:
-                context.run(callback, self)

@@ -53,10 +53,18 @@ def base62(number: int, length: int) -> str:
         if index % _PART_PAIRS == 0:
             part = number % _PART
             number //= _PART
-        pairs.append(_PAIRS[part % 3844])
-        part //= 3844
+        pairs.append(_PAIRS[part % len(_PAIRS)])
+        part //= len(_PAIRS)
     pairs.reverse()
     return "".join(pairs)[-length:]
+
+
+def read_base62(text: str) -> int:
+    """The number that `base62` wrote."""
+    number = 0
+    for letter in text:
+        number = number * 62 + _ALPHABET.index(letter)
+    return number
 
 
 def make_id(random_bytes: bytes) -> str:

@@ -9,10 +9,9 @@ import hmac
 from dataclasses import dataclass
 from enum import Enum
 
-from querygate.access.tokens import base62
+from querygate.access.tokens import base62, read_base62
 
 PREFIX = "txn_"
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NUMBER_LENGTH = 11
 _WORD_LENGTH = 10
 _MAC_LENGTH = 22
@@ -57,9 +56,7 @@ def read(text: str, database: str, secret: bytes) -> TransactionId | None:
     body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
     if not hmac.compare_digest(mac, _mac(body, database, secret)):
         return None
-    number = 0
-    for letter in body[1 : 1 + _NUMBER_LENGTH]:
-        number = number * 62 + _ALPHABET.index(letter)
+    number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
     return TransactionId(Kind(body[0]), number, body[1 + _NUMBER_LENGTH :])
 
 

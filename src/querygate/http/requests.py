@@ -9,7 +9,6 @@ from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
 _T = TypeVar("_T")
-_JSON, _JSON_BYTES = "application/json", b"application/json"
 
 
 def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
@@ -29,7 +28,7 @@ def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
 def check_content_type(exchange: Exchange, wanted: str) -> None:
     """A body without a type is taken for what the route takes."""
     header = exchange.headers.get(b"content-type")
-    if header is None or (header == _JSON_BYTES and wanted == _JSON):
+    if header is None or header == wanted.encode():
         return
     kind, *parameters = header.decode("latin-1").lower().split(";")
     charsets = [p.partition("=")[2].strip(' "') for p in parameters if p.strip().startswith("charset")]

@@ -10,21 +10,13 @@ from querygate.engine.port import Shape
 from querygate.engine.postgres.types import (
     BOOL,
     BYTEA,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    JSON,
-    JSONB,
-    NUMERIC,
-    OID,
+    FRACTIONS,
+    INTEGERS,
+    JSON_OIDS,
     TIMESTAMP,
     TIMESTAMPTZ,
     TypeInfo,
 )
-
-_NUMBERS = (INT2, INT4, INT8, OID, FLOAT4, FLOAT8, NUMERIC)
 
 
 class Writer(Protocol):
@@ -50,9 +42,9 @@ def make_writer(
         return None
     if any(info.element for info in types):
         return None
-    kinds = dict.fromkeys(_NUMBERS, Kind.NUMBER) | dict.fromkeys(strings, Kind.TEXT)
-    kinds |= {BOOL: Kind.BOOLEAN, JSON: Kind.JSON, JSONB: Kind.JSON, BYTEA: Kind.BYTEA}
-    kinds |= {TIMESTAMP: Kind.TIMESTAMP, TIMESTAMPTZ: Kind.TIMESTAMPTZ}
+    kinds = dict.fromkeys((*INTEGERS, *FRACTIONS), Kind.NUMBER) | dict.fromkeys(JSON_OIDS, Kind.JSON)
+    kinds |= {BOOL: Kind.BOOLEAN, BYTEA: Kind.BYTEA, TIMESTAMP: Kind.TIMESTAMP, TIMESTAMPTZ: Kind.TIMESTAMPTZ}
+    kinds |= dict.fromkeys(strings, Kind.TEXT)
     if shape.row_mode == "arrays":
         keys, indexes, start, end = [b""] * len(names), list(range(len(names))), b"[", b"]"
     else:

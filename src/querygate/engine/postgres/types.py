@@ -13,6 +13,8 @@ FIRST_USER_OID = 16384
 
 BOOL, BYTEA, INT8, INT2, INT4, OID, JSON = 16, 17, 20, 21, 23, 26, 114
 FLOAT4, FLOAT8, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB = 700, 701, 1114, 1184, 1700, 3802
+INTEGERS = (INT2, INT4, INT8, OID)
+FRACTIONS = (FLOAT4, FLOAT8, NUMERIC)
 JSON_OIDS = frozenset({JSON, JSONB})
 
 # An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.

@@ -27,14 +27,13 @@ from querygate.engine.postgres.types import (
     FIRST_USER_OID,
     FLOAT4,
     FLOAT8,
-    INT2,
     INT4,
     INT8,
+    INTEGERS,
     JSON,
     JSON_OIDS,
     JSONB,
     NUMERIC,
-    OID,
     TIMESTAMP,
     TIMESTAMPTZ,
     TypeInfo,
@@ -317,7 +316,7 @@ def _register(adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: fro
         _register(adapters, info.element, types, strings)
         attributes = {"base_oid": info.element, "delimiter": info.delimiter.encode()}
         adapters.register_loader(oid, type("ArrayOf", (ArrayLoader,), attributes))
-    elif info.oid in (INT2, INT4, INT8, OID) and info.oid not in strings:
+    elif info.oid in INTEGERS and info.oid not in strings:
         adapters.register_loader(oid, _INT_LOADER)
     elif info.oid == BOOL:
         adapters.register_loader(oid, _BOOL_LOADER)
