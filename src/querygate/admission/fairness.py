@@ -4,11 +4,15 @@ An organization alone may have many statements running. As soon as a second one 
 as the machine works on at a time, in equal shares: whoever comes then finds the engine and the event loop with little
 in hand, and is served next. Whoever has sent little never waits. A lane's queue is bounded; beyond it the answer is
 `busy`.
+
+A request that is known to need its turn before anything was done for it waits as it is: with many of them that is half
+of what they cost. The others wait inside their handler.
 """
 
 import asyncio
 from collections import deque
 
+from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 from querygate.reply import Reply
 
@@ -25,30 +29,39 @@ _LEAST = 2
 class Lane:
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
+    __slots__ = ("_called", "_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
         self._seen = -1
         self.kept_until = 0
-        self._waiting: deque[tuple[Reply[None], int]] = deque()
+        self._waiting: deque[tuple[Reply[None] | Exchange, int]] = deque()
         self._letting_in = False
+        self._called: Exchange | None = None
+        """It was detained, and that is over."""
         self.running = 0
 
-    def enter(self) -> bool:
+    def enter(self, exchange: Exchange) -> bool:
         """Whether the request may go on at once; if so, `leave` must follow."""
-        lanes = self._lanes
-        if self._seen != lanes.tick:
-            self._seen = lanes.tick
-            self.kept_until = lanes.tick + _KEPT_TICKS
-            lanes.noted()
-        if self.running < lanes.share and not self._waiting:
+        self._note()
+        if self.running < self._lanes.share and (not self._waiting or exchange is self._called):
             self.running += 1
             return True
         return False
 
-    async def wait(self) -> None:
+    def detain(self, exchange: Exchange) -> bool:
+        """Whether the request cannot enter now. Then it is begun when it can, or when its time is over."""
+        waiting = self._waiting
+        if (self.running < self._lanes.share and not waiting) or len(waiting) >= self._lanes.queue_max:
+            return False
+        self._note()
+        waiting.append((exchange, self._lanes.tick + self._lanes.patience_ticks))
+        return True
+
+    async def wait(self, exchange: Exchange) -> None:
         """Waits for its turn; `leave` must follow. Raises busy."""
+        if exchange is self._called:
+            raise _out_of_time()
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
         turn: Reply[None] = Reply(asyncio.get_running_loop())
@@ -72,23 +85,41 @@ class Lane:
         self._letting_in = True
         try:
             while self._waiting and self.running < self._lanes.share:
-                turn, _ = self._waiting.popleft()
-                if not turn.done():
+                waiter, _ = self._waiting.popleft()
+                if isinstance(waiter, Exchange):
+                    self._call(waiter)
+                elif not waiter.done():
                     self.running += 1
-                    turn.hand_over(None)
+                    waiter.hand_over(None)
         finally:
             self._letting_in = False
 
     def turn_away(self) -> None:
         """Ends the wait of those whose time is over, and forgets those who have left."""
-        while self._waiting and (self._waiting[0][0].done() or self._waiting[0][1] < self._lanes.tick):
-            turn, _ = self._waiting.popleft()
-            if not turn.done():
-                turn.set_exception_soon(ServiceError("busy", "the organization has too many statements running"))
+        while self._waiting and (_has_left(self._waiting[0][0]) or self._waiting[0][1] < self._lanes.tick):
+            waiter, _ = self._waiting.popleft()
+            if isinstance(waiter, Exchange):
+                self._call(waiter)
+            elif not waiter.done():
+                waiter.set_exception_soon(_out_of_time())
+
+    def _call(self, exchange: Exchange) -> None:
+        """It enters, or hears that its time is over."""
+        self._called = exchange
+        exchange.begin()
+        self._called = None
+
+    def _note(self) -> None:
+        """The organization is there."""
+        lanes = self._lanes
+        if self._seen != lanes.tick:
+            self._seen = lanes.tick
+            self.kept_until = lanes.tick + _KEPT_TICKS
+            lanes.noted()
 
     @property
     def waiting(self) -> int:
-        return sum(not turn.done() for turn, _ in self._waiting)
+        return sum(not _has_left(waiter) for waiter, _ in self._waiting)
 
     @property
     def is_unused(self) -> bool:
@@ -148,3 +179,11 @@ class Lanes:
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)
         self.share = self._alone_max if there <= 1 else max(_LEAST, min(self._alone_max, self._together // there))
+
+
+def _has_left(waiter: Reply[None] | Exchange) -> bool:
+    return waiter.client_gone if isinstance(waiter, Exchange) else waiter.done()
+
+
+def _out_of_time() -> ServiceError:
+    return ServiceError("busy", "the organization has too many statements running")

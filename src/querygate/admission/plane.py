@@ -93,8 +93,11 @@ class Plane:
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
             lane = identity.lane if self._in_lanes else None
-            if lane is not None and not lane.enter():
-                await lane.wait()
+            if lane is not None:
+                if exchange.notes is not None:
+                    exchange.notes.gate = lane
+                if not lane.enter(exchange):
+                    await lane.wait(exchange)
             try:
                 if self._traces is not None:
                     exchange.traced, exchange.admitted_ns = True, perf_counter_ns()

@@ -37,12 +37,20 @@ class Counts(Protocol):
     errors: int
 
 
+class Gate(Protocol):
+    """Where a request may have to wait."""
+
+    def detain(self, exchange: "Exchange") -> bool:
+        """Whether the request is not to run yet: then whoever says so calls its `begin` when it is."""
+
+
 class HeadNotes:
     """What was found out about a head that a connection remembers, for the requests that come with it."""
 
-    __slots__ = ("is_usual", "token_digest")
+    __slots__ = ("gate", "is_usual", "token_digest")
 
     def __init__(self) -> None:
+        self.gate: Gate | None = None
         self.token_digest: bytes | None = None
         self.is_usual = False
         """Its headers say nothing about how a query is to be run or answered."""
@@ -105,6 +113,10 @@ class Exchange:
     @property
     def client_gone(self) -> bool:
         return self._connection.lost
+
+    def begin(self) -> None:
+        """Runs it, if its client is still there."""
+        self._connection.begin(self)
 
     def read_body(self) -> bytes:
         """The body; raises what went wrong with it, which is judged only now, after route and rights."""

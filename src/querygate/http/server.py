@@ -154,6 +154,8 @@ class HttpServer:
             on_late()
         if self._running() and not await self._finished(_LATE_S):
             for exchange in self._running():
+                if exchange.run is None:
+                    exchange.begin()
                 if exchange.run is not None:
                     exchange.run.cancel()
             await self._finished(_LINGER_S)
@@ -279,6 +281,8 @@ class HttpConnection(asyncio.Protocol):
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if self.current is not None and self.current.run is not None:
             self.current.run.cancel()
+        elif self.server.stopping:
+            self.server.one_less()
         self.resume_writing()
 
     def eof_received(self) -> bool:
@@ -563,6 +567,13 @@ class HttpConnection(asyncio.Protocol):
     def _run(self, exchange: Exchange) -> None:
         self.current = exchange
         exchange.started_ns = perf_counter_ns()
+        notes = exchange.notes
+        if notes is None or notes.gate is None or not notes.gate.detain(exchange):
+            self.begin(exchange)
+
+    def begin(self, exchange: Exchange) -> None:
+        if self.lost:
+            return
         exchange.run = EagerRun(self.server.handler(exchange), self._done)
         exchange.run.step()
 
