@@ -44,6 +44,7 @@ HOT = (
     "engine/postgres/transaction",
     "engine/postgres/turns",
     "engine/postgres/values",
+    "engine/work",
     "http/exchange",
     "http/requests",
     "http/server",

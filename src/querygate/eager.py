@@ -8,22 +8,25 @@ task that has just resumed it, so `asyncio.timeout` must not be used there. Canc
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
-_OVER = object()
+from querygate.reply import Reply, Waiter
+
+_OVER: Final = object()
+_FOREVER: Final = repeat(_OVER)
 
 
 class _Over:
     """Awaited by what is done and never goes on."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        return repeat(_OVER)  # type: ignore[return-value]  # any iterator will do, and this one costs nothing
+        return _FOREVER  # type: ignore[return-value]  # any iterator will do, and one is enough for all
 
 
-_IS_OVER = _Over()
+_IS_OVER: Final = _Over()
 
 
-class EagerRun:
+class EagerRun(Waiter):
     """One coroutine on its way. `on_done` is called when it has ended, and told whether it was cancelled."""
 
     __slots__ = ("_cancelled", "_on_done", "_steps", "_waiting_for", "done")
@@ -51,22 +54,28 @@ class EagerRun:
             self._end()
         await _IS_OVER
 
-    def step(self, _over: "asyncio.Future[Any] | None" = None) -> None:
-        """Resumes the coroutine; the future it waited for raises or gives its result inside it."""
+    def resume(self) -> None:
+        """Goes on with the coroutine; the future it waited for raises or gives its result inside it."""
         steps = self._steps
         assert steps is not None, "it has not ended"
         future = steps.send(None)
         if future is _OVER:
             self._steps = None
         elif future is None:  # a bare yield, as asyncio.sleep(0) makes
-            asyncio.get_running_loop().call_soon(self.step)
+            asyncio.get_running_loop().call_soon(self.resume)
         else:
-            future._asyncio_future_blocking = False
             self._waiting_for = future
-            future.add_done_callback(self.step)
+            if isinstance(future, Reply):
+                future.resumes(self)
+            else:
+                future._asyncio_future_blocking = False
+                future.add_done_callback(self._future_done)
             if self._cancelled:
                 self._cancelled = False
                 future.cancel()
+
+    def _future_done(self, _future: "asyncio.Future[Any]") -> None:
+        self.resume()
 
     def cancel(self) -> None:
         """Raises CancelledError inside the coroutine, where it waits now."""

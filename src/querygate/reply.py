@@ -14,12 +14,19 @@ _T = TypeVar("_T")
 _Callback = Callable[[Any], object]
 
 
+class Waiter:
+    """Waits for one thing at a time, and is resumed when that is there."""
+
+    def resume(self) -> None:
+        raise NotImplementedError
+
+
 class Reply(Generic[_T]):
     """See the module's text."""
 
     __slots__ = (
         "_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_done", "_exception", "_further", "_loop",
-        "_result",
+        "_result", "_waiter",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -28,6 +35,7 @@ class Reply(Generic[_T]):
         self._cancelled = False
         self._result: _T | None = None
         self._exception: BaseException | None = None
+        self._waiter: Waiter | None = None
         self._callback: _Callback | None = None
         self._context: Context | None = None
         self._further: list[tuple[_Callback, Context | None]] | None = None
@@ -62,6 +70,10 @@ class Reply(Generic[_T]):
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
         return self._exception
+
+    def resumes(self, waiter: Waiter) -> None:
+        """As a callback, without an object for it. There may be one; it must not be done yet."""
+        self._waiter = waiter
 
     def add_done_callback(self, callback: _Callback, *, context: Context | None = None) -> None:
         if self._done:
@@ -123,14 +135,18 @@ class Reply(Generic[_T]):
 
     def _resolve(self) -> None:
         self._done = True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.resume()
         callback, self._callback = self._callback, None
         if callback is None:
             return
         context, further = self._context, self._further
         self._context = self._further = None
         self._call(callback, context)
-        for callback, context in further or ():
-            self._call(callback, context)
+        if further is not None:
+            for callback, context in further:
+                self._call(callback, context)
 
     def _call(self, callback: _Callback, context: Context | None) -> None:
         if context is None:

@@ -46,7 +46,7 @@ def test_many_that_leave_at_once_are_let_in_one_after_the_other() -> None:
             depth -= 1
 
         for _ in range(5_000):
-            EagerRun(pass_through(lane), lambda _: None).step()
+            EagerRun(pass_through(lane), lambda _: None).resume()
         lane.leave()
         assert (lane.running, lane.waiting) == (0, 0)
 

@@ -49,7 +49,7 @@ async def test_a_run_goes_on_within_the_call() -> None:
     async def wait() -> None:
         got.append(await reply)
 
-    EagerRun(wait(), lambda _: got.append(-1)).step()
+    EagerRun(wait(), lambda _: got.append(-1)).resume()
     assert got == []
     reply.hand_over(7)
     assert got == [7, -1]
@@ -102,7 +102,7 @@ async def test_a_run_that_is_cancelled_says_so() -> None:
             cleaned.append("up")
 
     run = EagerRun(wait(), ended.append)
-    run.step()
+    run.resume()
     run.cancel()
     assert ended == []
     for _ in range(5):
@@ -122,7 +122,7 @@ async def test_a_run_that_fails_ends_and_is_told_to_the_loop() -> None:
     async def fail() -> None:
         raise failure
 
-    EagerRun(fail(), ended.append).step()
+    EagerRun(fail(), ended.append).resume()
     assert (told, ended) == ([failure], [False])
 
 
@@ -134,5 +134,5 @@ async def test_what_ends_the_process_goes_through() -> None:
         raise SystemExit(3)
 
     with pytest.raises(SystemExit):
-        EagerRun(leave(), ended.append).step()
+        EagerRun(leave(), ended.append).resume()
     assert ended == [False]

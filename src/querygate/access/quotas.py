@@ -6,8 +6,9 @@ A window is a minute of the engine's clock, so that all workers and machines agr
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-WINDOW_S = 60
+WINDOW_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Tier:
     bytes_max: int | None = None
 
 
-_UNITS = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-_SIZE = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
+_UNITS: Final = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_SIZE: Final = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
 
 
 def read_tiers(text: str) -> dict[str, Tier]:

@@ -7,6 +7,7 @@ import hashlib
 import zlib
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 
 class Kind(Enum):
@@ -16,16 +17,16 @@ class Kind(Enum):
     SESSION = "svc_s_"
 
 
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_LETTERS = frozenset(_ALPHABET.encode())
-_ID_LENGTH = 12
-_SECRET_LENGTH = 33
-_CHECKSUM_LENGTH = 6
-_BODY_LENGTH = _ID_LENGTH + _SECRET_LENGTH + _CHECKSUM_LENGTH
-_PREFIX_LENGTH = 6
-TOKEN_LENGTH = _PREFIX_LENGTH + _BODY_LENGTH
+_ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LETTERS: Final = frozenset(_ALPHABET.encode())
+_ID_LENGTH: Final = 12
+_SECRET_LENGTH: Final = 33
+_CHECKSUM_LENGTH: Final = 6
+_BODY_LENGTH: Final = _ID_LENGTH + _SECRET_LENGTH + _CHECKSUM_LENGTH
+_PREFIX_LENGTH: Final = 6
+TOKEN_LENGTH: Final = _PREFIX_LENGTH + _BODY_LENGTH
 
-RANDOM_BYTES = 64
+RANDOM_BYTES: Final = 64
 """What `make_token` and `make_id` take: far more than they use, so that the last digits are not skewed."""
 
 
@@ -39,9 +40,9 @@ class Token:
     hint: str
 
 
-_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_PART_PAIRS = 5
-_PART = 62 ** (2 * _PART_PAIRS)
+_PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
+_PART_PAIRS: Final = 5
+_PART: Final = 62 ** (2 * _PART_PAIRS)
 """What a machine's word holds: arithmetic with longer numbers costs far more."""
 
 
@@ -102,7 +103,7 @@ def read_token(token: bytes) -> tuple[Kind, str] | None:
     return (kind, unchecked[:_ID_LENGTH]) if _checksum(unchecked) == checksum else None
 
 
-_KINDS = {kind.value.encode(): kind for kind in Kind}
+_KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 
 
 def _checksum(body: str) -> str:

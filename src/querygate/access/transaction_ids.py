@@ -8,15 +8,16 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from querygate.access.tokens import base62, read_base62
 
-PREFIX = "txn_"
-_NUMBER_LENGTH = 11
-_WORD_LENGTH = 10
-_MAC_LENGTH = 22
-_LENGTH = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
-NONCE_BYTES = 16
+PREFIX: Final = "txn_"
+_NUMBER_LENGTH: Final = 11
+_WORD_LENGTH: Final = 10
+_MAC_LENGTH: Final = 22
+_LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
+NONCE_BYTES: Final = 16
 
 
 class Kind(Enum):

@@ -11,19 +11,20 @@ of what they cost. The others wait inside their handler.
 
 import asyncio
 from collections import deque
+from typing import Final
 
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 from querygate.reply import Reply
 
-_TICK_S = 0.1
+_TICK_S: Final = 0.1
 """An organization counts as there for as long after its last request, up to twice that."""
 
-_KEPT_TICKS = 100
+_KEPT_TICKS: Final = 100
 """A lane that nobody was in for so long is forgotten. It is longer than whoever was given it holds on to it: else an
 organization would have two, each with a share of its own."""
 
-_LEAST = 2
+_LEAST: Final = 2
 
 
 class Lane:

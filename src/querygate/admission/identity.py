@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from querygate.access.scopes import Principal, Scope, effective
 from querygate.access.tokens import Kind, digest, read_token
@@ -20,8 +21,8 @@ from querygate.engine.port import Access, EngineFailure, Target
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
-_FRESH_S = 2.5
-_CACHE_MAX = 10_000
+_FRESH_S: Final = 2.5
+_CACHE_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)

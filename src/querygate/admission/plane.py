@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
+from typing import Final
 
 import structlog
 
@@ -20,7 +21,7 @@ from querygate.http.exchange import ClientGone, Exchange
 from querygate.metrics.cells import Cell, PlaneCounts, answered
 from querygate.protocol.errors import ServiceError
 
-_log = structlog.get_logger()
+_log: Final = structlog.get_logger()
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]

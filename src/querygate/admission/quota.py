@@ -6,6 +6,7 @@ its window ends by the engine's clock, taken from the moment before it was asked
 """
 
 import asyncio
+from typing import Final
 
 import structlog
 
@@ -14,16 +15,16 @@ from querygate.catalog.permits import Permits
 from querygate.engine.port import EngineFailure
 from querygate.protocol.errors import ServiceError
 
-_log = structlog.get_logger()
+_log: Final = structlog.get_logger()
 
 _SOON_S, _LATE_S = 0.25, 1.0
 """A portion that is used up sooner than the first grows, one that lasts longer than the second shrinks. Whoever comes
 while the next one is asked for waits for a commit of the engine."""
 
-_IDLE_S = 0.1
+_IDLE_S: Final = 0.1
 """Permits that were not touched for so long are given back."""
 
-_REFUSED_S = 0.25
+_REFUSED_S: Final = 0.25
 """How long the catalog is not asked again when a window had none left; others may still give some back."""
 
 

@@ -7,14 +7,15 @@ first runs its key is held, by a lock that goes with the worker; failures are no
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from querygate.engine import port
 from querygate.http.exchange import Exchange
 from querygate.protocol.errors import ServiceError
 
-KEY_LENGTH_MAX = 255
-KEPT_BYTES_MAX = 2**20
-_REPLAYED = (("idempotency-replayed", "true"),)
+KEY_LENGTH_MAX: Final = 255
+KEPT_BYTES_MAX: Final = 2**20
+_REPLAYED: Final = (("idempotency-replayed", "true"),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -19,11 +19,11 @@ from querygate.protocol.errors import ServiceError
 from querygate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
 from querygate.protocol.statements import is_streamed, keyword_of_one
 
-_decode = msgspec.json.Decoder(QueryRequest).decode
-_encode = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(QueryRequest).decode
+_encode: Final = msgspec.json.Encoder().encode
 
-_JSON = "application/json"
-_SHAPES = {
+_JSON: Final = "application/json"
+_SHAPES: Final = {
     (row_mode, big_numbers): port.Shape(row_mode, big_numbers)
     for row_mode in get_args(RowMode)
     for big_numbers in get_args(BigNumbers)
@@ -108,8 +108,7 @@ class QueryRoutes:
             [result] = done.results
             result.exec_us = done.exec_us
             result.notices = done.notices
-            bare = msgspec.structs.replace(result, rows=b"[]", truncated=True)
-            return Answer(_result_body(exchange, result), lambda: _result_body(exchange, bare))
+            return Answer(_result_body(exchange, result), lambda: _result_body(exchange, result.bare()))
 
         async def run(keep: port.Keep) -> None:
             try:

@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -20,9 +21,9 @@ from querygate.protocol.errors import ServiceError
 from querygate.protocol.messages import StatementItem, TransactionRequest
 from querygate.protocol.statements import keyword_of_one
 
-_decode = msgspec.json.Decoder(TransactionRequest).decode
-_encode = msgspec.json.Encoder().encode
-_CHOSEN_ID = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
+_decode: Final = msgspec.json.Decoder(TransactionRequest).decode
+_encode: Final = msgspec.json.Encoder().encode
+_CHOSEN_ID: Final = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
 
 
 @dataclass(frozen=True, slots=True)

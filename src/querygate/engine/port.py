@@ -4,41 +4,24 @@ A plane gives a `Target` (which database, with which rights) and a `Statement`, 
 encoding a value needs the engine's knowledge of its types, so it is the engine's side that does it. Failures are the
 exceptions below and nothing else; none of them names a driver.
 
-The records made for every request are msgspec structs: they cost a tenth of a frozen dataclass.
+The records made for every request are in `work`; the others are msgspec structs, which cost a tenth of a frozen
+dataclass.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Protocol
 
 import msgspec
 
+from querygate.engine.work import Access as Access
+from querygate.engine.work import Bounds as Bounds
+from querygate.engine.work import Result as Result
+from querygate.engine.work import Statement as Statement
+from querygate.engine.work import Target as Target
 from querygate.protocol.messages import BigNumbers, RowMode
-
-
-class Access(StrEnum):
-    """The rights of a connection; the engine itself enforces them."""
-
-    READ = "read"
-    WRITE = "write"
-
-
-class Target(msgspec.Struct, frozen=True, gc=False):
-    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes."""
-
-    database: str
-    access: Access
-    id: str = ""
-
-
-class Statement(msgspec.Struct, frozen=True, gc=False):
-    """One statement. `keyword` is its first word in lower case; `params` are JSON texts."""
-
-    sql: str
-    keyword: str
-    params: list[msgspec.Raw] | None = None
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
@@ -46,14 +29,6 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
-
-
-class Bounds(msgspec.Struct, frozen=True, gc=False):
-    """What one statement may take. Rows and bytes beyond their bound are cut, never refused."""
-
-    timeout_ms: int
-    rows_max: int | None
-    bytes_max: int
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -64,20 +39,6 @@ class Notice(msgspec.Struct, frozen=True):
     sqlstate: str | None = None
     detail: str | None = None
     hint: str | None = None
-
-
-class Result(msgspec.Struct):
-    """`columns`, `types` and `rows` are JSON arrays as bytes."""
-
-    columns: bytes
-    types: bytes
-    rows: bytes
-    affected_rows: int
-    exec_us: int
-    row_count: int = 0
-    notices: list[Notice] = []
-    truncated: bool = False
-    attempts: int = 1
 
 
 class Commit(Enum):

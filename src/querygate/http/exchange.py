@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from querygate.eager import EagerRun
 from querygate.http.body import IncomingBody
@@ -13,12 +13,12 @@ from querygate.protocol.errors import ServiceError
 if TYPE_CHECKING:
     from querygate.http.server import HttpConnection
 
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
-CONTENT_POLICY = b"default-src 'none'; frame-ancestors 'none'"
+CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
 """Of answers that are no pages: a browser runs and shows nothing of them."""
 
-_LARGE = 16 * 1024
+_LARGE: Final = 16 * 1024
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 Headers = Iterable[tuple[str, str]]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -35,28 +35,28 @@ from querygate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
-_TICK_S = 1.0
-_HEADER_BYTES_MAX = 32 * 1024
-_HEADERS_MAX = 100
-_PIPELINED_MAX = 8
-_WRITE_HIGH = 64 * 1024
-_LINGER_S = 2.0
-_HEADS_MAX = 8
+_TICK_S: Final = 1.0
+_HEADER_BYTES_MAX: Final = 32 * 1024
+_HEADERS_MAX: Final = 100
+_PIPELINED_MAX: Final = 8
+_WRITE_HIGH: Final = 64 * 1024
+_LINGER_S: Final = 2.0
+_HEADS_MAX: Final = 8
 """Heads that a connection remembers. They go with it, and so do the tokens in them."""
 
-_PLAIN_HEAD = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
+_PLAIN_HEAD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
 """Headers that say how a request is to be read; one that has them is read by the parser every time."""
 
-_HEX = [b"%02x" % number for number in range(256)]
-_BLANK_LINE = b"\r\n\r\n"
-_LATE_S = 5.0
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_HEX: Final = [b"%02x" % number for number in range(256)]
+_BLANK_LINE: Final = b"\r\n\r\n"
+_LATE_S: Final = 5.0
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
-_SECURITY_HEADERS = (
+_SECURITY_HEADERS: Final = (
     "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
     f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
 )
-TLS_HEADERS = "strict-transport-security: max-age=31536000\r\n"
+TLS_HEADERS: Final = "strict-transport-security: max-age=31536000\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ class HttpServer:
         self.common_headers = b""
         self.json_head = b""
         self.stopping = False
+        self.ticked_at = 0.0
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_number = 0
         self._request_stem = b""
@@ -107,6 +108,7 @@ class HttpServer:
         """`balance` is given where other workers listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
+        self.ticked_at = loop.time()
         if balance is None:
             self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
         else:
@@ -209,7 +211,7 @@ class HttpServer:
         while True:
             await asyncio.sleep(_TICK_S)
             self._set_common_headers()
-            now = loop.time()
+            now = self.ticked_at = loop.time()
             for connection in list(self.connections):
                 connection.check_time(now)
             for newcomer, deadline in list(self._negotiating.items()):
@@ -433,7 +435,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
-        self._deadline = self.loop.time() + timeout_s
+        self._deadline = self.server.ticked_at + _TICK_S + timeout_s
         self._deadline_closes_quietly = True
 
     def stop_when_idle(self) -> None:
@@ -575,7 +577,7 @@ class HttpConnection(asyncio.Protocol):
         if self.lost:
             return
         exchange.run = EagerRun(self.server.handler(exchange), self._done)
-        exchange.run.step()
+        exchange.run.resume()
 
     def _done(self, cancelled: bool) -> None:
         exchange, self.current = self.current, None

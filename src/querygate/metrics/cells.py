@@ -4,8 +4,8 @@ It is counted at the end of every request, so it is as cheap as Python can be: p
 places mean is known here and in `page.py`, nowhere else.
 """
 
-from bisect import bisect_left
 from time import perf_counter_ns
+from typing import Final
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histograms' buckets, in seconds; one bucket more is for what is longer."""
@@ -13,11 +13,11 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """The first places: answers by the class of their status. `none`: the client left before there was one."""
 
-BUCKETS = len(STATUSES)
-SUM = BUCKETS + len(BOUNDS_S) + 1
+BUCKETS: Final = len(STATUSES)
+SUM: Final = BUCKETS + len(BOUNDS_S) + 1
 """Nanoseconds, all together."""
 
-_BOUNDS_NS = [int(bound * 1e9) for bound in BOUNDS_S]
+_BOUNDS_NS: Final = [int(bound * 1e9) for bound in BOUNDS_S]
 
 Cell = list[int]
 
@@ -28,16 +28,19 @@ def new_cell() -> Cell:
 
 def observe(cell: Cell, ns: int) -> None:
     """One more, which took so long."""
-    cell[BUCKETS + bisect_left(_BOUNDS_NS, ns)] += 1
+    place = BUCKETS
+    for bound in _BOUNDS_NS:
+        if ns <= bound:
+            break
+        place += 1
+    cell[place] += 1
     cell[SUM] += ns
 
 
 def answered(cell: Cell, status: int, started_ns: int) -> None:
     """One more request, with this status and begun then by `perf_counter_ns`."""
-    ns = perf_counter_ns() - started_ns
     cell[status // 100] += 1
-    cell[BUCKETS + bisect_left(_BOUNDS_NS, ns)] += 1
-    cell[SUM] += ns
+    observe(cell, perf_counter_ns() - started_ns)
 
 
 class PlaneCounts:

@@ -7,26 +7,29 @@ whether it could leave something on the connection that the cheap reset does not
 
 import re
 from enum import Enum, auto
+from typing import Final
 
 from querygate.protocol.errors import ServiceError
 
-STREAM_HINT = "/*+ STREAM */"
-_HINT_STARTS = frozenset("/ \t\n\r\f\v")
+STREAM_HINT: Final = "/*+ STREAM */"
+_HINT_STARTS: Final = frozenset("/ \t\n\r\f\v")
 
 # What the engine's own scanner calls white space, vertical tab included.
-_SPACE = " \t\n\r\f\v"
-_BLANK = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)*+")
-_BLANK_OR_SEMICOLON = re.compile(r"(?:[ \t\n\r\f\v;]+|--[^\n\r]*)*+")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9$]*")
-_COMMON = {f"{written} ": word for word in ("select", "insert", "update", "delete") for written in (word, word.upper())}
-_COMMENT_MARK = re.compile(r"/\*|\*/")
+_SPACE: Final = " \t\n\r\f\v"
+_BLANK: Final = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)*+")
+_BLANK_OR_SEMICOLON: Final = re.compile(r"(?:[ \t\n\r\f\v;]+|--[^\n\r]*)*+")
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9$]*")
+_COMMON: Final = {
+    f"{written} ": word for word in ("select", "insert", "update", "delete") for written in (word, word.upper())
+}
+_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 
-_CONTROL = frozenset(
+_CONTROL: Final = frozenset(
     {"begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"},
 )
 # Settings that hold for the whole transaction or for the wire; a statement must not change them. A name in Unicode
 # escapes could be any of them.
-_GUARDED_SETTING = re.compile(
+_GUARDED_SETTING: Final = re.compile(
     r"""(?:(?:session|local)(?=[\s"]))?\s*(?:
         transaction\b | session\s+characteristics\b | characteristics\b | names\b | u&" |
         (?:transaction_[a-z_]+|client_encoding)(?![a-z_0-9$]) |
@@ -34,10 +37,10 @@ _GUARDED_SETTING = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SET_LENGTH = 200
+_SET_LENGTH: Final = 200
 """How much of a SET is looked at, comments aside: the longest spelling of a guarded one is shorter."""
 
-_HINT = (
+_HINT: Final = (
     "A statement runs in a transaction of its own. "
     "To run several statements atomically send them to POST /v1/transaction, without BEGIN and COMMIT."
 )
@@ -133,12 +136,12 @@ def _without_comments(sql: str, start: int) -> str:
 
 # What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
 # escapes (U&) could be any of these.
-_SETS_OR_RUNS = "set_config|pg_settings|_to_xml|ts_stat|ts_rewrite|u&"
+_SETS_OR_RUNS: Final = "set_config|pg_settings|_to_xml|ts_stat|ts_rewrite|u&"
 # The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
 # counts as well.
-_TOUCHES_SESSION = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st|memory_context")
-_NAMES_SETTINGS = re.compile(f"{_SETS_OR_RUNS}|synchronous_commit")
-_PLAIN = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
+_TOUCHES_SESSION: Final = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st|memory_context")
+_NAMES_SETTINGS: Final = re.compile(f"{_SETS_OR_RUNS}|synchronous_commit")
+_PLAIN: Final = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
 
 
 def is_plain(sql: str, keyword: str) -> bool:
@@ -157,8 +160,8 @@ def names_settings(sql: str) -> bool:
     return ("_" in sql or "&" in sql) and _NAMES_SETTINGS.search(sql.lower()) is not None
 
 
-_QUERIES = frozenset({"select", "values", "table", ""})
-WRITES = frozenset({"insert", "update", "delete", "merge"})
+_QUERIES: Final = frozenset({"select", "values", "table", ""})
+WRITES: Final = frozenset({"insert", "update", "delete", "merge"})
 
 
 class Leftovers(Enum):

@@ -4,6 +4,7 @@ import asyncio
 import random
 import secrets
 from functools import partial
+from typing import Final
 
 from querygate.engine import port
 from querygate.engine.postgres.execute import Execution, may_write
@@ -18,9 +19,9 @@ from querygate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from querygate.engine.postgres.watch import Watch
 from querygate.metrics.cells import observe
 
-_RETRY_BASE_S = 0.001
-_RETRY_CAP_S = 0.03
-_TURN_S = 0.1
+_RETRY_BASE_S: Final = 0.001
+_RETRY_CAP_S: Final = 0.03
+_TURN_S: Final = 0.1
 
 
 class Attempts:
@@ -236,7 +237,7 @@ def crowded() -> port.EngineBusy:
     return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
 
 
-_OF_THE_TEXT = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
+_OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
 
 
 def _is_of_the_text(failure: port.StatementFailed) -> bool:

@@ -13,9 +13,8 @@ import asyncio
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Final, Self
 
-import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -24,15 +23,15 @@ from querygate.engine.postgres.failures import is_last_word, to_notice
 from querygate.reply import Reply
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
-_SYNC = int(pq.ExecStatus.PIPELINE_SYNC)
-_CHUNK = int(pq.ExecStatus.TUPLES_CHUNK)
-_COPY = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)))
-_BAD = int(pq.ConnStatus.BAD)
-_ABORTED = int(pq.PipelineStatus.ABORTED)
-_ERROR = int(pq.ExecStatus.FATAL_ERROR)
-_NOTICES_MAX = 100
+_SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
+_CHUNK: Final = int(pq.ExecStatus.TUPLES_CHUNK)
+_COPY: Final = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)))
+_BAD: Final = int(pq.ConnStatus.BAD)
+_ABORTED: Final = int(pq.PipelineStatus.ABORTED)
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_NOTICES_MAX: Final = 100
 
-CHUNK_ROWS = 100
+CHUNK_ROWS: Final = 100
 """Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
 server makes the next ones, and a result that nobody keeps takes no memory."""
 
@@ -51,7 +50,7 @@ class CopyStarted(Exception):
     """The server wants to copy from or to the client; the connection was closed."""
 
 
-class Command(msgspec.Struct, gc=False):
+class Command:
     """One statement for the wire.
 
     `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
@@ -60,14 +59,28 @@ class Command(msgspec.Struct, gc=False):
     begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
     """
 
-    sql: bytes
-    params: Sequence[bytes | None] | None = None
-    chunk_rows: int = 0
-    describe: bool = False
-    portal: bytes = b""
-    begins: bool = True
-    name: bytes = b""
-    types: Sequence[int] = ()
+    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "types")
+
+    def __init__(
+        self,
+        sql: bytes,
+        params: Sequence[bytes | None] | None = None,
+        chunk_rows: int = 0,
+        *,
+        describe: bool = False,
+        portal: bytes = b"",
+        begins: bool = True,
+        name: bytes = b"",
+        types: Sequence[int] = (),
+    ) -> None:
+        self.sql = sql
+        self.params = params
+        self.chunk_rows = chunk_rows
+        self.describe = describe
+        self.portal = portal
+        self.begins = begins
+        self.name = name
+        self.types = types
 
 
 class Meter:

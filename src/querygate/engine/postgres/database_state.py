@@ -8,6 +8,8 @@ names none of these, it cannot. Code that could commit without waiting for the d
 question is asked in the engine, with `CODE`.
 """
 
+from typing import Final
+
 from querygate.engine.postgres.connection import Command
 from querygate.engine.postgres.kept import OftenSeen
 from querygate.engine.postgres.turns import Turns
@@ -15,20 +17,20 @@ from querygate.engine.postgres.types import TypeRegistry
 from querygate.engine.postgres.values import EncoderCache
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
-_INNOCENT_EXTENSIONS = (
+_INNOCENT_EXTENSIONS: Final = (
     "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
     "'seg','earthdistance','bloom'"
 )
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
                'ts_rewrite') OR proname LIKE '%\\_to\\_xml%')"""
-_TOUCHES = f"""~ (':(funcid|relid) (' || (
+_TOUCHES: Final = f"""~ (':(funcid|relid) (' || (
              SELECT pg_catalog.string_agg(oid::text, '|') FROM (
                {_TOUCHING}
                UNION ALL SELECT 'pg_catalog.pg_settings'::pg_catalog.regclass::pg_catalog.oid) t) || ') ')"""
 # What a query could otherwise do through a stored expression: move a sequence, set an extension's limit, see what is
 # prepared.
-_ACTS = """~ (':(funcid|relid) (' || (
+_ACTS: Final = """~ (':(funcid|relid) (' || (
            SELECT pg_catalog.string_agg(oid::text, '|') FROM (
              SELECT oid FROM pg_catalog.pg_proc
               WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
@@ -43,19 +45,19 @@ _SUSPECT = """set_config|setseed|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u
               |\\mcreate\\M(?!\\s+(unique\\s+|unlogged\\s+)?(temp|temporary|table|index)\\M)
               |\\mset\\M(?!\\s*(\\(|([a-z_][a-z_0-9]*|"[^".]+")\\s*(=|to\\M)))"""
 _SUSPECT = "".join(_SUSPECT.split())
-_TREES_MAX = 4_000_000
+_TREES_MAX: Final = 4_000_000
 """Bytes of stored views and rules, as they lie on disk, that are looked through; where there are more, they are taken
 for code that could do anything."""
 
-_OWN_FUNCTIONS = f"""
+_OWN_FUNCTIONS: Final = f"""
   SELECT p.* FROM pg_catalog.pg_proc p
    WHERE p.oid >= 16384 AND p.pronamespace <> 'querygate'::pg_catalog.regnamespace AND NOT EXISTS (
      SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
       WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND e.extname IN ({_INNOCENT_EXTENSIONS}))"""
-_RULES = "SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384 AND (ev_qual::text {0} OR ev_action::text {0})"
-_POLICIES = "SELECT FROM pg_catalog.pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
-CODE = Command(
+_RULES: Final = "SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384 AND (ev_qual::text {0} OR ev_action::text {0})"
+_POLICIES: Final = "SELECT FROM pg_catalog.pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
+CODE: Final = Command(
     f"""
 SELECT EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_catalog.pg_language l ON l.oid = f.prolang
                 WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'

@@ -87,6 +87,7 @@ class PostgresEngine:
         self._attempts = Attempts(
             self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
         )
+        self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
         loop = asyncio.get_running_loop()
         self._time = loop.time
         self._tasks = [loop.create_task(self._expire()), loop.create_task(self._scratch.watch())]

@@ -10,7 +10,7 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 """
 
 from time import perf_counter_ns
-from typing import Protocol
+from typing import Final, Protocol
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
@@ -27,31 +27,31 @@ from querygate.engine.postgres.templates import find_template
 from querygate.protocol.statements import WRITES, Leftovers, Reading, read_text
 from querygate.reply import Reply
 
-_TUPLES = int(pq.ExecStatus.TUPLES_OK)
-_COMMAND = int(pq.ExecStatus.COMMAND_OK)
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
 # A template calls nothing.
-_TEMPLATE_READ = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
-_TEMPLATE_WRITTEN = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
+_TEMPLATE_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
+_TEMPLATE_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
 
 # In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
-_BEGIN = {
+_BEGIN: Final = {
     port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
     port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 }
-_SNAPSHOT = Command(b"SELECT 1", begins=False)
-_COMMIT = Command(b"COMMIT", begins=False)
-DURABLY = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
+_SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
+_COMMIT: Final = Command(b"COMMIT", begins=False)
+DURABLY: Final = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
 """Comes right before a COMMIT: that waits for the disk then, whatever a statement has set."""
 
-CURSORS = frozenset({"select", "with", "values", "table", ""})
+CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
-DECLARE_HELD = b"DECLARE querygate CURSOR WITH HOLD FOR "
+DECLARE_HELD: Final = b"DECLARE querygate CURSOR WITH HOLD FOR "
 # Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
-_CANNOT_WRAP = frozenset({"0A000", "42601", "42P16"})
+_CANNOT_WRAP: Final = frozenset({"0A000", "42601", "42P16"})
 
-ENCODING_SETTINGS = {
+ENCODING_SETTINGS: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, MDY",
     "IntervalStyle": "postgres",
@@ -61,7 +61,7 @@ ENCODING_SETTINGS = {
 }
 """The settings under which the server writes the text that this service promises."""
 
-RESTORE_ENCODING = [
+RESTORE_ENCODING: Final = [
     Command(f"SET {name} = '{value}'".encode(), begins=False) for name, value in ENCODING_SETTINGS.items()
 ]
 
@@ -208,7 +208,7 @@ class Execution:
         check(results)
         last = results[-1]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
         return rows.finished(last)
 
     async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
@@ -229,7 +229,7 @@ class Execution:
             held = await self._held(params)
             if held is not None:
                 return held
-        if not plain and self.statement.keyword in CURSORS | WRITES and self.target.access is port.Access.WRITE:
+        if not plain and self.statement.keyword in CURSORS | WRITES and self.target.may_write:
             stored = await self._through_table(params)
             if stored is not None:
                 return stored
@@ -344,7 +344,7 @@ class Execution:
 
     @property
     def may_grow(self) -> bool:
-        return self.target.access is port.Access.WRITE and self.statement.keyword != "vacuum"
+        return self.target.may_write and self.statement.keyword != "vacuum"
 
     def expire(self) -> None:
         self.timed_out = True
@@ -368,14 +368,14 @@ def _ending(room: Room | None) -> list[Command]:
     return [DURABLY, _COMMIT] if room is None else []
 
 
-_BEFORE = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
+_BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
 """What the engine says to a reset, and to what is prepared or no more."""
 
 
 async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
     """What a statement must be held to; None where its database is not full, or where it can only free room."""
     bound = pool.state.full_at
-    if bound is None or target.access is port.Access.READ or statement.keyword == "vacuum":
+    if bound is None or not target.may_write or statement.keyword == "vacuum":
         return None
     return await Room.before(member, bound)
 
@@ -415,7 +415,7 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
     A query can only by INTO, through functions for large objects, or through code of the tenant's own.
     """
-    if target.access is port.Access.READ:
+    if not target.may_write:
         return False
     if statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code:
         return True
@@ -425,7 +425,7 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
 def may_commit_lazily(target: port.Target, reading: Reading, pool: Pool) -> bool:
     """Whether it could set, by its text or through code, that its commit does not wait for the disk."""
-    return target.access is port.Access.WRITE and (pool.state.has_lasting_code or reading.names_settings)
+    return target.may_write and (pool.state.has_lasting_code or reading.names_settings)
 
 
 def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
@@ -451,7 +451,7 @@ def why_ended(of: Cancellable) -> port.StatementFailed:
     return port.TimedOut(limit, sqlstate="57014")
 
 
-_KEEP_TYPES = CURSORS | WRITES | {"show", "explain"}
+_KEEP_TYPES: Final = CURSORS | WRITES | {"show", "explain"}
 
 
 def changes_types(keyword: str) -> bool:

@@ -1,19 +1,20 @@
 """Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from querygate.engine import port
 
-_Field = pq.DiagnosticField
-_ERROR = int(pq.ExecStatus.FATAL_ERROR)
-_EMPTY = int(pq.ExecStatus.EMPTY_QUERY)
+_Field: Final = pq.DiagnosticField
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 
-CONFLICTS = frozenset({"40001", "40P01"})
+CONFLICTS: Final = frozenset({"40001", "40P01"})
 # The server is stopping, starting or has no room for a connection: nothing of the statement was applied.
-_UNAVAILABLE = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
+_UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
 
 
 def field(result: PGresult, name: pq.DiagnosticField) -> str | None:

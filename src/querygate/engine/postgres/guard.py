@@ -12,6 +12,7 @@ that are no Querygate are not seen.
 
 import asyncio
 import time
+from typing import Final
 
 from querygate.engine.port import EngineBusy
 from querygate.engine.postgres.connection import Command, Meter
@@ -25,23 +26,23 @@ from querygate.engine.postgres.tally import (
     Tally,
 )
 
-_SAFE_SHARE = 0.75
+_SAFE_SHARE: Final = 0.75
 """Between the look at the count and the commit itself more transactions begin, and those that are open take room as
 well, a tenth of the pool at most; the rest of the pool is for them."""
 
-_PAUSE_S = 0.005
-_SEAL_S = 0.25
-_SEAL_LEFT_NS = 100_000_000
+_PAUSE_S: Final = 0.005
+_SEAL_S: Final = 0.25
+_SEAL_LEFT_NS: Final = 100_000_000
 """A view that does not hold for this much longer is too old to commit with; a newer one comes soon."""
 
-_SEAL = (
+_SEAL: Final = (
     b"SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.<)"
     b" pg_catalog.to_timestamp($1::pg_catalog.float8))::pg_catalog.int4"
 )
-SEAL_BROKEN = "22012"
+SEAL_BROKEN: Final = "22012"
 """What the engine says where a sealed command came too late."""
 
-_BLIND_NS = 1_000_000_000
+_BLIND_NS: Final = 1_000_000_000
 """A single statement commits by itself, so it is ended when the others were not heard of for this long."""
 
 

@@ -7,31 +7,32 @@ connection, and before anything runs there that could see it: see `pool`.
 
 import re
 from itertools import count
+from typing import Final
 
 from querygate.engine.port import Shape
 from querygate.engine.postgres.values import RowEncoder
 from querygate.protocol.statements import Reading
 
-_OFTEN = 3
-_TEXTS_MAX = 1000
-LENGTH_MAX = 4000
+_OFTEN: Final = 3
+_TEXTS_MAX: Final = 1000
+LENGTH_MAX: Final = 4000
 """Of a text that is kept."""
-_PLANNED_S = 10.0
+_PLANNED_S: Final = 10.0
 """A plan is as good as what the engine knew of the tables when it was made."""
-KEPT_MAX = 64
+KEPT_MAX: Final = 64
 """On one connection; beyond that it starts over. Each takes the server some ten kilobytes."""
 
 Key = tuple[str, tuple[int, ...]]
 """A text, and the types of its parameters as far as they are not to be inferred."""
 
-_numbers = count(1)
+_numbers: Final = count(1)
 
 # In a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
-_MOMENT = re.compile(
+_MOMENT: Final = re.compile(
     "now|today|tomorrow|yesterday|timetz|timewithtimezone|reg(?:conf|dict|oper|proc|role|type|name|coll)"
 )
-_BETWEEN = re.compile(r"['\"\s]+")
-_ESCAPED = re.compile(r"\\|\$[^0-9]|--")
+_BETWEEN: Final = re.compile(r"['\"\s]+")
+_ESCAPED: Final = re.compile(r"\\|\$[^0-9]|--")
 
 
 def is_lasting(sql: str) -> bool:

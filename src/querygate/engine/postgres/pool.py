@@ -16,7 +16,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from psycopg import pq
@@ -30,29 +30,32 @@ from querygate.engine.postgres.kept import KEPT_MAX, Kept, Key
 from querygate.protocol.statements import Leftovers
 from querygate.reply import Reply
 
-_log = structlog.get_logger()
+_log: Final = structlog.get_logger()
 
-_IDLE = int(pq.TransactionStatus.IDLE)
+_IDLE: Final = int(pq.TransactionStatus.IDLE)
 
-_DISCARD = Command(b"DISCARD ALL", begins=False)
-_DISCARD_SEQUENCES = Command(b"DISCARD SEQUENCES", begins=False)
-_ROLLBACK = Command(b"ROLLBACK", begins=False)
+_SEQUENCES: Final = Leftovers.SEQUENCES
+_ANYTHING: Final = Leftovers.ANYTHING
+
+_DISCARD: Final = Command(b"DISCARD ALL", begins=False)
+_DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
+_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
-_LOAD_PLPGSQL = Command(b"DO $$BEGIN END$$")
-_CANCEL_GRACE_S = 5.0
-_SUSPENDED_S = 10.0
-_RECENT_S = 5.0
+_LOAD_PLPGSQL: Final = Command(b"DO $$BEGIN END$$")
+_CANCEL_GRACE_S: Final = 5.0
+_SUSPENDED_S: Final = 10.0
+_RECENT_S: Final = 5.0
 """A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a
 short statement."""
-_PATIENCE_S = 1.0
+_PATIENCE_S: Final = 1.0
 """Unless somebody has waited for so long: what it waits for is no short statement."""
-_RESTORE_EVERY_S = 2.0
-_TYPES_FRESH_S = 1.0
+_RESTORE_EVERY_S: Final = 2.0
+_TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
-_TRACES = b"""
+_TRACES: Final = b"""
 SELECT pg_catalog.setseed($1),
        (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
          WHERE name IN ('GUCMemoryContext', 'GUC hash table'))
@@ -222,9 +225,9 @@ class Pool:
             pass
 
     def _give_back(self, member: Member, left: Leftovers) -> None:
-        if left is Leftovers.ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
+        if left is _ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
             member.discard()
-        elif left is Leftovers.SEQUENCES:
+        elif left is _SEQUENCES:
             member.reset = _DISCARD_SEQUENCES
         else:
             member.flush()

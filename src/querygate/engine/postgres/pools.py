@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 from math import inf
+from typing import Final
 
 from querygate.engine import port
 from querygate.engine.postgres.admin import AdminSession, set_password, terminate
@@ -19,7 +20,7 @@ from querygate.engine.postgres.types import TypeInfo, TypeRegistry
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
-SESSION_SETTINGS = {
+SESSION_SETTINGS: Final = {
     **ENCODING_SETTINGS,
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "off",
@@ -37,10 +38,10 @@ SESSION_SETTINGS = {
     "exit_on_error": "off",
     "array_nulls": "on",
 }
-_SINCE_17 = {"transaction_timeout": "0"}
+_SINCE_17: Final = {"transaction_timeout": "0"}
 
 # The commit of one that writes waits for the disk, and so for all that was committed before it.
-_FLUSH = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
+_FLUSH: Final = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
                         THEN pg_catalog.pg_logical_emit_message(true, 'querygate', '') END"""
 
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
@@ -75,7 +76,7 @@ class Pools:
         self._meter = meter
 
     def of(self, target: port.Target) -> Pool:
-        pools = self.writing if target.access is port.Access.WRITE else self.reading
+        pools = self.writing if target.may_write else self.reading
         return pools.get(target.database) or self._new(pools, target)
 
     def to_write(self, database: str) -> Pool:
@@ -140,7 +141,7 @@ class Pools:
             await self._session.fetch(statement)
 
     def _conninfo(self, target: port.Target) -> str:
-        read_only = "on" if target.access is port.Access.READ else "off"
+        read_only = "off" if target.may_write else "on"
         options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
         if self.can.major >= 17:
             options |= _SINCE_17

@@ -13,12 +13,13 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from querygate.engine.postgres.connection import Command
 
-_FUNCTION = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog"
+_FUNCTION: Final = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog"
 
-SCHEMA = (
+SCHEMA: Final = (
     "CREATE SCHEMA IF NOT EXISTS querygate",
     "REVOKE ALL ON SCHEMA querygate FROM PUBLIC",
     "CREATE TABLE IF NOT EXISTS querygate.secret"
@@ -75,9 +76,9 @@ SCHEMA = (
 )
 """Makes the schema; every statement may be repeated."""
 
-TABLES = ("answer", "begun", "verdict")
+TABLES: Final = ("answer", "begun", "verdict")
 
-EMPTY = f"TRUNCATE {', '.join(f'querygate.{table}' for table in TABLES)}"
+EMPTY: Final = f"TRUNCATE {', '.join(f'querygate.{table}' for table in TABLES)}"
 
 EXPIRE = tuple(f"DELETE FROM querygate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES)
 """Removes what nobody may ask for any more; in one transaction, so that nobody sees a part of it."""

@@ -12,7 +12,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -23,19 +23,19 @@ from querygate.engine.postgres import metadata
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
 from querygate.reply import Reply
 
-_log = structlog.get_logger()
+_log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
-_EVERY_S = 1.0
-_AGE_S = 2.0
+_EVERY_S: Final = 1.0
+_AGE_S: Final = 2.0
 """Younger ones are left to the worker that prepared them."""
 
-_PID_BITS = 32
-_SETTLE_S = 25.0
-_SETTLE_PAUSE_S = 0.1
-_CLOSING_PAUSE_S = 0.01
+_PID_BITS: Final = 32
+_SETTLE_S: Final = 25.0
+_SETTLE_PAUSE_S: Final = 0.1
+_CLOSING_PAUSE_S: Final = 0.01
 
-_STATES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
+_STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
 class Recovery:
@@ -97,7 +97,7 @@ class Recovery:
         it, but that nothing cancels it."""
         reply: Reply[_T] = Reply(asyncio.get_running_loop())
         self._seen_through += 1
-        EagerRun(self._settle(work, reply), self._one_less).step()
+        EagerRun(self._settle(work, reply), self._one_less).resume()
         return reply
 
     async def _settle(self, work: Coroutine[Any, Any, _T], reply: Reply[_T]) -> None:

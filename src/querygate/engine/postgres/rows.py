@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
@@ -14,10 +15,10 @@ from querygate.engine.postgres.pool import Member, Pool
 from querygate.engine.postgres.types import SOME_TYPES_SQL, read_types
 from querygate.engine.postgres.values import RowEncoder
 
-_COMMAND = int(pq.ExecStatus.COMMAND_OK)
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
 # The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
-_COUNTED = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
+_COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 
 
 _UNREADABLE = port.Notice("WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021")
@@ -139,10 +140,10 @@ class RowCollector:
         # The command tag is in the last chunk, or behind it where that one was full.
         tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last
         counted = affected_rows(tagged)
-        notices = [_UNREADABLE] if self.unreadable else []
-        return port.Result(
-            encoder.columns, encoder.types, rows, counted, 0, self._count, notices, truncated=self.truncated
-        )
+        result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
+        if self.unreadable:
+            result.notices.append(_UNREADABLE)
+        return result
 
 
 async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:

@@ -180,7 +180,7 @@ class EngineClock:
 
     @property
     def may_grow(self) -> bool:
-        return self.target.access is port.Access.WRITE
+        return self.target.may_write
 
     def __enter__(self) -> None:
         self._started = perf_counter_ns()

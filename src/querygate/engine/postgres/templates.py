@@ -8,29 +8,30 @@ sent, so that an error speaks of the text that its writer knows.
 """
 
 import re
+from typing import Final
 
 from querygate.protocol.statements import is_plain
 
-_TEXT_MAX = 2000
-_KNOWN_MAX = 1000
-_DIGITS = "0123456789"
+_TEXT_MAX: Final = 2000
+_KNOWN_MAX: Final = 1000
+_DIGITS: Final = "0123456789"
 
-_S = r"[ \t\n\r\f\v]"
-_NAME = r'(?:[A-Za-z_][A-Za-z_0-9]*+|"[^"\0]++")'
-_NAMES = rf"{_NAME}(?:{_S}*+,{_S}*+{_NAME})*+"
-_DOTTED = rf"{_NAME}(?:\.{_NAME})*+"
-_COLUMNS = rf"(?:\*|{_DOTTED}(?:{_S}*+,{_S}*+{_DOTTED})*+)"
-_PLACE = r"\$[0-9]++"
-_VALUE = rf"(?:{_PLACE}|null|true|false|default)"
-_EQUAL = rf"{_DOTTED}{_S}*+={_S}*+{_PLACE}"
-_WHERE = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
-_ORDER = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
-_TAIL = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
-_RETURNING = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
-_SET = rf"{_NAME}{_S}*+={_S}*+{_VALUE}"
-_END = rf"{_S}*+;?{_S}*+"
+_S: Final = r"[ \t\n\r\f\v]"
+_NAME: Final = r'(?:[A-Za-z_][A-Za-z_0-9]*+|"[^"\0]++")'
+_NAMES: Final = rf"{_NAME}(?:{_S}*+,{_S}*+{_NAME})*+"
+_DOTTED: Final = rf"{_NAME}(?:\.{_NAME})*+"
+_COLUMNS: Final = rf"(?:\*|{_DOTTED}(?:{_S}*+,{_S}*+{_DOTTED})*+)"
+_PLACE: Final = r"\$[0-9]++"
+_VALUE: Final = rf"(?:{_PLACE}|null|true|false|default)"
+_EQUAL: Final = rf"{_DOTTED}{_S}*+={_S}*+{_PLACE}"
+_WHERE: Final = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
+_ORDER: Final = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
+_TAIL: Final = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
+_RETURNING: Final = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
+_SET: Final = rf"{_NAME}{_S}*+={_S}*+{_VALUE}"
+_END: Final = rf"{_S}*+;?{_S}*+"
 
-_FORM = re.compile(
+_FORM: Final = re.compile(
     "(?:"
     rf"select{_S}++{_COLUMNS}{_S}++from{_S}++{_DOTTED}{_S}++{_WHERE}{_TAIL}"
     "|"
@@ -43,14 +44,14 @@ _FORM = re.compile(
     ")" + _END,
     re.IGNORECASE | re.ASCII,
 )
-_KEYWORDS = frozenset({"select", "insert", "update", "delete"})
+_KEYWORDS: Final = frozenset({"select", "insert", "update", "delete"})
 
 # In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A minus right
 # behind an equals sign would be part of an operator in other texts; a backslash means two things.
-_LITERAL = rf"""([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))"""
-_LITERALS = re.compile(_LITERAL, re.ASCII)
+_LITERAL: Final = rf"""([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))"""
+_LITERALS: Final = re.compile(_LITERAL, re.ASCII)
 # The same where there are names in quotes: they are passed over as a whole. It takes three times as long.
-_LITERALS_AND_QUOTED = re.compile(rf"{_LITERAL}|(\"[^\"]*+\")", re.ASCII)
+_LITERALS_AND_QUOTED: Final = re.compile(rf"{_LITERAL}|(\"[^\"]*+\")", re.ASCII)
 
 _INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1

@@ -13,6 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from time import perf_counter_ns
+from typing import Final
 
 from psycopg import pq
 from psycopg.pq.abc import PGresult
@@ -31,27 +32,27 @@ from querygate.engine.postgres.sizes import Room
 from querygate.protocol.statements import Leftovers, is_plain, leftovers
 from querygate.reply import Reply
 
-_NOTICES_MAX = 100
-_ERROR = int(pq.ExecStatus.FATAL_ERROR)
-_TUPLES = int(pq.ExecStatus.TUPLES_OK)
-_IN_BLOCK = int(pq.TransactionStatus.INTRANS)
-_LOST = int(pq.TransactionStatus.UNKNOWN)
-_DECIDE_S = 25.0
+_NOTICES_MAX: Final = 100
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
+_LOST: Final = int(pq.TransactionStatus.UNKNOWN)
+_DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
 
-_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
-_CHECK_NOW = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
-_NEW_NUMBER = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
+_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+_CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
+_NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
 # has a meaning for the statements that follow, and a value that shows an offset is rewritten.
-_RESTORE_STYLES = Command(
+_RESTORE_STYLES: Final = Command(
     b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
     b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
     b" pg_catalog.set_config('client_encoding', 'UTF8', true)",
     begins=False,
 )
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
-_CANNOT_PREPARE = frozenset({"0A000", "55000", "53200"})
+_CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
 
 class CannotPrepare(Exception):
@@ -107,7 +108,7 @@ class TransactionRun:
         self.two_phase = two_phase
         self.attempt = attempt
         self.begun = guard.begun
-        self.is_read_only = read_only or target.access is port.Access.READ
+        self.is_read_only = read_only or not target.may_write
         self.timed_out = False
         self.stopping = False
         self.outlived = False
@@ -241,7 +242,7 @@ class TransactionRun:
     async def _result(self, index: int) -> port.Result:
         rows, last = self._rows[index], self._closing[index]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", affected_rows(last), 0)
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
         result = rows.finished(last)
         if result is None:
             await rows.learn(self.member, last)

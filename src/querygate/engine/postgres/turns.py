@@ -7,8 +7,9 @@ until hardly any try fails any more. Nobody waits longer than a moment: what is 
 
 import asyncio
 from collections import deque
+from typing import Final
 
-_MEMORY = 16
+_MEMORY: Final = 16
 """About how many tries the share of conflicts is taken over."""
 
 _HOT, _COOL, _COLD = 0.35, 0.05, 0.001

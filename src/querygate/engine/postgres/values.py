@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import psycopg
@@ -43,14 +43,14 @@ from querygate.engine.postgres.types import (
 Column = Sequence[Any]
 Rewrite = Callable[[Column], Column]
 
-_encoder = msgspec.json.Encoder()
-_encode = _encoder.encode
-_encode_lines = _encoder.encode_lines
-_Raw = msgspec.Raw
-_TEXT = pq.Format.TEXT
+_encoder: Final = msgspec.json.Encoder()
+_encode: Final = _encoder.encode
+_encode_lines: Final = _encoder.encode_lines
+_Raw: Final = msgspec.Raw
+_TEXT: Final = pq.Format.TEXT
 
-_SHAPES_MAX = 1000
-_LARGE = 4096
+_SHAPES_MAX: Final = 1000
+_LARGE: Final = 4096
 """Bytes that are not worth to be copied once more."""
 
 
@@ -60,9 +60,9 @@ def _loader(oid: int) -> type[Loader]:
     return loader  # type: ignore[return-value]  # the driver types its own loaders as a protocol
 
 
-_TEXT_LOADER = _loader(25)
-_INT_LOADER = _loader(INT4)
-_BOOL_LOADER = _loader(BOOL)
+_TEXT_LOADER: Final = _loader(25)
+_INT_LOADER: Final = _loader(INT4)
+_BOOL_LOADER: Final = _loader(BOOL)
 
 
 # -- columns that need rewriting -----------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _timestamptz(text: str) -> str:
 
 
 # What the server writes when a statement has changed the time zone; in the distant past offsets had seconds.
-_SHOWN_ZONE = re.compile(
+_SHOWN_ZONE: Final = re.compile(
     r"(?P<year>\d+)-(?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?P<fraction>\.\d+)?"
     r"(?P<zone>[+-]\d\d(?::\d\d){0,2})(?P<bc> BC)?"
 )
@@ -383,7 +383,7 @@ class EncoderCache:
 
 # -- parameters ----------------------------------------------------------------------------------------------------
 
-PARAMS_MAX = 65535
+PARAMS_MAX: Final = 65535
 """The protocol counts parameters in 16 bits."""
 
 
@@ -404,7 +404,7 @@ def _is_ambiguous(raw: bytes) -> bool:
     return text.lstrip(" \t\n\r")[:1] in _JSON_STARTS or "\0" in text
 
 
-_JSON_STARTS = frozenset('"{[-0123456789tfn')
+_JSON_STARTS: Final = frozenset('"{[-0123456789tfn')
 
 
 def _string(raw: bytes) -> str:
@@ -436,7 +436,7 @@ def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry) -> bytes | 
     return _string(raw).encode() if raw[:1] == b'"' else raw
 
 
-_DIMENSIONS_MAX = 7
+_DIMENSIONS_MAX: Final = 7
 """One more than the engine's arrays can have: what is deeper is left to it to refuse."""
 
 
