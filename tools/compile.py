@@ -21,6 +21,7 @@ HOT = (
     "admission/identity",
     "admission/plane",
     "admission/quota",
+    "admission/usage",
     "data_plane/answers",
     "data_plane/idempotency",
     "data_plane/query",

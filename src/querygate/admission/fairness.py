@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from querygate.http.exchange import Exchange
+from querygate.http.exchange import Exchange, Gate
 from querygate.protocol.errors import ServiceError
 from querygate.reply import Reply
 
@@ -27,7 +27,7 @@ organization would have two, each with a share of its own."""
 _LEAST: Final = 2
 
 
-class Lane:
+class Lane(Gate):
     """The requests of one organization in this worker."""
 
     __slots__ = ("_called", "_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")

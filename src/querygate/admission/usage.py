@@ -10,23 +10,21 @@ import structlog
 from querygate.catalog.credentials import Credentials
 from querygate.catalog.journal import Journal, Used
 from querygate.engine.port import EngineFailure
+from querygate.http.exchange import Counts
 
 _log = structlog.get_logger()
 
 _EVERY_S = 2.0
 
 
-class Usage:
-    """Counts of one database of one organization, less what is on record: that is `recorded`, in the same order."""
+class Usage(Counts):
+    """Of one database of one organization, less what is on record: that is `recorded`, in the same order."""
 
-    __slots__ = ("bytes", "errors", "recorded", "requests", "rows")
+    __slots__ = ("recorded",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.recorded = (0, 0, 0, 0)
-        self.requests = 0
-        self.rows = 0
-        self.bytes = 0
-        self.errors = 0
 
 
 class UsageBook:

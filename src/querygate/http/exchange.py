@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from querygate.eager import EagerRun
 from querygate.http.body import IncomingBody
@@ -28,20 +28,26 @@ class ClientGone(Exception):
     """The client went away while its answer was being written."""
 
 
-class Counts(Protocol):
+class Counts:
     """What whoever admits a request counts of it."""
 
-    requests: int
-    rows: int
-    bytes: int
-    errors: int
+    __slots__ = ("bytes", "errors", "requests", "rows")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.rows = 0
+        self.bytes = 0
+        self.errors = 0
 
 
-class Gate(Protocol):
+class Gate:
     """Where a request may have to wait."""
+
+    __slots__ = ()
 
     def detain(self, exchange: "Exchange") -> bool:
         """Whether the request is not to run yet: then whoever says so calls its `begin` when it is."""
+        raise NotImplementedError
 
 
 class HeadNotes:

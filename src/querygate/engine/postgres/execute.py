@@ -382,7 +382,7 @@ async def find_room(pool: Pool, member: Member, target: port.Target, statement: 
 
 def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
     """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
-    gave_up = find_error(lost.results) is not None
+    gave_up = find_error(list(lost.results)) is not None
     tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
     done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
     if access is port.Access.READ or (gave_up and not done):

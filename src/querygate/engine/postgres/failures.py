@@ -1,6 +1,5 @@
 """Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from psycopg import pq
@@ -22,12 +21,13 @@ def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def find_error(results: Sequence[PGresult]) -> PGresult | None:
+def find_error(results: list[PGresult]) -> PGresult | None:
     """The error of a segment. A commit that fails says so after the statement said it was done: the last one counts."""
-    for result in reversed(results):
+    error = None
+    for result in results:
         if result.status == _ERROR:
-            return result
-    return None
+            error = result
+    return error
 
 
 def to_failure(result: PGresult) -> port.EngineFailure:
@@ -65,7 +65,7 @@ def _parameter_count(message: str) -> str:
     return f"{numbers[0]} parameters were sent, the statement has {numbers[1]} placeholders"
 
 
-def check(results: Sequence[PGresult]) -> None:
+def check(results: list[PGresult]) -> None:
     """Raises the failure in the results of a segment, if there is one."""
     error = find_error(results)
     if error is not None:
