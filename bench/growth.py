@@ -6,6 +6,7 @@ and databases that are merely there).
 
 import argparse
 import json
+import math
 import secrets
 import signal
 import sys
@@ -32,6 +33,7 @@ OUT = Path(__file__).parent / "out"
 REPEATS = 9
 KEYS_TRIED = 21
 DATABASES_TRIED = 7
+LOAD_TURNS = 4
 IDLE_S, IDLE_TRIES = 5.0, 6
 IDLE_CPU_MAX = 0.05  # seconds a second, of the service and the engine together, with every database idle
 LINEAR_SLACK, FLAT_SLACK = 1.5, 3.0
@@ -119,13 +121,17 @@ def columns(service: Service, most: int) -> tuple[list[Line], list[Check]]:
 
 
 def connections(service: Service, most: int) -> tuple[list[Line], list[Check]]:
+    """In turns, and the least of each: as with the others, noise of the machine only adds."""
     body = json.dumps({"sql": "select %"})
-    points, errors = [], 0
-    for size in sizes(most):
-        outcome = run_load(Load(service.url, service.key, body, 1000, size, 2))
-        points.append((size, outcome.p50_us / 1000))
-        errors += outcome.errors
-    return [Line("connections", "p50 of a statement", True, points)], [Check("connections, errors", errors, 0)]
+    medians: dict[int, float] = {}
+    errors = 0
+    for _ in range(LOAD_TURNS):
+        for size in sizes(most):
+            outcome = run_load(Load(service.url, service.key, body, 1000, size, 2))
+            medians[size] = min(outcome.p50_us / 1000, medians.get(size, math.inf))
+            errors += outcome.errors
+    line = Line("connections", "p50 of a statement", True, list(medians.items()))
+    return [line], [Check("connections, errors", errors, 0)]
 
 
 def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
