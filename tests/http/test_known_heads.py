@@ -1,42 +1,14 @@
 """A head that came before, byte for byte, is not read again: what follows from it must be the same all the same."""
 
-import json
 import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.service import Service
-
-
-class Wire:
-    """One connection, byte by byte."""
-
-    def __init__(self, service: Service) -> None:
-        address = urlsplit(service.url)
-        assert address.hostname
-        self.key = service.key
-        self.socket = socket.create_connection((address.hostname, address.port), timeout=20)
-
-    def head(self, length: int, *more: str, path: str = "/v1/query") -> bytes:
-        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.key}", f"Content-Length: {length}"]
-        return "\r\n".join([*lines, *more, "", ""]).encode()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def answer(self) -> tuple[int, dict[str, object]]:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += self.socket.recv(65536)
-        head, _, body = data.partition(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        while len(body) < length:
-            body += self.socket.recv(65536)
-        assert len(body) == length, "nothing but the answer"
-        return int(head.split()[1]), json.loads(body)
+from tests.wire import Wire
 
 
 @pytest.fixture
@@ -50,7 +22,7 @@ def body_of(number: int) -> bytes:
     return b'{"sql": "select %04d as n"}' % number
 
 
-def rows(answer: tuple[int, dict[str, object]]) -> object:
+def rows(answer: tuple[int, dict[str, Any]]) -> Any:
     assert answer[0] == 200, answer
     return answer[1]["rows"]
 

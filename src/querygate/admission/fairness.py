@@ -30,7 +30,7 @@ _LEAST: Final = 2
 class Lane(Gate):
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_called", "_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
+    __slots__ = ("_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
@@ -38,14 +38,15 @@ class Lane(Gate):
         self.kept_until = 0
         self._waiting: deque[tuple[Reply[None] | Exchange, int]] = deque()
         self._letting_in = False
-        self._called: Exchange | None = None
-        """It was detained, and that is over."""
         self.running = 0
 
     def enter(self, exchange: Exchange) -> bool:
         """Whether the request may go on at once; if so, `leave` must follow."""
+        if exchange.place is self:
+            exchange.place = None
+            return True
         self._note()
-        if self.running < self._lanes.share and (not self._waiting or exchange is self._called):
+        if self.running < self._lanes.share and not self._waiting:
             self.running += 1
             return True
         return False
@@ -61,7 +62,7 @@ class Lane(Gate):
 
     async def wait(self, exchange: Exchange) -> None:
         """Waits for its turn; `leave` must follow. Raises busy."""
-        if exchange is self._called:
+        if exchange.out_of_time:
             raise _out_of_time()
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
@@ -87,10 +88,14 @@ class Lane(Gate):
         try:
             while self._waiting and self.running < self._lanes.share:
                 waiter, _ = self._waiting.popleft()
+                if _has_left(waiter):
+                    continue
+                self.running += 1
                 if isinstance(waiter, Exchange):
-                    self._call(waiter)
-                elif not waiter.done():
-                    self.running += 1
+                    # Before it enters its token may have to be looked up, or it is refused: the place is its own.
+                    waiter.place = self
+                    waiter.begin()
+                else:
                     waiter.hand_over(None)
         finally:
             self._letting_in = False
@@ -99,16 +104,13 @@ class Lane(Gate):
         """Ends the wait of those whose time is over, and forgets those who have left."""
         while self._waiting and (_has_left(self._waiting[0][0]) or self._waiting[0][1] < self._lanes.tick):
             waiter, _ = self._waiting.popleft()
+            if _has_left(waiter):
+                continue
             if isinstance(waiter, Exchange):
-                self._call(waiter)
-            elif not waiter.done():
+                waiter.out_of_time = True
+                waiter.begin()
+            else:
                 waiter.set_exception_soon(_out_of_time())
-
-    def _call(self, exchange: Exchange) -> None:
-        """It enters, or hears that its time is over."""
-        self._called = exchange
-        exchange.begin()
-        self._called = None
 
     def _note(self) -> None:
         """The organization is there."""
@@ -160,14 +162,17 @@ class Lanes:
         """Goes on for ever."""
         while True:
             await asyncio.sleep(_TICK_S)
-            self.tick += 1
-            self._there_before, self._there = self._there, 0
-            self._set_share()
-            for name, lane in list(self._lanes.items()):
-                lane.turn_away()
-                lane.let_in()
-                if lane.is_unused:
-                    del self._lanes[name]
+            self.pass_tick()
+
+    def pass_tick(self) -> None:
+        self.tick += 1
+        self._there_before, self._there = self._there, 0
+        self._set_share()
+        for name, lane in list(self._lanes.items()):
+            lane.turn_away()
+            lane.let_in()
+            if lane.is_unused:
+                del self._lanes[name]
 
     @property
     def running(self) -> int:
@@ -179,11 +184,12 @@ class Lanes:
 
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)
-        self.share = self._alone_max if there <= 1 else max(_LEAST, min(self._alone_max, self._together // there))
+        self.share = self._alone_max if there <= 1 else min(self._alone_max, max(_LEAST, self._together // there))
 
 
 def _has_left(waiter: Reply[None] | Exchange) -> bool:
-    return waiter.client_gone if isinstance(waiter, Exchange) else waiter.done()
+    """Its client has, or it was answered without its turn."""
+    return waiter.client_gone or waiter.answered if isinstance(waiter, Exchange) else waiter.done()
 
 
 def _out_of_time() -> ServiceError:

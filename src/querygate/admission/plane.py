@@ -132,6 +132,8 @@ class Plane:
                 usage.bytes += exchange.sent_bytes
                 if exchange.failed or exchange.status >= 400:
                     usage.errors += 1
+            if exchange.place is not None:
+                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
 
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method

@@ -21,6 +21,7 @@ from querygate.engine.work import Bounds as Bounds
 from querygate.engine.work import Result as Result
 from querygate.engine.work import Statement as Statement
 from querygate.engine.work import Target as Target
+from querygate.protocol.answers import Notice as Notice
 from querygate.protocol.messages import BigNumbers, RowMode
 
 
@@ -29,16 +30,6 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """A message that the engine sent beside the result."""
-
-    severity: str
-    message: str
-    sqlstate: str | None = None
-    detail: str | None = None
-    hint: str | None = None
 
 
 class Commit(Enum):

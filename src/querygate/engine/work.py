@@ -4,12 +4,10 @@ Plain classes, because compiled code reads them in no time.
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from querygate.engine.port import Notice
+from querygate.protocol.answers import Notice
 
 
 class Access(StrEnum):

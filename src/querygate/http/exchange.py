@@ -46,7 +46,12 @@ class Gate:
     __slots__ = ()
 
     def detain(self, exchange: "Exchange") -> bool:
-        """Whether the request is not to run yet: then whoever says so calls its `begin` when it is."""
+        """Whether the request is not to run yet: then whoever says so calls its `begin` when it is, unless its client
+        has left or it was answered meanwhile."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Gives a place back."""
         raise NotImplementedError
 
 
@@ -70,6 +75,9 @@ class Exchange:
     `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes`, `failed` and `error_code` say
     what was answered, for the `usage` that it counts towards and for the metrics. Of one that is `traced` it is noted
     when it was admitted and when the engine was done, by `perf_counter_ns`.
+
+    One that was detained is begun with a `place` that is kept for it, or when it is `out_of_time`. Its handler takes
+    the place or gives it back.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
@@ -96,6 +104,8 @@ class Exchange:
     engine_ended_ns = 0
     exec_us = 0
     run: EagerRun | None = None
+    place: Gate | None = None
+    out_of_time = False
     drain_waiter: asyncio.Future[None] | None = None
     _started = False
 
@@ -121,7 +131,7 @@ class Exchange:
         return self._connection.lost
 
     def begin(self) -> None:
-        """Runs it, if its client is still there."""
+        """Runs it after it was detained."""
         self._connection.begin(self)
 
     def read_body(self) -> bytes:

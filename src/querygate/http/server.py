@@ -153,11 +153,11 @@ class HttpServer:
         for connection in list(self.connections):
             connection.stop_when_idle()
         if self._running() and not await self._finished(timeout_s):
+            for connection in list(self.connections):
+                connection.refuse_detained()
             on_late()
         if self._running() and not await self._finished(_LATE_S):
             for exchange in self._running():
-                if exchange.run is None:
-                    exchange.begin()
                 if exchange.run is not None:
                     exchange.run.cancel()
             await self._finished(_LINGER_S)
@@ -574,10 +574,16 @@ class HttpConnection(asyncio.Protocol):
             self.begin(exchange)
 
     def begin(self, exchange: Exchange) -> None:
-        if self.lost:
-            return
         exchange.run = EagerRun(self.server.handler(exchange), self._done)
         exchange.run.resume()
+
+    def refuse_detained(self) -> None:
+        """Answers a request whose turn has not come. The server stops, and it is too late for it to run."""
+        exchange = self.current
+        if exchange is not None and exchange.run is None:
+            exchange.keep_alive = False
+            respond_error(exchange, ServiceError("shutting_down", "the service is stopping; the request was not run"))
+            self._done(cancelled=False)
 
     def _done(self, cancelled: bool) -> None:
         exchange, self.current = self.current, None

@@ -15,7 +15,9 @@ class Timings(msgspec.Struct):
     exec_us: int
 
 
-class NoticeBody(msgspec.Struct):
+class Notice(msgspec.Struct):
+    """A message that the engine sent beside the result."""
+
     severity: str
     message: str
     sqlstate: str | None
@@ -33,7 +35,7 @@ class QueryAnswer(msgspec.Struct, omit_defaults=True):
     rows: list[dict[str, Any] | list[Any]]
     affected_rows: int
     timings: Timings
-    notices: list[NoticeBody] | None = None
+    notices: list[Notice] | None = None
     truncated: bool | None = None
     hint: str | None = None
     error: ErrorBody | None = None
@@ -58,7 +60,7 @@ class TransactionAnswer(msgspec.Struct, omit_defaults=True):
     attempts: int
     timings: Timings
     commit: Literal["two_phase", "one_phase", "read_only"] | None = None
-    notices: list[NoticeBody] | None = None
+    notices: list[Notice] | None = None
     error: ErrorBody | None = None
     request_id: str | None = None
 

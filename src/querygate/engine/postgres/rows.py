@@ -21,7 +21,9 @@ _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 _COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 
 
-_UNREADABLE = port.Notice("WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021")
+_UNREADABLE = port.Notice(
+    "WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021", None, None
+)
 
 
 class Budget:
