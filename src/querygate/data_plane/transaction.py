@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -147,24 +148,8 @@ class TransactionRoutes:
         kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
         id = (job.chosen or self._id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
-
-        def body(results: bytes) -> bytes:
-            return (
-                b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b%b}'
-                % (
-                    id,
-                    results,
-                    sum(result.affected_rows for result in done.results),
-                    done.attempts,
-                    done.commit.value.encode(),
-                    timings(exchange, done.exec_us),
-                    b',"notices":' + _encode(done.notices) if done.notices else b"",
-                )
-            )
-
         return Answer(
-            body(b",".join(_result(result, result.rows) for result in done.results)),
-            lambda: body(b",".join(_result(result, b"[]") for result in done.results)),
+            _written(exchange, id, done, with_rows=True), partial(_written, exchange, id, done, with_rows=False)
         )
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
@@ -243,6 +228,22 @@ class TransactionRoutes:
 
 def _used(id: str) -> ServiceError:
     return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
+
+
+def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
+    results = [_result(result, result.rows if with_rows else b"[]") for result in done.results]
+    return (
+        b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b%b}'
+        % (
+            id,
+            b",".join(results),
+            sum(result.affected_rows for result in done.results),
+            done.attempts,
+            done.commit.value.encode(),
+            timings(exchange, done.exec_us),
+            b',"notices":' + _encode(done.notices) if done.notices else b"",
+        )
+    )
 
 
 def _result(result: port.Result, rows: bytes) -> bytes:
