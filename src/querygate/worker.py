@@ -126,7 +126,10 @@ async def _main(given: WorkerInput) -> None:
         identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(
-            connector, installation.secret, settings.engine_temp_mb if settings.engine else None
+            connector,
+            installation.secret,
+            settings.engine_temp_mb if settings.engine else None,
+            bundled=not settings.engine,
         )
         lifecycle = Lifecycle(catalog, databases, engine)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
