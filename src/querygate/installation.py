@@ -60,7 +60,7 @@ async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = 
             actor = Actor(organization, None, None, _REQUEST)
             database = (new_database_id(), FIRST_DATABASE)
             await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
-        databases = PostgresDatabases(connector, installation.secret, temp_mb, bundled=bundled)
+        databases = PostgresDatabases(connector, installation.secret, temp_mb)
         for place in await catalog.databases.unfinished(organization):
             if place.state == "creating" and place.clone_of is None:
                 await databases.create(place.engine_name)

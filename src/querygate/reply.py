@@ -17,6 +17,8 @@ _Callback = Callable[[Any], object]
 class Waiter:
     """Waits for one thing at a time, and is resumed when that is there."""
 
+    __slots__ = ()
+
     def resume(self) -> None:
         raise NotImplementedError
 
@@ -73,6 +75,7 @@ class Reply(Generic[_T]):
 
     def resumes(self, waiter: Waiter) -> None:
         """As a callback, without an object for it. There may be one; it must not be done yet."""
+        assert self._waiter is None, "two wait for it"
         self._waiter = waiter
 
     def add_done_callback(self, callback: _Callback, *, context: Context | None = None) -> None:

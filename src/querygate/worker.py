@@ -36,6 +36,7 @@ from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.engine import PostgresEngine
 from querygate.engine.postgres.settings import EngineSettings
 from querygate.engine.postgres.tally import Tally
+from querygate.engine.postgres.vacuum_pace import keep_pace
 from querygate.http.acceptor import Balance
 from querygate.http.cors import CorsPolicy
 from querygate.http.origins import Origin
@@ -126,10 +127,7 @@ async def _main(given: WorkerInput) -> None:
         identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(
-            connector,
-            installation.secret,
-            settings.engine_temp_mb if settings.engine else None,
-            bundled=not settings.engine,
+            connector, installation.secret, settings.engine_temp_mb if settings.engine else None
         )
         lifecycle = Lifecycle(catalog, databases, engine)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
@@ -157,6 +155,8 @@ async def _main(given: WorkerInput) -> None:
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
         if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
             watching.append(lifecycle.watch())
+        if not settings.engine and given.number == 0:
+            watching.append(keep_pace(session))
         if settings.backup_dir:
             backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
             watching.append(backups.watch())

@@ -1,16 +1,13 @@
 """The engine is told how often to look after its databases, and does so at once."""
 
 import asyncio
-import secrets
 
 import psycopg
 
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from querygate.engine.postgres.databases import PostgresDatabases
 from querygate.engine.postgres.vacuum_pace import set_pace
-from querygate.tenancy.lifecycle import new_database_id
 from tests.inside import conninfo, wait_until
-from tests.service import Service, needs_bundled
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 
 
 def nap(service: Service) -> str:
@@ -27,17 +24,26 @@ async def pace(service: Service, visits_a_second: float) -> None:
 
 @needs_bundled
 def test_more_databases_are_looked_after_less_often_and_fewer_more_often_again(service: Service) -> None:
-    """The second by the step that follows every database that is made or dropped."""
     asyncio.run(pace(service, 1 / 100))
     wait_until(lambda: int(nap(service)) > 60)
-    databases = PostgresDatabases(AdminConnector(conninfo(service)), secrets.token_bytes(32), bundled=True)
-    name = new_database_id()
-    asyncio.run(databases.create(name))
+    asyncio.run(pace(service, 4))
     wait_until(lambda: nap(service) == "60")
-    asyncio.run(pace(service, 1 / 100))
-    wait_until(lambda: int(nap(service)) > 60)
-    asyncio.run(databases.drop(name))
-    wait_until(lambda: nap(service) == "60")
+
+
+@needs_bundled
+def test_a_service_sets_it_by_itself() -> None:
+    """A worker looks when it starts: what another pace left is put right."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    asyncio.run(pace(running, 1 / 100))
+    wait_until(lambda: int(nap(running)) > 60)
+    running.stop()
+    running = start_service(data_dir)
+    try:
+        wait_until(lambda: nap(running) == "60")
+    finally:
+        running.stop()
+        remove(data_dir)
 
 
 @needs_bundled

@@ -433,3 +433,14 @@ def test_restart_and_crash(data_dir: Path) -> None:
             assert Sql(client).value("select count(*) from t") == 10
     finally:
         service.stop()
+
+
+def test_notices_come_with_a_key_as_without(sql: Sql, client: httpx.Client) -> None:
+    """And again with the repeat."""
+    noisy = "drop table if exists never_there"
+    notices = sql(noisy)["notices"]
+    assert "never_there" in notices[0]["message"]
+    key = new_key()
+    for _ in range(2):
+        assert by_query(client, key, noisy).json()["notices"] == notices
+    assert "notices" not in by_transaction(client, new_key(), noisy).json()

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
-    "query", "errors", "bad_input", "known_heads", "isolation", "transactions", "prepared", "values_model",
-    "values_settings", "values_shape", "values_types",
+    "query", "errors", "bad_input", "known_heads", "lanes", "isolation", "transactions", "prepared",
+    "values_model", "values_settings", "values_shape", "values_types",
 )  # fmt: skip
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])

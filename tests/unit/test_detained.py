@@ -398,6 +398,25 @@ def test_one_that_is_refused_when_its_turn_has_come_gives_the_place_back() -> No
     on_stage(Lanes(1, 1, 10, 10.0), play)
 
 
+def test_one_that_was_refused_does_not_wait_with_the_others_again() -> None:
+    """Whoever has a key that was revoked cannot fill the queue with it."""
+
+    async def play(stage: Stage) -> None:
+        holder, refused = await stage.clients(2)
+        stage.is_fresh = False
+        stage.looked_up.set_exception(ServiceError("unauthenticated", "it is revoked"))
+        refused.send("no 1")
+        assert await refused.outcome() == "unauthenticated"
+        stage.is_fresh = True
+        await stage.hold(holder)
+        stage.is_fresh = False
+        refused.send("no 2")
+        assert await refused.outcome() == "unauthenticated"
+        assert stage.in_lane == (1, 0)
+
+    on_stage(Lanes(1, 1, 10, 10.0), play)
+
+
 def test_one_whose_client_leaves_when_its_turn_has_come_gives_the_place_back() -> None:
     async def play(stage: Stage) -> None:
         holder, first, second = await stage.clients(3)

@@ -21,8 +21,9 @@ _TICK_S: Final = 0.1
 """An organization counts as there for as long after its last request, up to twice that."""
 
 _KEPT_TICKS: Final = 100
-"""A lane that nobody was in for so long is forgotten. It is longer than whoever was given it holds on to it: else an
-organization would have two, each with a share of its own."""
+"""A lane that nobody was in for so long is forgotten. It is longer than an identity holds on to it: else an
+organization would have two, each with a share of its own. A head may hold one for longer, but an empty one detains
+nobody."""
 
 _LEAST: Final = 2
 

@@ -72,6 +72,9 @@ class Plane:
 
     async def handle(self, exchange: Exchange) -> None:
         cell = self._counts.other
+        notes = exchange.notes
+        if notes is not None:
+            notes.gate = None  # whoever is refused from now on does not wait with those who are not
         try:
             route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
@@ -95,8 +98,8 @@ class Plane:
             exchange.usage = identity.usage
             lane = identity.lane if self._in_lanes else None
             if lane is not None:
-                if exchange.notes is not None:
-                    exchange.notes.gate = lane
+                if notes is not None:
+                    notes.gate = lane
                 if not lane.enter(exchange):
                     await lane.wait(exchange)
             try:
@@ -120,6 +123,8 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
+            if exchange.place is not None:
+                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)
@@ -132,8 +137,6 @@ class Plane:
                 usage.bytes += exchange.sent_bytes
                 if exchange.failed or exchange.status >= 400:
                     usage.errors += 1
-            if exchange.place is not None:
-                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
 
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method

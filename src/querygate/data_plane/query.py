@@ -107,7 +107,7 @@ class QueryRoutes:
         def make(done: port.TransactionResult) -> Answer:
             [result] = done.results
             result.exec_us = done.exec_us
-            result.notices = done.notices
+            result.notices += done.notices
             return Answer(_result_body(exchange, result), lambda: _result_body(exchange, result.bare()))
 
         async def run(keep: port.Keep) -> None:

@@ -233,7 +233,7 @@ def _used(id: str) -> ServiceError:
 def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
     results = [_result(result, result.rows if with_rows else b"[]") for result in done.results]
     return (
-        b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b%b}'
+        b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
         % (
             id,
             b",".join(results),
@@ -241,7 +241,6 @@ def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, wit
             done.attempts,
             done.commit.value.encode(),
             timings(exchange, done.exec_us),
-            b',"notices":' + _encode(done.notices) if done.notices else b"",
         )
     )
 

@@ -48,7 +48,7 @@ class TransactionResult(msgspec.Struct):
     number: int | None
     attempts: int
     exec_us: int
-    notices: list[Notice] = []
+    notices: list[Notice]
 
 
 class Keep(msgspec.Struct, frozen=True):

@@ -95,7 +95,6 @@ class HttpServer:
         self.common_headers = b""
         self.json_head = b""
         self.stopping = False
-        self.ticked_at = 0.0
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_number = 0
         self._request_stem = b""
@@ -108,7 +107,6 @@ class HttpServer:
         """`balance` is given where other workers listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
-        self.ticked_at = loop.time()
         if balance is None:
             self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
         else:
@@ -211,7 +209,7 @@ class HttpServer:
         while True:
             await asyncio.sleep(_TICK_S)
             self._set_common_headers()
-            now = self.ticked_at = loop.time()
+            now = loop.time()
             for connection in list(self.connections):
                 connection.check_time(now)
             for newcomer, deadline in list(self._negotiating.items()):
@@ -435,7 +433,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
-        self._deadline = self.server.ticked_at + _TICK_S + timeout_s
+        self._deadline = self.loop.time() + timeout_s
         self._deadline_closes_quietly = True
 
     def stop_when_idle(self) -> None:

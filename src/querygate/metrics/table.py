@@ -35,6 +35,7 @@ METRICS = {
         Metric(
             "requests_total", _C, ("plane", "method", "route", "status"),
             "Requests answered, by route template and class of the status; none where the client left before."
+            " One whose client leaves, or that a stop ends, while it waits for its turn may not be counted."
             " One through the alias is counted there and on the data plane.",
         ),
         Metric(

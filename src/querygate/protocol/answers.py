@@ -60,7 +60,6 @@ class TransactionAnswer(msgspec.Struct, omit_defaults=True):
     attempts: int
     timings: Timings
     commit: Literal["two_phase", "one_phase", "read_only"] | None = None
-    notices: list[Notice] | None = None
     error: ErrorBody | None = None
     request_id: str | None = None
 

@@ -8,7 +8,6 @@ from querygate.engine.port import Access, EngineBusy, EngineFailure, StatementFa
 from querygate.engine.postgres import records, roles
 from querygate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from querygate.engine.postgres.metadata import NOTE_RECOVERED
-from querygate.engine.postgres.vacuum_pace import set_pace
 
 _MISSING, _IN_USE = "3D000", "55006"
 _EXISTS = ("42P04", "23505")
@@ -67,15 +66,12 @@ The engine itself says which columns of its catalog name a role, so none is forg
 
 class PostgresDatabases:
     """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
-    where the server is not told that itself. `bundled`: the server is the service's own, and so are its settings."""
+    where the server is not told that itself."""
 
-    def __init__(
-        self, connector: AdminConnector, secret: bytes, temp_mb: int | None = None, *, bundled: bool = False
-    ) -> None:
+    def __init__(self, connector: AdminConnector, secret: bytes, temp_mb: int | None = None) -> None:
         self._connector = connector
         self._secret = secret
         self._temp_mb = temp_mb
-        self._bundled = bundled
 
     async def create(self, name: str) -> None:
         await self._make(name, "template0")
@@ -162,7 +158,6 @@ class PostgresDatabases:
                     if failure.sqlstate != _MISSING:
                         raise
                 statements.pop(0)
-            await self._number_changed(session)
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes on disk of those that exist."""
@@ -186,11 +181,6 @@ class PostgresDatabases:
                         raise
             for role in _roles(name):
                 await set_password(session, role, self._secret)
-            await self._number_changed(session)
-
-    async def _number_changed(self, session: AdminSession) -> None:
-        if self._bundled:
-            await set_pace(session)
 
     async def _furnish(self, name: str, rights: Sequence[str]) -> None:
         """Rights, and what the service's own records need."""

@@ -133,7 +133,7 @@ class TransactionRun:
             results = [await self._result(index) for index in range(len(self.statements))]
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             done = port.TransactionResult(
-                results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0
+                results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0, self._notices
             )
             done.exec_us = (perf_counter_ns() - started) // 1000
             await self._write_records(done)
