@@ -43,7 +43,7 @@ serve: $(VENV)/serve.stamp
 # One and a half times as many requests a second, where there is a C compiler.
 compile: $(COMPILED)/stamp
 
-$(COMPILED)/stamp: $(shell find src -name '*.py') tools/compile.py $(VENV)/dev.stamp
+$(COMPILED)/stamp: $(shell find src -name '*.py' -o -name '*.pyx') tools/compile.py $(VENV)/dev.stamp
 	$(BIN)/python tools/compile.py $(COMPILED)
 	touch $@
 

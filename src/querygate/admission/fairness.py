@@ -5,8 +5,8 @@ as the machine works on at a time, in equal shares: whoever comes then finds the
 in hand, and is served next. Whoever has sent little never waits. A lane's queue is bounded; beyond it the answer is
 `busy`.
 
-A request that is known to need its turn before anything was done for it waits as it is: with many of them that is half
-of what they cost. The others wait inside their handler.
+A request that is known to need its turn before anything was done for it waits as it is, which costs less where there
+are many (docs/profile.md). The others wait inside their handler.
 """
 
 import asyncio
