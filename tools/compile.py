@@ -47,6 +47,7 @@ HOT = (
     "engine/postgres/values",
     "engine/work",
     "http/exchange",
+    "http/heads",
     "http/requests",
     "http/server",
     "metrics/cells",

@@ -19,9 +19,13 @@ from querygate.metrics.cells import PlaneCounts
 from querygate.protocol.errors import ServiceError
 
 _WAIT_S = 20.0
-_HEAD = b"POST /work HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
-_OTHER_HEAD = _HEAD.replace(b"Host: x", b"Host: y")
-"""Of requests that are new to their connection, and so wait inside of their handler."""
+_HEAD = b"POST /work HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 4\r\n\r\n"
+_OWN_HEAD = _HEAD.replace(b"Host: x", b"Host: own")
+
+
+def new_head(number: int) -> bytes:
+    """Of a request that is new to the server, and so waits inside of its handler."""
+    return _HEAD.replace(b"Host: x", b"Host: %d" % number)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -119,12 +123,12 @@ class Stage:
                 raise
         exchange.respond(200, json.dumps({"name": name}).encode())
 
-    async def client(self) -> Client:
+    async def client(self, head: bytes = _HEAD) -> Client:
         """The second request with a head is the first that notes the lane."""
         made = Client(*await asyncio.open_connection(*self._socket.getsockname()))
         self._clients.append(made)
         for _ in range(2):
-            made.send("know")
+            made.send("know", head)
             assert await made.outcome() == "know"
             self.ran.pop()
         return made
@@ -170,7 +174,7 @@ def test_they_are_let_in_in_the_order_they_came() -> None:
         await stage.hold(holder)
         names = [f"no {number}" for number in range(6)]
         for number, (client, name) in enumerate(zip(others, names, strict=True)):
-            await stage.wait_in_lane(client, name, _OTHER_HEAD if number % 2 else _HEAD)
+            await stage.wait_in_lane(client, name, new_head(number) if number % 2 else _HEAD)
         stage.let_go()
         assert [await client.outcome() for client in [holder, *others]] == ["hold", *names]
         assert stage.ran == ["hold", *names]
@@ -336,7 +340,7 @@ def test_one_whose_turn_has_come_keeps_it_while_its_token_is_looked_up() -> None
         assert await holder.outcome() == "hold"
         assert stage.in_lane == (1, 1), "the second is not begun as long as the first has not ended"
         stage.is_fresh = True
-        await stage.wait_in_lane(third, "no 3", _OTHER_HEAD)
+        await stage.wait_in_lane(third, "no 3", new_head(3))
         stage.looked_up.set_result(None)
         assert [await client.outcome() for client in (first, second, third)] == ["no 1", "no 2", "no 3"]
         assert stage.ran == ["hold", "no 1", "no 2", "no 3"]
@@ -354,7 +358,7 @@ def test_one_whose_turn_has_come_is_not_told_busy_because_the_queue_is_full() ->
         stage.let_go()
         assert await holder.outcome() == "hold"
         stage.is_fresh = True
-        await stage.wait_in_lane(second, "no 2", _OTHER_HEAD)
+        await stage.wait_in_lane(second, "no 2", new_head(2))
         third.send("no 3")
         assert await third.outcome() == "busy"
         stage.looked_up.set_result(None)
@@ -402,15 +406,15 @@ def test_one_that_was_refused_does_not_wait_with_the_others_again() -> None:
     """Whoever has a key that was revoked cannot fill the queue with it."""
 
     async def play(stage: Stage) -> None:
-        holder, refused = await stage.clients(2)
+        holder, refused = await stage.client(), await stage.client(_OWN_HEAD)
         stage.is_fresh = False
         stage.looked_up.set_exception(ServiceError("unauthenticated", "it is revoked"))
-        refused.send("no 1")
+        refused.send("no 1", _OWN_HEAD)
         assert await refused.outcome() == "unauthenticated"
         stage.is_fresh = True
         await stage.hold(holder)
         stage.is_fresh = False
-        refused.send("no 2")
+        refused.send("no 2", _OWN_HEAD)
         assert await refused.outcome() == "unauthenticated"
         assert stage.in_lane == (1, 0)
 

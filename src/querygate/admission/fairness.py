@@ -37,7 +37,7 @@ class Lane(Gate):
         self._lanes = lanes
         self._seen = -1
         self.kept_until = 0
-        self._waiting: deque[tuple[Reply[None] | Exchange, int]] = deque()
+        self._waiting: deque[Exchange] = deque()
         self._letting_in = False
         self.running = 0
 
@@ -58,7 +58,7 @@ class Lane(Gate):
         if (self.running < self._lanes.share and not waiting) or len(waiting) >= self._lanes.queue_max:
             return False
         self._note()
-        waiting.append((exchange, self._lanes.tick + self._lanes.patience_ticks))
+        self._queue(exchange)
         return True
 
     async def wait(self, exchange: Exchange) -> None:
@@ -68,7 +68,8 @@ class Lane(Gate):
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
         turn: Reply[None] = Reply(asyncio.get_running_loop())
-        self._waiting.append((turn, self._lanes.tick + self._lanes.patience_ticks))
+        exchange.turn = turn
+        self._queue(exchange)
         try:
             await turn
         except asyncio.CancelledError:
@@ -88,30 +89,34 @@ class Lane(Gate):
         self._letting_in = True
         try:
             while self._waiting and self.running < self._lanes.share:
-                waiter, _ = self._waiting.popleft()
-                if _has_left(waiter):
+                exchange = self._waiting.popleft()
+                if _has_left(exchange):
                     continue
                 self.running += 1
-                if isinstance(waiter, Exchange):
-                    # Before it enters its token may have to be looked up, or it is refused: the place is its own.
-                    waiter.place = self
-                    waiter.begin()
+                if exchange.turn is not None:
+                    exchange.turn.hand_over(None)
                 else:
-                    waiter.hand_over(None)
+                    # Before it enters its token may have to be looked up, or it is refused: the place is its own.
+                    exchange.place = self
+                    exchange.begin()
         finally:
             self._letting_in = False
 
     def turn_away(self) -> None:
         """Ends the wait of those whose time is over, and forgets those who have left."""
-        while self._waiting and (_has_left(self._waiting[0][0]) or self._waiting[0][1] < self._lanes.tick):
-            waiter, _ = self._waiting.popleft()
-            if _has_left(waiter):
+        while self._waiting and (_has_left(self._waiting[0]) or self._waiting[0].waits_until < self._lanes.tick):
+            exchange = self._waiting.popleft()
+            if _has_left(exchange):
                 continue
-            if isinstance(waiter, Exchange):
-                waiter.out_of_time = True
-                waiter.begin()
+            if exchange.turn is not None:
+                exchange.turn.set_exception_soon(_out_of_time())
             else:
-                waiter.set_exception_soon(_out_of_time())
+                exchange.out_of_time = True
+                exchange.begin()
+
+    def _queue(self, exchange: Exchange) -> None:
+        exchange.waits_until = self._lanes.tick + self._lanes.patience_ticks
+        self._waiting.append(exchange)
 
     def _note(self) -> None:
         """The organization is there."""
@@ -123,7 +128,7 @@ class Lane(Gate):
 
     @property
     def waiting(self) -> int:
-        return sum(not _has_left(waiter) for waiter, _ in self._waiting)
+        return sum(not _has_left(exchange) for exchange in self._waiting)
 
     @property
     def is_unused(self) -> bool:
@@ -188,9 +193,9 @@ class Lanes:
         self.share = self._alone_max if there <= 1 else min(self._alone_max, max(_LEAST, self._together // there))
 
 
-def _has_left(waiter: Reply[None] | Exchange) -> bool:
+def _has_left(exchange: Exchange) -> bool:
     """Its client has, or it was answered without its turn."""
-    return waiter.client_gone or waiter.answered if isinstance(waiter, Exchange) else waiter.done()
+    return exchange.turn.done() if exchange.turn is not None else exchange.client_gone or exchange.answered
 
 
 def _out_of_time() -> ServiceError:

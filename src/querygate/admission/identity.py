@@ -72,15 +72,15 @@ class IdentityCache:
 
     def find(self, exchange: Exchange, now: float) -> Identity | None:
         """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
-        notes = exchange.notes
-        hashed = notes.token_digest if notes is not None else None
+        head = exchange.head
+        hashed = head.token_digest if head is not None else None
         if hashed is None:
             authorization = exchange.headers.get(b"authorization")
             if authorization is None or authorization[:7] != b"Bearer ":
                 return None
             hashed = digest(authorization[7:])
-            if notes is not None:
-                notes.token_digest = hashed
+            if head is not None:
+                head.token_digest = hashed
         entry = self._entries.get(hashed)
         if entry is None or entry.until < now:
             return None

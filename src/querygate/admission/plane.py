@@ -72,9 +72,9 @@ class Plane:
 
     async def handle(self, exchange: Exchange) -> None:
         cell = self._counts.other
-        notes = exchange.notes
-        if notes is not None:
-            notes.gate = None  # whoever is refused from now on does not wait with those who are not
+        head = exchange.head
+        if head is not None:
+            head.gate = None  # whoever is refused from now on does not wait with those who are not
         try:
             route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
@@ -98,8 +98,8 @@ class Plane:
             exchange.usage = identity.usage
             lane = identity.lane if self._in_lanes else None
             if lane is not None:
-                if notes is not None:
-                    notes.gate = lane
+                if head is not None:
+                    head.gate = lane
                 if not lane.enter(exchange):
                     await lane.wait(exchange)
             try:

@@ -47,7 +47,7 @@ class QueryRoutes:
         self._streams = streams
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        if exchange.notes is None or not exchange.notes.is_usual:
+        if exchange.head is None or not exchange.head.is_usual:
             check_content_type(exchange, _JSON)
         return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
 
@@ -60,8 +60,8 @@ class QueryRoutes:
         return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
-        notes = exchange.notes
-        is_usual = notes is not None and notes.is_usual
+        head = exchange.head
+        is_usual = head is not None and head.is_usual
         accept = None if is_usual else exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
@@ -76,8 +76,8 @@ class QueryRoutes:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
         key = None if is_usual else idempotency_key(exchange)
-        if notes is not None and not is_usual:
-            notes.is_usual = exchange.method == "POST" and _is_usual(exchange)
+        if head is not None and not is_usual:
+            head.is_usual = exchange.method == "POST" and _is_usual(exchange)
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from querygate.eager import EagerRun
 from querygate.http.body import IncomingBody
+from querygate.http.heads import Head
 from querygate.protocol.errors import ServiceError
+from querygate.reply import Reply
 
 if TYPE_CHECKING:
     from querygate.http.server import HttpConnection
@@ -55,18 +57,6 @@ class Gate:
         raise NotImplementedError
 
 
-class HeadNotes:
-    """What was found out about a head that a connection remembers, for the requests that come with it."""
-
-    __slots__ = ("gate", "is_usual", "token_digest")
-
-    def __init__(self) -> None:
-        self.gate: Gate | None = None
-        self.token_digest: bytes | None = None
-        self.is_usual = False
-        """Its headers say nothing about how a query is to be run or answered."""
-
-
 class Exchange:
     """A request with its body complete, or coming in as `incoming`, and the means to answer it once.
 
@@ -77,7 +67,8 @@ class Exchange:
     when it was admitted and when the engine was done, by `perf_counter_ns`.
 
     One that was detained is begun with a `place` that is kept for it, or when it is `out_of_time`. Its handler takes
-    the place or gives it back.
+    the place or gives it back. What is not begun before it waits has no `turn`; whoever lets it wait knows what
+    `waits_until` means.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
@@ -85,7 +76,8 @@ class Exchange:
     path = ""
     query = ""
     body = b""
-    notes: HeadNotes | None = None
+    head: Head | None = None
+    """If it is one that came before."""
     body_error: ServiceError | None = None
     incoming: IncomingBody | None = None
     target = b""
@@ -105,6 +97,8 @@ class Exchange:
     exec_us = 0
     run: EagerRun | None = None
     place: Gate | None = None
+    turn: Reply[None] | None = None
+    waits_until = 0
     out_of_time = False
     drain_waiter: asyncio.Future[None] | None = None
     _started = False

@@ -7,28 +7,27 @@ import termios
 
 
 class Reader:
-    """The client of one connection, seen by what is left unsent. Looked at once a second."""
+    """The client of one connection, seen by what is left unsent of all that was `written`. Looked at once a second."""
 
-    __slots__ = ("_taken", "_taken_at", "_transport", "_unsent", "written")
+    __slots__ = ("_taken", "_taken_at", "_transport", "_unsent")
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         self._transport = transport
-        self.written = 0
         self._taken = 0
         self._taken_at = now
         self._unsent = 0
 
-    def up_to_date(self, now: float) -> bool:
+    def up_to_date(self, now: float, written: int) -> bool:
         """Whether nothing waits for it here."""
         if self._transport.get_write_buffer_size():
             return False
-        self._taken, self._taken_at, self._unsent = self.written, now, 0
+        self._taken, self._taken_at, self._unsent = written, now, 0
         return True
 
-    def stalled_for(self, now: float) -> float:
+    def stalled_for(self, now: float, written: int) -> float:
         """Seconds since it last took anything."""
         unsent = self._transport.get_write_buffer_size() + _held_by_kernel(self._transport)
-        taken = self.written - unsent  # under TLS a little less, by what encryption adds to what is unsent
+        taken = written - unsent  # under TLS a little less, by what encryption adds to what is unsent
         if unsent < self._unsent or taken > self._taken:
             self._taken, self._taken_at = max(taken, self._taken), now
         self._unsent = unsent
