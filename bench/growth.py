@@ -42,24 +42,30 @@ APART = 5
 
 @dataclass(frozen=True)
 class Line:
-    """Costs in ms by size. `linear`: whether it may grow as its cause does; if not, it may not grow at all."""
+    """Costs in ms by size, of each turn. `linear`: whether it may grow as its cause does; if not, it may not grow at
+    all."""
 
     axis: str
     name: str
     linear: bool
-    points: list[tuple[int, float]]
+    turns: list[dict[int, float]]
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        return [(size, median(turn[size] for turn in self.turns)) for size in self.turns[0]]
 
     @property
     def worst(self) -> float:
-        """How much more the larger of two sizes costs than it may; 1 and below is good."""
-        return max(
-            (dear / cheap / ((more / few) if self.linear else 1) for (few, cheap), (more, dear) in self.pairs()),
-            default=0.0,
-        )
+        """How much more the larger of two sizes costs than it may; 1 and below is good. What is compared comes from one
+        turn, and the median of the turns counts: the machine's own speed changes from one to the next."""
+        return max((median(self._growth(turn, *pair) for turn in self.turns) for pair in self.pairs()), default=0.0)
 
-    def pairs(self) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
+    def _growth(self, turn: dict[int, float], few: int, more: int) -> float:
+        return turn[more] / turn[few] / (more / few if self.linear else 1)
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
         """Sizes that are far enough apart for the growth between them to be more than noise."""
-        return (pair for pair in combinations(self.points, 2) if pair[1][0] >= APART * pair[0][0])
+        return (pair for pair in combinations(self.turns[0], 2) if pair[1] >= APART * pair[0])
 
     @property
     def passed(self) -> bool:
@@ -107,31 +113,32 @@ def rows(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     sql = "select g as id, 'name' || g as name, g * 1.5 as score from generate_series(1, {}) g"
     lines = []
     for name, hint in (("buffered", ""), ("streamed", "/*+ STREAM */ ")):
-        points = [(size, least(service, hint + sql.format(size))) for size in sizes(most)]
-        lines.append(Line("rows", name, True, points))
+        costs = {size: least(service, hint + sql.format(size)) for size in sizes(most)}
+        lines.append(Line("rows", name, True, [costs]))
     return lines, []
 
 
 def columns(service: Service, most: int) -> tuple[list[Line], list[Check]]:
-    points = []
+    costs = {}
     for size in sizes(most, 1, 2, 5, 10, 20, 50, 100, 200):
         names = ", ".join(f"g as column_{index}" for index in range(size))
-        points.append((size, least(service, f"select {names} from generate_series(1, 100) g")))
-    return [Line("columns", "100 rows", True, points)], []
+        costs[size] = least(service, f"select {names} from generate_series(1, 100) g")
+    return [Line("columns", "100 rows", True, [costs])], []
 
 
 def connections(service: Service, most: int) -> tuple[list[Line], list[Check]]:
-    """There and back, several times, and the median: few clients would meet the machine's best moment sooner."""
+    """There and back, several times: a machine that grows slower meanwhile does so for many as for few."""
     body = json.dumps({"sql": "select %"})
-    medians: dict[int, list[float]] = {size: [] for size in sizes(most)}
+    turns = []
     errors = 0
-    for turn in range(LOAD_TURNS):
-        for size in sizes(most)[:: -1 if turn % 2 else 1]:
+    for number in range(LOAD_TURNS):
+        turn = dict.fromkeys(sizes(most), 0.0)
+        for size in sizes(most)[:: -1 if number % 2 else 1]:
             outcome = run_load(Load(service.url, service.key, body, 1000, size, 2))
-            medians[size].append(outcome.p50_us / 1000)
+            turn[size] = outcome.p50_us / 1000
             errors += outcome.errors
-    line = Line("connections", "p50 of a statement", True, [(size, median(times)) for size, times in medians.items()])
-    return [line], [Check("connections, errors", errors, 0)]
+        turns.append(turn)
+    return [Line("connections", "p50 of a statement", True, turns)], [Check("connections, errors", errors, 0)]
 
 
 def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
@@ -140,7 +147,7 @@ def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
         "insert into api_key (id, organization, name, digest, hint, scopes)"
         " select %s, o.id, 'bench', %s, %s, array['read'] from organization o where o.name = 'default'"
     )
-    points = []
+    costs = {}
     there = 1
     with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate", autocommit=True) as catalog:
         for size in sizes(most):
@@ -154,14 +161,14 @@ def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
             tokens = [make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES)) for _ in range(KEYS_TRIED)]
             for token in tokens:
                 catalog.execute(insert, (token.id, token.digest, token.hint))
-            points.append((size, min(post(service, "select 1", token.text) for token in tokens)))
+            costs[size] = min(post(service, "select 1", token.text) for token in tokens)
             there = size
-    return [Line("keys", "first use of a key", False, points)], []
+    return [Line("keys", "first use of a key", False, [costs])], []
 
 
 def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     """Statements in one of many databases, and what those cost that nobody uses."""
-    first, again = [], []
+    first, again = {}, {}
     used = {"main"}
     there = 1
     headers = {"Authorization": f"Bearer {service.key}"}
@@ -176,16 +183,18 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
             # Of the last ones made, none has been used.
             names = [f"bench-{number}" for number in range(size - 1, there - 1, -1)][:DATABASES_TRIED] or ["main"]
             there = size
-            first.append((size, min(_in_database(service, name) for name in names)))
-            again.append((size, min(_in_database(service, names[0]) for _ in range(REPEATS))))
+            cost = min(_in_database(service, name) for name in names)
+            if size > 1:  # the one that was there has been used
+                first[size] = cost
+            again[size] = min(_in_database(service, names[0]) for _ in range(REPEATS))
             used |= set(names)
         row = catalog.execute(
             "select count(distinct datname) from pg_stat_activity where usename like 'qg%'"
         ).fetchone()
         assert row is not None
     lines = [
-        Line("databases", "first statement in one", False, first[1:]),
-        Line("databases", "further statement in one", False, again),
+        Line("databases", "first statement in one", False, [first]),
+        Line("databases", "further statement in one", False, [again]),
     ]
     return lines, [
         Check(f"databases with a connection, of {most} of which {len(used)} were used", int(row[0]), len(used)),

@@ -75,8 +75,17 @@ def test_errors_are_those_of_the_service() -> None:
 )
 def test_a_cost_may_grow_as_its_cause_does_or_not_at_all(linear: bool, costs: list[float], passed: bool) -> None:
     """Between any two sizes, not only from the first to the last."""
-    line = Line("rows", "some", linear, list(zip([1, 10, 100], costs, strict=True)))
+    line = Line("rows", "some", linear, [dict(zip([1, 10, 100], costs, strict=True))])
     assert line.passed is passed
+
+
+def test_what_is_compared_comes_from_one_turn() -> None:
+    """A machine that is slower for a whole turn makes no difference; one that is for a part of it counts for one."""
+    steady, slow, odd = {1: 1.0, 10: 10.0}, {1: 3.0, 10: 30.0}, {1: 1.0, 10: 40.0}
+    assert Line("rows", "some", True, [steady, slow, slow]).worst == 1.0
+    assert Line("rows", "some", True, [steady, odd, slow]).worst == 1.0
+    assert Line("rows", "some", True, [steady, odd, odd]).worst == 4.0
+    assert Line("rows", "some", True, [steady, odd, slow]).points == [(1, 1.0), (10, 30.0)]
 
 
 def test_a_request_has_no_unfilled_place_but_the_mark() -> None:
