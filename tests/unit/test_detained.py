@@ -136,8 +136,8 @@ class Stage:
     async def clients(self, count: int) -> list[Client]:
         return [await self.client() for _ in range(count)]
 
-    async def hold(self, client: Client, name: str = "hold") -> None:
-        client.send(name)
+    async def hold(self, client: Client, name: str = "hold", head: bytes = _HEAD) -> None:
+        client.send(name, head)
         await until(lambda: name in self.held)
 
     async def wait_in_lane(self, client: Client, name: str, head: bytes = _HEAD) -> None:
@@ -214,16 +214,16 @@ def test_one_whose_client_left_is_not_run() -> None:
     on_stage(Lanes(1, 1, 10, 10.0), play)
 
 
-def test_one_whose_client_left_is_forgotten_in_time() -> None:
-    """It does not stand in the queue for the rest of its time."""
+@pytest.mark.parametrize("head", [_HEAD, new_head(1)])
+def test_one_whose_client_left_stands_in_no_queue(head: bytes) -> None:
+    """Nor does what it has sent stay in memory for the rest of its time."""
 
     async def play(stage: Stage) -> None:
         holder, leaving, staying = await stage.clients(3)
         await stage.hold(holder)
-        await stage.wait_in_lane(leaving, "left")
+        await stage.wait_in_lane(leaving, "left", head)
         leaving.writer.close()
-        await until(lambda: len(stage.server.connections) == 2)
-        stage.tick()
+        await until(lambda: stage.in_lane == (1, 0))
         await stage.wait_in_lane(staying, "stay")
         stage.let_go()
         assert await staying.outcome() == "stay"
@@ -397,6 +397,24 @@ def test_one_that_is_refused_when_its_turn_has_come_gives_the_place_back() -> No
         stage.is_fresh = True
         stage.looked_up.set_exception(ServiceError("unauthenticated", "it is revoked"))
         assert [await first.outcome(), await second.outcome()] == ["unauthenticated", "no 2"]
+        assert stage.in_lane == (0, 0)
+
+    on_stage(Lanes(1, 1, 10, 10.0), play)
+
+
+def test_they_are_detained_while_the_token_of_one_with_the_same_head_is_looked_up() -> None:
+    async def play(stage: Stage) -> None:
+        looked_up, waiting, holder = *await stage.clients(2), await stage.client(_OWN_HEAD)
+        stage.is_fresh = False
+        looked_up.send("no 1")
+        await until(lambda: stage.server.running == 1)
+        stage.is_fresh = True
+        await stage.hold(holder, head=_OWN_HEAD)
+        await stage.wait_in_lane(waiting, "no 2")
+        assert sorted(exchange.run is None for exchange in stage.server._running()) == [False, False, True]
+        stage.let_go()
+        stage.looked_up.set_result(None)
+        assert [await client.outcome() for client in (looked_up, holder, waiting)] == ["no 1", "hold", "no 2"]
         assert stage.in_lane == (0, 0)
 
     on_stage(Lanes(1, 1, 10, 10.0), play)

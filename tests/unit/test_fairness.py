@@ -171,7 +171,7 @@ def test_one_that_has_left_takes_no_place() -> None:
         gone, there = Connection(stay), Connection(stay)
         assert lane.detain(gone.exchange)
         assert lane.detain(there.exchange)
-        gone.lost = True
+        lane.forget(gone.exchange)
         assert lane.waiting == 1
         lane.leave()
         assert (gone.begun, there.begun, lane.running) == (0, 1, 1)

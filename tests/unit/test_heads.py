@@ -4,20 +4,26 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from querygate.http.exchange import Exchange
 from querygate.http.server import HttpBounds, HttpServer
 
 _WAIT_S = 20.0
+_BODY_MAX = 1000
 
 
 class Stage:
-    """A server that answers everything, and says whether it knew the head."""
+    """A server that answers everything, and says whether it knew the head; a POST waits until it is `let_go`."""
 
     def __init__(self) -> None:
-        self.server = HttpServer(self._answer, HttpBounds(1000, 1000, 60.0, 60.0, 60.0, 60.0))
+        self.server = HttpServer(self._answer, HttpBounds(_BODY_MAX, 1000, 60.0, 60.0, 60.0, 60.0))
+        self.let_go: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writers: list[asyncio.StreamWriter] = []
 
     async def _answer(self, exchange: Exchange) -> None:
+        if exchange.method == "POST":
+            await self.let_go
         exchange.respond(200, b"known" if exchange.head is not None else b"is new")
 
     async def __aenter__(self) -> "Stage":
@@ -37,10 +43,14 @@ class Stage:
         return Client(reader, writer)
 
     async def connections_are(self, count: int) -> None:
-        deadline = asyncio.get_running_loop().time() + _WAIT_S
-        while len(self.server.connections) != count:
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.001)
+        await until(lambda: len(self.server.connections) == count)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = asyncio.get_running_loop().time() + _WAIT_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come true"
+        await asyncio.sleep(0.001)
 
 
 class Client:
@@ -51,6 +61,9 @@ class Client:
     async def knows(self, token: str, header: str = "Authorization") -> bool:
         """Whether the server knew the head of a request with this token."""
         self.writer.write(f"GET / HTTP/1.1\r\nHost: x\r\n{header}: Bearer {token}\r\n\r\n".encode())
+        return await self.was_known()
+
+    async def was_known(self) -> bool:
         head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), _WAIT_S)
         length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
         return await self._reader.readexactly(length) == b"known"
@@ -133,5 +146,50 @@ def test_one_that_holds_no_more_uses_what_others_hold() -> None:
         assert len(stage.server.heads) == 8
         assert await one.knows("other"), "it was its last"
         assert [await one.knows("token 3"), await one.knows("other")] == [True, False]
+
+    on_stage(play)
+
+
+def test_a_large_one_is_not_held() -> None:
+    async def play(stage: Stage) -> None:
+        one = await stage.client()
+        assert not any([await one.knows("a" * 9000) for _ in range(2)])
+        assert len(stage.server.heads) == 0
+
+    on_stage(play)
+
+
+@pytest.mark.parametrize("body", [b"", b"12345"])
+def test_a_head_that_the_server_makes_up_is_never_known(body: bytes) -> None:
+    """Behind an offer of another protocol the parser is started anew with one. Here the offer, which is one without a
+    header that says so, comes behind another request: what is made up then looks like a piece of its own."""
+    length = b"content-length: %d\r\n" % len(body) if body else b""
+    offer = b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\nAuthorization: x\r\n" + length + b"\r\n" + body
+
+    async def play(stage: Stage) -> None:
+        one, another = await stage.client(), await stage.client()
+        stage.let_go.set_result(None)
+        one.writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + offer)
+        assert not any([await one.was_known(), await one.was_known()])
+        assert len(stage.server.heads) == 0
+        another.writer.write(b"POST / HTTP/1.1\r\nhost: -\r\n" + length + b"\r\n" + body)
+        assert not await another.was_known()
+
+    on_stage(play)
+
+
+def test_the_rest_of_a_body_that_is_too_large_is_part_of_no_head() -> None:
+    """It is refused before it has come, and what follows it looks like the first of a piece."""
+    large = b"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: x\r\nContent-Length: %d\r\n\r\n" % (_BODY_MAX + 10)
+
+    async def play(stage: Stage) -> None:
+        one = await stage.client()
+        one.writer.write(large + b"x" * _BODY_MAX)
+        await until(lambda: stage.server.running == 1)
+        one.writer.write(b"x" * 8 + b"UNLOCK / HTTP/1.1\r\nHost: x\r\nAuthorization: x\r\n\r\n")
+        connection = next(iter(stage.server.connections))
+        await until(lambda: bool(connection._waiting))
+        assert len(stage.server.heads) == 0
+        stage.let_go.set_result(None)
 
     on_stage(play)

@@ -11,6 +11,7 @@ are many (docs/profile.md). The others wait inside their handler.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from querygate.http.exchange import Exchange, Gate
@@ -58,8 +59,13 @@ class Lane(Gate):
         if (self.running < self._lanes.share and not waiting) or len(waiting) >= self._lanes.queue_max:
             return False
         self._note()
+        exchange.waits_at = self
         self._queue(exchange)
         return True
+
+    def forget(self, exchange: Exchange) -> None:
+        with suppress(ValueError):  # it may have been let in, or turned away, just then
+            self._waiting.remove(exchange)
 
     async def wait(self, exchange: Exchange) -> None:
         """Waits for its turn; `leave` must follow. Raises busy."""
@@ -75,6 +81,8 @@ class Lane(Gate):
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn had come just then
                 self.leave()
+            else:
+                self.forget(exchange)
             raise
 
     def leave(self) -> None:
@@ -90,29 +98,28 @@ class Lane(Gate):
         try:
             while self._waiting and self.running < self._lanes.share:
                 exchange = self._waiting.popleft()
-                if _has_left(exchange):
-                    continue
-                self.running += 1
-                if exchange.turn is not None:
-                    exchange.turn.hand_over(None)
-                else:
+                turn = exchange.turn
+                if turn is None:
                     # Before it enters its token may have to be looked up, or it is refused: the place is its own.
-                    exchange.place = self
+                    self.running += 1
+                    exchange.waits_at, exchange.place = None, self
                     exchange.begin()
+                elif not turn.done():
+                    self.running += 1
+                    turn.hand_over(None)
         finally:
             self._letting_in = False
 
     def turn_away(self) -> None:
-        """Ends the wait of those whose time is over, and forgets those who have left."""
-        while self._waiting and (_has_left(self._waiting[0]) or self._waiting[0].waits_until < self._lanes.tick):
+        """Ends the wait of those whose time is over."""
+        while self._waiting and self._waiting[0].waits_until < self._lanes.tick:
             exchange = self._waiting.popleft()
-            if _has_left(exchange):
-                continue
-            if exchange.turn is not None:
-                exchange.turn.set_exception_soon(_out_of_time())
-            else:
-                exchange.out_of_time = True
+            turn = exchange.turn
+            if turn is None:
+                exchange.waits_at, exchange.out_of_time = None, True
                 exchange.begin()
+            elif not turn.done():
+                turn.set_exception_soon(_out_of_time())
 
     def _queue(self, exchange: Exchange) -> None:
         exchange.waits_until = self._lanes.tick + self._lanes.patience_ticks
@@ -128,7 +135,7 @@ class Lane(Gate):
 
     @property
     def waiting(self) -> int:
-        return sum(not _has_left(exchange) for exchange in self._waiting)
+        return len(self._waiting)
 
     @property
     def is_unused(self) -> bool:
@@ -191,11 +198,6 @@ class Lanes:
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)
         self.share = self._alone_max if there <= 1 else min(self._alone_max, max(_LEAST, self._together // there))
-
-
-def _has_left(exchange: Exchange) -> bool:
-    """Its client has, or it was answered without its turn."""
-    return exchange.turn.done() if exchange.turn is not None else exchange.client_gone or exchange.answered
 
 
 def _out_of_time() -> ServiceError:

@@ -2,7 +2,7 @@
 
 Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
 where this worker hears of the change (see `Pulse`). The cache is found by the token's SHA-256; the token itself is kept
-nowhere.
+only by a connection that has sent it (see `http/heads`).
 """
 
 import asyncio

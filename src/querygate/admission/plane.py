@@ -11,6 +11,7 @@ import structlog
 
 from querygate.access.scopes import Scope
 from querygate.admission.failures import to_service_error
+from querygate.admission.fairness import Lane
 from querygate.admission.identity import Identity, IdentityCache
 from querygate.admission.openapi import Description
 from querygate.admission.traces import Traces
@@ -73,8 +74,7 @@ class Plane:
     async def handle(self, exchange: Exchange) -> None:
         cell = self._counts.other
         head = exchange.head
-        if head is not None:
-            head.gate = None  # whoever is refused from now on does not wait with those who are not
+        lane: Lane | None = None
         try:
             route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
@@ -96,7 +96,8 @@ class Plane:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
-            lane = identity.lane if self._in_lanes else None
+            if self._in_lanes:
+                lane = identity.lane
             if lane is not None:
                 if head is not None:
                     head.gate = lane
@@ -125,6 +126,8 @@ class Plane:
         finally:
             if exchange.place is not None:
                 exchange.place.leave()  # it was refused before it could enter, or went elsewhere
+            if lane is None and head is not None:
+                head.gate = None  # whoever comes with what was refused does not wait with those who are let in
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)

@@ -52,6 +52,10 @@ class Gate:
         has left or it was answered meanwhile."""
         raise NotImplementedError
 
+    def forget(self, exchange: "Exchange") -> None:
+        """The request waits no more: its client has left, or it was answered without its turn."""
+        raise NotImplementedError
+
     def leave(self) -> None:
         """Gives a place back."""
         raise NotImplementedError
@@ -66,9 +70,8 @@ class Exchange:
     what was answered, for the `usage` that it counts towards and for the metrics. Of one that is `traced` it is noted
     when it was admitted and when the engine was done, by `perf_counter_ns`.
 
-    One that was detained is begun with a `place` that is kept for it, or when it is `out_of_time`. Its handler takes
-    the place or gives it back. What is not begun before it waits has no `turn`; whoever lets it wait knows what
-    `waits_until` means.
+    One that is detained `waits_at` a gate. It is begun with a `place` that is kept for it, or when it is `out_of_time`;
+    its handler takes the place or gives it back. One that waits inside its handler waits for its `turn`.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
@@ -96,10 +99,11 @@ class Exchange:
     engine_ended_ns = 0
     exec_us = 0
     run: EagerRun | None = None
-    place: Gate | None = None
-    turn: Reply[None] | None = None
+    waits_at: Gate | None = None
     waits_until = 0
+    place: Gate | None = None
     out_of_time = False
+    turn: Reply[None] | None = None
     drain_waiter: asyncio.Future[None] | None = None
     _started = False
 

@@ -1,6 +1,7 @@
 """Heads of requests that came before: one that comes again, byte for byte, is not read again.
 
 A client sends the same head again and again, over all its connections, and reading it takes a tenth of a whole request.
+What is kept follows from the bytes alone, whoever has sent them first, or is looked at anew for each request.
 """
 
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class Head:
 
 
 class Heads:
-    """Those that the connections of a server hold. They go with the last that holds them, and so do the tokens in them.
+    """Those that the connections of a server hold; they go with the last that does, and so do the tokens in them.
 
     One for all connections, because what is needed for every request then stays in the nearest cache.
     """
@@ -61,8 +62,9 @@ class Heads:
 
     def hold(self, head: Head) -> None:
         """`let_go` must follow."""
+        if head.holders == 0:
+            self._by_raw[head.raw] = head
         head.holders += 1
-        self._by_raw[head.raw] = head
 
     def let_go(self, head: Head) -> None:
         head.holders -= 1

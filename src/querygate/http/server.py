@@ -44,6 +44,8 @@ _WRITE_HIGH: Final = 64 * 1024
 _LINGER_S: Final = 2.0
 _HEADS_MAX: Final = 8
 """Heads that a connection holds."""
+_HEAD_BYTES_MAX: Final = 8 * 1024
+"""Of a head that is held."""
 
 _PLAIN_HEAD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
 """Headers that say how a request is to be read; one that has them is read by the parser every time."""
@@ -269,6 +271,7 @@ class HttpConnection(asyncio.Protocol):
             self.server.heads.let_go(head)
         self._heads.clear()
         self._waiting.clear()
+        self._forget_detained()
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if self.current is not None and self.current.run is not None:
             self.current.run.cancel()
@@ -339,12 +342,14 @@ class HttpConnection(asyncio.Protocol):
             or self._received != len(data)
             or data.find(_BLANK_LINE) + 4 != size
             or data[size:] != exchange.body
+            or not data.startswith(b"%b %b HTTP/1.1\r\n" % (exchange.method.encode(), exchange.target))
+            or size > _HEAD_BYTES_MAX
         ):
             return
         headers = exchange.headers
         if not exchange.keep_alive or not exchange.chunked or not _PLAIN_HEAD.isdisjoint(headers):
             return
-        if b"authorization" not in headers:  # whoever sends the same token is the same client; others share nothing
+        if b"authorization" not in headers:  # who has no token teaches nothing
             return
         raw = data[:size]
         head = self.server.heads.find(raw) or Head(
@@ -471,6 +476,7 @@ class HttpConnection(asyncio.Protocol):
         assert exchange is not None
         if self._resuming is not None:
             self._in_headers = False
+            self._begins_piece = False  # what began here is made up
             self._incoming, self._resuming = self._resuming, None
             if not self.server.whole_bodies:
                 self._accept_with_body_to_come(self._incoming)
@@ -537,6 +543,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.incoming.end()
             return
         exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
         if len(self._heads) < _HEADS_MAX:
             self._get_to_know(exchange)
         self._accept(exchange)
@@ -576,9 +583,16 @@ class HttpConnection(asyncio.Protocol):
         """Answers a request whose turn has not come. The server stops, and it is too late for it to run."""
         exchange = self.current
         if exchange is not None and exchange.run is None:
+            self._forget_detained()
             exchange.keep_alive = False
             respond_error(exchange, ServiceError("shutting_down", "the service is stopping; the request was not run"))
             self._done(cancelled=False)
+
+    def _forget_detained(self) -> None:
+        """Its turn is not waited for any more."""
+        if self.current is not None and self.current.waits_at is not None:
+            self.current.waits_at.forget(self.current)
+            self.current.waits_at = None
 
     def _done(self, cancelled: bool) -> None:
         exchange, self.current = self.current, None
