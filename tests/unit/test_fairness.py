@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +17,6 @@ class Connection:
 
     def __init__(self, work: Callable[[Exchange], Coroutine[Any, Any, None]]) -> None:
         self._work = work
-        self.lost = False
         self.begun = 0
         self.exchange = Exchange(cast(Any, self), b"")
 
@@ -29,7 +27,7 @@ class Connection:
 
 def request() -> Exchange:
     """One that runs already."""
-    return Exchange(cast(Any, SimpleNamespace(lost=False)), b"")
+    return Exchange(cast(Any, None), b"")
 
 
 def test_a_lane_is_not_forgotten_while_somebody_may_still_use_it() -> None:

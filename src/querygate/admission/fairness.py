@@ -64,8 +64,7 @@ class Lane(Gate):
         return True
 
     def forget(self, exchange: Exchange) -> None:
-        with suppress(ValueError):  # it may have been let in, or turned away, just then
-            self._waiting.remove(exchange)
+        self._waiting.remove(exchange)
 
     async def wait(self, exchange: Exchange) -> None:
         """Waits for its turn; `leave` must follow. Raises busy."""
@@ -82,7 +81,8 @@ class Lane(Gate):
             if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn had come just then
                 self.leave()
             else:
-                self.forget(exchange)
+                with suppress(ValueError):  # it may have been turned away, or passed over, just then
+                    self.forget(exchange)
             raise
 
     def leave(self) -> None:

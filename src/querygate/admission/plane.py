@@ -124,10 +124,10 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
-            if exchange.place is not None:
-                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
             if lane is None and head is not None:
                 head.gate = None  # whoever comes with what was refused does not wait with those who are let in
+            if exchange.place is not None:
+                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)

@@ -1,13 +1,63 @@
 """Heads of requests that came before: one that comes again, byte for byte, is not read again.
 
 A client sends the same head again and again, over all its connections, and reading it takes a tenth of a whole request.
-What is kept follows from the bytes alone, whoever has sent them first, or is looked at anew for each request.
+What is kept follows from the bytes alone, whoever has sent them first and whatever came before them, or is looked at
+anew for each request.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import httptools
 
 if TYPE_CHECKING:
     from querygate.http.exchange import Gate
+
+HeaderMap = dict[bytes, bytes]
+
+_SPECIAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
+"""Headers that say how a request is to be read; one that has them is read by the parser every time."""
+
+
+def add_header(headers: HeaderMap, name: bytes, value: bytes) -> None:
+    key = name.lower()
+    headers[key] = value if key not in headers else headers[key] + b", " + value
+
+
+class Reading:
+    """What a parser makes of a head that stands alone."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.method = ""
+        self.target = b""
+        self.headers: HeaderMap = {}
+        self._complete = False
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        try:
+            self._parser.feed_data(raw)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._complete = False
+        self._parser = None  # else the two would hold each other
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        add_header(self.headers, name, value)
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None, "it is being read"
+        self.method = parser.get_method().decode("latin-1")
+        self._complete = parser.get_http_version() == "1.1" and parser.should_keep_alive()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a whole head, and its length says all about the body that follows, and another request may."""
+        return self._complete and _SPECIAL.isdisjoint(self.headers)
+
+    @property
+    def length(self) -> bytes:
+        return self.headers.get(b"content-length", b"0")
 
 
 class Head:
@@ -26,7 +76,7 @@ class Head:
         target: bytes,
         path: str,
         query: str,
-        headers: dict[bytes, bytes],
+        headers: HeaderMap,
         extra_headers: bytes,
         length: int,
     ) -> None:
@@ -46,7 +96,7 @@ class Head:
 
 
 class Heads:
-    """Those that the connections of a server hold; they go with the last that does, and so do the tokens in them.
+    """Those that the connections of a server hold; one is found no more when none of them does.
 
     One for all connections, because what is needed for every request then stays in the nearest cache.
     """

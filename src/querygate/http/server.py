@@ -28,7 +28,7 @@ from querygate.http.answers import respond_error
 from querygate.http.body import IncomingBody
 from querygate.http.cors import CorsPolicy
 from querygate.http.exchange import CONTENT_POLICY, STATUS_LINES, Exchange
-from querygate.http.heads import Head, Heads
+from querygate.http.heads import Head, Heads, Reading, add_header
 from querygate.http.reader import Reader
 from querygate.http.tls import TlsContext
 from querygate.http.tls_transport import TlsTransport
@@ -46,9 +46,6 @@ _HEADS_MAX: Final = 8
 """Heads that a connection holds."""
 _HEAD_BYTES_MAX: Final = 8 * 1024
 """Of a head that is held."""
-
-_PLAIN_HEAD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer"})
-"""Headers that say how a request is to be read; one that has them is read by the parser every time."""
 
 _HEX: Final = [b"%02x" % number for number in range(256)]
 _BLANK_LINE: Final = b"\r\n\r\n"
@@ -236,7 +233,6 @@ class HttpConnection(asyncio.Protocol):
         self._body_size = 0
         self._received = 0
         self._in_headers = False
-        self._begins_piece = False
         self._header_count = 0
         self._upgrading: Exchange | None = None
         self._resuming: Exchange | None = None
@@ -271,12 +267,15 @@ class HttpConnection(asyncio.Protocol):
             self.server.heads.let_go(head)
         self._heads.clear()
         self._waiting.clear()
-        self._forget_detained()
-        # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
-        if self.current is not None and self.current.run is not None:
-            self.current.run.cancel()
-        elif self.server.stopping:
-            self.server.one_less()
+        exchange = self.current
+        if exchange is not None and exchange.run is not None:
+            # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
+            exchange.run.cancel()
+        else:
+            self._forget_detained()
+            self.current = None
+            if self.server.stopping:
+                self.server.one_less()
         self.resume_writing()
 
     def eof_received(self) -> bool:
@@ -301,6 +300,7 @@ class HttpConnection(asyncio.Protocol):
             if isinstance(exc.__context__, _Refused):
                 return
             self._refuse(ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {exc}"))
+        self._data = b""
         if self._waiting and self.current is None and not self._closing:
             self._run(self._waiting.popleft())
 
@@ -333,36 +333,32 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _get_to_know(self, exchange: Exchange) -> None:
-        """Keeps the head of a plain request with a token that came in one piece and filled it."""
-        data = self._data
-        size = len(data) - len(exchange.body)
-        # It began with this piece, and was not preceded by the end, or the whole, of another.
-        if (
-            not self._begins_piece
-            or self._received != len(data)
-            or data.find(_BLANK_LINE) + 4 != size
-            or data[size:] != exchange.body
-            or not data.startswith(b"%b %b HTTP/1.1\r\n" % (exchange.method.encode(), exchange.target))
-            or size > _HEAD_BYTES_MAX
-        ):
-            return
-        headers = exchange.headers
-        if not exchange.keep_alive or not exchange.chunked or not _PLAIN_HEAD.isdisjoint(headers):
-            return
-        if b"authorization" not in headers:  # who has no token teaches nothing
+        """Keeps the head of a request that came in one piece and filled it, if it reads the same when it stands alone:
+        the piece may have begun with the end of another request, or was made up."""
+        data, body, headers = self._data, exchange.body, exchange.headers
+        size = len(data) - len(body)
+        if size > _HEAD_BYTES_MAX or data.find(_BLANK_LINE) + 4 != size or data[size:] != body:
             return
         raw = data[:size]
-        head = self.server.heads.find(raw) or Head(
-            raw,
-            exchange.method,
-            exchange.target,
-            exchange.path,
-            exchange.query,
-            headers,
-            exchange.extra_headers,
-            len(exchange.body),
+        alone = Reading(raw)
+        if (
+            not alone.is_plain
+            or (alone.method, alone.target, alone.headers) != (exchange.method, exchange.target, headers)
+            or alone.length != b"%d" % len(body)
+        ):
+            return
+        self._hold(
+            Head(
+                raw,
+                exchange.method,
+                exchange.target,
+                exchange.path,
+                exchange.query,
+                headers,
+                exchange.extra_headers,
+                len(body),
+            )
         )
-        self._hold(head)
 
     def _hold(self, head: Head) -> None:
         """The next request has most likely the same."""
@@ -446,7 +442,6 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._incoming = Exchange(self, self.server.next_request_id())
-        self._begins_piece = self._received == len(self._data)
         self._body = []
         self._body_size = 0
         self._in_headers = True
@@ -463,9 +458,7 @@ class HttpConnection(asyncio.Protocol):
             return
         assert self._incoming is not None
         self._header_count += 1
-        headers = self._incoming.headers
-        key = name.lower()
-        headers[key] = value if key not in headers else headers[key] + b", " + value
+        add_header(self._incoming.headers, name, value)
 
     def _refuse_headers(self) -> None:
         limits = f"{_HEADER_BYTES_MAX} bytes or {_HEADERS_MAX} in number"
@@ -476,7 +469,6 @@ class HttpConnection(asyncio.Protocol):
         assert exchange is not None
         if self._resuming is not None:
             self._in_headers = False
-            self._begins_piece = False  # what began here is made up
             self._incoming, self._resuming = self._resuming, None
             if not self.server.whole_bodies:
                 self._accept_with_body_to_come(self._incoming)
