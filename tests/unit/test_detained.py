@@ -2,8 +2,10 @@
 the test says."""
 
 import asyncio
+import gc
 import json
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -222,8 +224,11 @@ def test_one_whose_client_left_stands_in_no_queue(head: bytes) -> None:
         holder, leaving, staying = await stage.clients(3)
         await stage.hold(holder)
         await stage.wait_in_lane(leaving, "left", head)
+        (sent,) = [weakref.ref(exchange) for exchange in stage.server._running() if exchange.body == b"left"]
         leaving.writer.close()
         await until(lambda: stage.in_lane == (1, 0))
+        gc.collect()
+        assert sent() is None
         await stage.wait_in_lane(staying, "stay")
         stage.let_go()
         assert await staying.outcome() == "stay"

@@ -56,6 +56,7 @@ _SECURITY_HEADERS: Final = (
     "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
     f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
 )
+_NO_PARSER: Final = httptools.HttpRequestParser(None)
 TLS_HEADERS: Final = "strict-transport-security: max-age=31536000\r\n"
 
 
@@ -267,6 +268,7 @@ class HttpConnection(asyncio.Protocol):
             self.server.heads.let_go(head)
         self._heads.clear()
         self._waiting.clear()
+        self._parser = _NO_PARSER  # it holds the connection as well, which could not be freed at once
         exchange = self.current
         if exchange is not None and exchange.run is not None:
             # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
