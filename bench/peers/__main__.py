@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 OUT = ROOT / "bench/out"
 ROUNDS, QUICK_ROUNDS = 5, 1
 SECONDS, QUICK_SECONDS = 2.0, 1.0
-MINUTES = 15.0
+MINUTES = 20.0
 BUSY_MAX = 0.1
 
 

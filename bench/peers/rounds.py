@@ -13,7 +13,7 @@ from bench.peers.servers import Querygate, Server
 from bench.peers.workloads import MARK, STREAMED, USERS, Workload
 
 CONNECTIONS = (1, 32, 256)
-OWN_TURNS = (1, 32, 256, 256, 32)  # there and back: a machine that grows slower meanwhile does so for both
+OWN_TURNS = (1, 32, 256, 256, 32, 32, 256, 256, 32)  # there and back: a machine that grows slower does so for both
 MAIN = 32  # the number of connections that most bars are about
 SIZE_TOLERANCE = 0.05
 Tell = Callable[[str], None]
