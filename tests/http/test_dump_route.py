@@ -152,9 +152,9 @@ def test_the_role_of_a_dump_is_nobodys(control: Control, tmp_path: Path, large: 
             ).fetchone()
         assert rights == (False,)
         assert isolation == (0,), "it takes no part in the check of SERIALIZABLE"
-    wait_until(lambda: not dumping(service), PATIENCE_S)
     with engine(service) as outside:
-        assert outside.execute("select from pg_roles where rolname like 'qg%%_d'").fetchall() == []
+        dumps = "select from pg_roles where rolname like 'qg%%_d'"
+        wait_until(lambda: not dumping(service) and not outside.execute(dumps).fetchall(), PATIENCE_S)
 
 
 # -- what is in the way ---------------------------------------------------------------------------------------------
