@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -71,11 +72,16 @@ class Client:
 
 
 def on_stage(play: Callable[[Stage], Awaitable[None]]) -> None:
+    """Nothing may fail behind the scenes either."""
+    failures: list[dict[str, Any]] = []
+
     async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
         async with Stage() as stage:
             await play(stage)
 
     asyncio.run(run())
+    assert failures == []
 
 
 def test_what_one_connection_has_read_another_need_not() -> None:
@@ -136,6 +142,33 @@ def test_one_that_holds_no_more_uses_what_others_hold() -> None:
         assert len(stage.server.heads) == 8
         assert await one.knows("other"), "it was its last"
         assert [await one.knows("token 3"), await one.knows("other")] == [True, False]
+
+    on_stage(play)
+
+
+def test_one_that_is_read_again_is_still_one() -> None:
+    """What comes while another request runs is read by the parser, also if its head came before. Whoever goes first
+    takes nothing from the others."""
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+
+    async def play(stage: Stage) -> None:
+        one, another = await stage.client(), await stage.client()
+        one.writer.write(request)
+        await until(lambda: len(stage.server.heads) == 1)
+        another.writer.write(request)
+        await until(lambda: stage.server.running == 2)
+        another.writer.write(request)
+        await until(lambda: any(connection._waiting for connection in stage.server.connections))
+        assert len(stage.server.heads) == 1
+        stage.let_go.set_result(None)
+        assert not await one.was_known()
+        assert [await another.was_known(), await another.was_known()] == [True, False]
+        one.writer.close()
+        await stage.connections_are(1)
+        assert len(stage.server.heads) == 1
+        another.writer.close()
+        await stage.connections_are(0)
+        assert len(stage.server.heads) == 0
 
     on_stage(play)
 

@@ -342,6 +342,10 @@ class HttpConnection(asyncio.Protocol):
         if size > _HEAD_BYTES_MAX or data.find(_BLANK_LINE) + 4 != size or data[size:] != body:
             return
         raw = data[:size]
+        known = self.server.heads.find(raw)
+        if known is not None:  # it had to be read because another request was in hand
+            self._hold(known)
+            return
         alone = Reading(raw)
         if (
             not alone.is_plain
