@@ -10,8 +10,7 @@ import uvloop
 
 from querygate.http.exchange import Exchange
 from querygate.http.server import HttpBounds, HttpConnection, HttpServer
-
-_WAIT_S = 20.0
+from tests.unit.stage import WAIT_S, Line, until
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -28,16 +27,13 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: type[asyncio.AbstractEve
         with socket.create_server(("127.0.0.1", 0)) as listening:
             await server.start(listening)
             for number in range(3):
-                reader, writer = await asyncio.open_connection(*listening.getsockname())
-                writer.write(b"GET / HTTP/1.1\r\nHost: %d\r\n\r\n" % number)
-                await asyncio.wait_for(reader.readuntil(b"answered"), _WAIT_S)
+                client = Line(*await asyncio.open_connection(*listening.getsockname()))
+                client.writer.write(b"GET / HTTP/1.1\r\nHost: %d\r\n\r\n" % number)
+                assert await client.answer() == (200, b"answered")
                 assert len(seen) == 1
-                writer.close()
-                deadline = asyncio.get_running_loop().time() + _WAIT_S
-                while seen and asyncio.get_running_loop().time() < deadline:
-                    await asyncio.sleep(0.001)
-                assert not seen
-            await server.stop(_WAIT_S, lambda: None)
+                client.writer.close()
+                await until(lambda: not seen)
+            await server.stop(WAIT_S, lambda: None)
 
     gc.disable()
     try:

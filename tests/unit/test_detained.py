@@ -19,8 +19,8 @@ from querygate.http.exchange import Exchange
 from querygate.http.server import HttpBounds, HttpServer
 from querygate.metrics.cells import PlaneCounts
 from querygate.protocol.errors import ServiceError
+from tests.unit.stage import WAIT_S, Line, until
 
-_WAIT_S = 20.0
 _HEAD = b"POST /work HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 4\r\n\r\n"
 _OWN_HEAD = _HEAD.replace(b"Host: x", b"Host: own")
 
@@ -30,35 +30,17 @@ def new_head(number: int) -> bytes:
     return _HEAD.replace(b"Host: x", b"Host: %d" % number)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = asyncio.get_running_loop().time() + _WAIT_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true"
-        await asyncio.sleep(0.001)
-
-
-class Client:
+class Client(Line):
     """A connection, whose head the server knows."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
 
     def send(self, name: str, head: bytes = _HEAD) -> None:
         self.writer.write(head + name.encode())
 
-    async def answer(self) -> tuple[int, Any]:
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), _WAIT_S)
-        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-        return int(head.split()[1]), json.loads(await self._reader.readexactly(length))
-
     async def outcome(self) -> str:
         """Whose answer came, or the code of the error."""
         status, body = await self.answer()
-        return str(body["error"]["code"]) if status != 200 else str(body["name"])
-
-    async def is_cut(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(1), _WAIT_S) == b""
+        said = json.loads(body)
+        return str(said["error"]["code"]) if status != 200 else str(said["name"])
 
 
 class Stage:
@@ -91,7 +73,7 @@ class Stage:
         for future in self.held.values():
             if not future.done():
                 future.set_result(None)
-        await self.server.stop(_WAIT_S, lambda: None)
+        await self.server.stop(WAIT_S, lambda: None)
         self._socket.close()
         await until(lambda: not self.server.connections)
 
@@ -247,7 +229,8 @@ def test_one_whose_time_is_over_hears_it() -> None:
         assert stage.in_lane == (1, 1)
         stage.tick()
         status, body = await waiting.answer()
-        assert (status, body["error"]["code"], body["error"]["retryable"]) == (503, "busy", True)
+        error = json.loads(body)["error"]
+        assert (status, error["code"], error["retryable"]) == (503, "busy", True)
         assert stage.in_lane == (1, 0)
         stage.let_go()
         assert await holder.outcome() == "hold"
@@ -505,7 +488,7 @@ def test_a_stop_lets_it_finish() -> None:
         holder, waiting = await stage.clients(2)
         await stage.hold(holder)
         await stage.wait_in_lane(waiting, "wait")
-        stopping = asyncio.create_task(stage.server.stop(_WAIT_S, lambda: None))
+        stopping = asyncio.create_task(stage.server.stop(WAIT_S, lambda: None))
         await until(lambda: stage.server.stopping)
         stage.let_go()
         assert [await holder.outcome(), await waiting.outcome()] == ["hold", "wait"]
@@ -557,12 +540,12 @@ def test_a_stop_does_not_wait_for_one_whose_client_leaves() -> None:
         await stage.hold(holder)
         await stage.wait_in_lane(waiting, "wait")
         stage.clean_up = asyncio.get_running_loop().create_future()
-        stopping = asyncio.create_task(stage.server.stop(_WAIT_S, lambda: None))
+        stopping = asyncio.create_task(stage.server.stop(WAIT_S, lambda: None))
         await until(lambda: stage.server.stopping)
         holder.writer.close()
         await until(lambda: len(stage.server.connections) == 1)
         waiting.writer.close()
-        await asyncio.wait_for(stopping, _WAIT_S / 2)
+        await asyncio.wait_for(stopping, WAIT_S / 2)
         stage.clean_up.set_result(None)
         await until(lambda: stage.in_lane == (0, 0))
         assert stage.ran == ["hold"]

@@ -10,8 +10,8 @@ import pytest
 from querygate.http.exchange import Exchange
 from querygate.http.heads import Reading
 from querygate.http.server import HttpBounds, HttpServer
+from tests.unit.stage import WAIT_S, Line, until
 
-_WAIT_S = 20.0
 _BODY_MAX = 1000
 
 
@@ -36,7 +36,7 @@ class Stage:
     async def __aexit__(self, *_: object) -> None:
         for writer in self._writers:
             writer.close()
-        await self.server.stop(_WAIT_S, lambda: None)
+        await self.server.stop(WAIT_S, lambda: None)
         self._socket.close()
 
     async def client(self) -> "Client":
@@ -48,27 +48,14 @@ class Stage:
         await until(lambda: len(self.server.connections) == count)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = asyncio.get_running_loop().time() + _WAIT_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true"
-        await asyncio.sleep(0.001)
-
-
-class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
+class Client(Line):
     async def knows(self, token: str) -> bool:
         """Whether the server knew the head of a request with this token."""
         self.writer.write(f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
         return await self.was_known()
 
     async def was_known(self) -> bool:
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), _WAIT_S)
-        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-        return await self._reader.readexactly(length) == b"known"
+        return await self.answer() == (200, b"known")
 
 
 def on_stage(play: Callable[[Stage], Awaitable[None]]) -> None:
