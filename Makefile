@@ -4,7 +4,7 @@
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
 ENGINE ?=
-export QUERYGATE_TEST_ENGINE := $(ENGINE)
+export TUPLEGATE_TEST_ENGINE := $(ENGINE)
 ARGS ?=
 # How many tests run at a time; on an engine of one's own, one: they share it.
 JOBS ?= $(if $(ENGINE),0,2)
@@ -24,13 +24,13 @@ install: $(VENV)/serve.stamp
 install-dev: $(VENV)/dev.stamp
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Querygate needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tuplegate needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/serve.stamp: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --require-hashes -r requirements/serve.txt
-	echo $(CURDIR)/src > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/querygate.pth"
-	printf '#!/bin/sh\nexec "%s/python" -m querygate "$$@"\n' "$(CURDIR)/$(BIN)" > $(BIN)/querygate && chmod +x $(BIN)/querygate
+	echo $(CURDIR)/src > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tuplegate.pth"
+	printf '#!/bin/sh\nexec "%s/python" -m tuplegate "$$@"\n' "$(CURDIR)/$(BIN)" > $(BIN)/tuplegate && chmod +x $(BIN)/tuplegate
 	touch $@
 
 $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
@@ -38,7 +38,7 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/serve.stamp
 	touch $@
 
 serve: $(VENV)/serve.stamp
-	@$(IF_COMPILED) exec $(BIN)/python -m querygate serve $(ARGS)
+	@$(IF_COMPILED) exec $(BIN)/python -m tuplegate serve $(ARGS)
 
 # One and a half times as many requests a second, where there is a C compiler.
 compile: $(COMPILED)/stamp

@@ -13,8 +13,8 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 from bench import transactions
 from bench.load import Load, generator_name, run_load
 from bench.measure import Line, pgbench, report, tenant
-from querygate.data_plane import workloads
-from querygate.data_plane.workloads import ROWS
+from tuplegate.data_plane import workloads
+from tuplegate.data_plane.workloads import ROWS
 
 ROUNDS = 5
 READ_ROUNDS, READ_SECONDS = 11, 2
@@ -153,7 +153,7 @@ def worker_memory_mb(service: Service) -> float:
 def worker_pid(service: Service) -> int:
     for pid in _children(service.process.pid):
         if (
-            "querygate" in Path(f"/proc/{pid}/cmdline").read_text()
+            "tuplegate" in Path(f"/proc/{pid}/cmdline").read_text()
             and "postgres" not in Path(f"/proc/{pid}/comm").read_text()
         ):
             return pid

@@ -27,7 +27,7 @@ from bench.peers.report import table
 from bench.peers.servers import COUNTED
 from bench.svg import Chart, line_charts
 from bench.svg import Line as Plotted
-from querygate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
 
 OUT = Path(__file__).parent / "out"
 REPEATS = 9
@@ -149,7 +149,7 @@ def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     )
     costs = {}
     there = 1
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate", autocommit=True) as catalog:
+    with psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate", autocommit=True) as catalog:
         for size in sizes(most):
             catalog.execute(
                 "insert into api_key (id, organization, name, digest, hint, scopes)"
@@ -174,7 +174,7 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
     headers = {"Authorization": f"Bearer {service.key}"}
     with (
         httpx.Client(base_url=service.control_url, headers=headers, timeout=60, trust_env=False) as control,
-        psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate", autocommit=True) as catalog,
+        psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate", autocommit=True) as catalog,
     ):
         for size in sizes(most):
             for number in range(there, size):
@@ -189,7 +189,7 @@ def databases(service: Service, most: int) -> tuple[list[Line], list[Check]]:
             again[size] = min(_in_database(service, names[0]) for _ in range(REPEATS))
             used |= set(names)
         row = catalog.execute(
-            "select count(distinct datname) from pg_stat_activity where usename like 'qg%'"
+            "select count(distinct datname) from pg_stat_activity where usename like 'tg%'"
         ).fetchone()
         assert row is not None
     lines = [
@@ -215,7 +215,7 @@ def idle_cpu(service: Service) -> float:
 
 
 def _in_database(service: Service, name: str) -> float:
-    return post(service, "select 1", Querygate_Database=name)
+    return post(service, "select 1", Tuplegate_Database=name)
 
 
 AXES: Mapping[str, tuple[Axis, int, int]] = {  # the axis, its most, and its most in a quick run

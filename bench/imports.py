@@ -16,7 +16,7 @@ from functools import partial
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench.measure import Line, report, tenant
-from querygate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.binaries import wheel_programs, wheel_site
 
 ROUNDS = 5
 ROWS = 1_000_000
@@ -46,7 +46,7 @@ class Table:
         self._sql("insert into load " + _QUERY.format(rows=self._rows), timeout_ms=60_000)
         self.psql("\\copy load to '{file}' csv header", "load.csv")
         for format in ("ndjson", "parquet"):
-            self.querygate("export", "load", f"load.{format}")
+            self.tuplegate("export", "load", f"load.{format}")
 
     def psql(self, command: str, name: str) -> float:
         """Seconds of a command of psql, as the tenant's role over the engine's own socket."""
@@ -55,24 +55,24 @@ class Table:
         line = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", socket, "-U", self._role, "-d", self._database]
         return _seconds([*line, "-c", command.format(file=self.directory / name)], {})
 
-    def querygate(self, *arguments: str) -> float:
-        """Seconds of a command of querygate; its last argument is a file."""
+    def tuplegate(self, *arguments: str) -> float:
+        """Seconds of a command of tuplegate; its last argument is a file."""
         *words, name = arguments
-        line = [sys.executable, "-m", "querygate", *words, str(self.directory / name)]
-        return _seconds(line, {"QUERYGATE_URL": self._service.url, "QUERYGATE_API_KEY": self._service.key})
+        line = [sys.executable, "-m", "tuplegate", *words, str(self.directory / name)]
+        return _seconds(line, {"TUPLEGATE_URL": self._service.url, "TUPLEGATE_API_KEY": self._service.key})
 
     def copy_in(self) -> float:
         return self._filled(lambda: self.psql("\\copy load from '{file}' csv header", "load.csv"))
 
     def import_(self, name: str) -> float:
         self._jobs += 1
-        return self._filled(lambda: self.querygate("import", "--table", "load", "--job", str(self._jobs), name))
+        return self._filled(lambda: self.tuplegate("import", "--table", "load", "--job", str(self._jobs), name))
 
     def copy_out(self) -> float:
         return self.psql("\\copy load to '{file}' csv header", "copied.csv")
 
     def export(self, name: str) -> float:
-        return self.querygate("export", "load", name)
+        return self.tuplegate("export", "load", name)
 
     def _filled(self, fill: Callable[[], float]) -> float:
         """From the same state each time: an empty table, and no log of an earlier run still to be written."""

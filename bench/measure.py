@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from tests.service import Service
 
-from querygate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.binaries import wheel_programs, wheel_site
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def report(lines: Iterable[Line]) -> list[Line]:
 
 def tenant(service: Service) -> tuple[str, str]:
     """The engine's names of the first database and of its writing role."""
-    with psycopg.connect(f"host={service.data_dir}/run user=querygate dbname=querygate") as connection:
+    with psycopg.connect(f"host={service.data_dir}/run user=tuplegate dbname=tuplegate") as connection:
         row = connection.execute("select engine_name from database where is_default").fetchone()
         assert row is not None
     return str(row[0]), f"{row[0]}_w"

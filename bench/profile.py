@@ -20,7 +20,7 @@ from tests.service import Service, new_data_dir, remove, start_service
 
 from bench.__main__ import POINT_READ, prepare
 from bench.load import Load, generator_name, run_load
-from querygate.data_plane.workloads import ROWS
+from tuplegate.data_plane.workloads import ROWS
 
 SECONDS = 6.0
 SHOWN = 12

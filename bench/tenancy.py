@@ -128,7 +128,7 @@ def many_databases(service: Service, control: httpx.Client, count: int) -> list[
     opening_us = (time.perf_counter() - started) / count * 1e6
     each = Load(
         service.url, owner.key, json.dumps({"sql": ONE_READ}), count, 32,
-        SECONDS * 5, headers={"Querygate-Database": "d%"},
+        SECONDS * 5, headers={"Tuplegate-Database": "d%"},
     )  # fmt: skip
     spread = run_load(each)
     note = (
@@ -142,7 +142,7 @@ def many_databases(service: Service, control: httpx.Client, count: int) -> list[
 
 
 def _first_read(client: httpx.Client, database: str) -> None:
-    answer = client.post("/v1/query", json={"sql": ONE_READ}, headers={"Querygate-Database": database})
+    answer = client.post("/v1/query", json={"sql": ONE_READ}, headers={"Tuplegate-Database": database})
     assert answer.status_code == 200, answer.text
 
 

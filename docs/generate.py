@@ -4,18 +4,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from querygate.access.states import LIVES, Life
-from querygate.cli.exits import MEANINGS
-from querygate.metrics.table import METRICS
-from querygate.protocol.errors import ERRORS
-from querygate.settings import Entry, entries
+from tuplegate.access.states import LIVES, Life
+from tuplegate.cli.exits import MEANINGS
+from tuplegate.metrics.table import METRICS
+from tuplegate.protocol.errors import ERRORS
+from tuplegate.settings import Entry, entries
 
 DOCS = Path(__file__).parent
 
 _ERRORS_HEAD = """\
 # Errors
 
-<!-- Written by docs/generate.py from querygate.protocol.errors.ERRORS. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.protocol.errors.ERRORS. Do not edit. -->
 
 Every answer that is not a success has this shape, whatever its status:
 
@@ -41,17 +41,17 @@ Answers with status 401 carry `WWW-Authenticate: Bearer`, with 405 `Allow`, and 
 _SETTINGS_HEAD = """\
 # Settings
 
-<!-- Written by docs/generate.py from querygate.settings. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.settings. Do not edit. -->
 
 A setting can come from four places; a later one wins:
 
 1. its default;
-2. the settings file, TOML, named by `--config FILE` or `QUERYGATE_CONFIG`: `data_port = 9000`;
-3. the environment: `QUERYGATE_DATA_PORT=9000`;
-4. a flag of `querygate serve`: `--data-port 9000`, or `make serve ARGS="--data-port 9000"`.
+2. the settings file, TOML, named by `--config FILE` or `TUPLEGATE_CONFIG`: `data_port = 9000`;
+3. the environment: `TUPLEGATE_DATA_PORT=9000`;
+4. a flag of `tuplegate serve`: `--data-port 9000`, or `make serve ARGS="--data-port 9000"`.
 
 A name that does not exist in the file, or a value that a setting does not take, is refused at the start with a message
-that says where it came from. Settings are read once, when the service starts. `querygate key create` reads the file and
+that says where it came from. Settings are read once, when the service starts. `tuplegate key create` reads the file and
 the environment too.
 
 | setting | flag | variable | default | takes | meaning |
@@ -61,7 +61,7 @@ the environment too.
 _STATES_HEAD = """\
 # States
 
-<!-- Written by docs/generate.py from querygate.access.states. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.access.states. Do not edit. -->
 
 What can happen to a session, a key and a database, and the state that follows. The code obeys the same tables. What is
 not in a table cannot happen: a request for it gets `409` `wrong_state`, or `401` where the token itself has ended.
@@ -70,9 +70,9 @@ not in a table cannot happen: a request for it gets `409` `wrong_state`, or `401
 _EXIT_CODES_HEAD = """\
 # Exit codes
 
-<!-- Written by docs/generate.py from querygate.cli.exits. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.cli.exits. Do not edit. -->
 
-How a command of [`querygate`](cli.md) ends:
+How a command of [`tuplegate`](cli.md) ends:
 
 | code | name | meaning |
 |---|---|---|
@@ -81,7 +81,7 @@ How a command of [`querygate`](cli.md) ends:
 _METRICS_HEAD = """\
 # Metrics
 
-<!-- Written by docs/generate.py from querygate.metrics.table. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.metrics.table. Do not edit. -->
 
 What `GET /metrics` shows, in Prometheus's text format; [operations](operations.md#metrics) says how to get at it. All
 numbers are of all workers of the service together, unless they have the label `worker`. Counters begin at 0 when the
@@ -93,7 +93,7 @@ service is started, and never go down while it runs. A histogram has the series 
 
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
-    "data_dir": "`/var/lib/querygate` for root, the XDG data home otherwise (as a rule `~/.local/share/querygate`)"
+    "data_dir": "`/var/lib/tuplegate` for root, the XDG data home otherwise (as a rule `~/.local/share/tuplegate`)"
 }
 
 

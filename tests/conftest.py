@@ -14,7 +14,7 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 pytest_plugins = ["tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
-os.environ.update(QUERYGATE_DATA_PORT="0", QUERYGATE_ALIAS_PORT="0", QUERYGATE_CONTROL_PORT="0")
+os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,7 +35,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def read_key(service: Service) -> str:
     """A key that may only read, made from the machine itself."""
-    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir)]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
     command += ["--name", "reader", "--scope", "read"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()

@@ -91,7 +91,7 @@ class Control:
         """The data plane, with this token or another."""
         client = kept(self.service.client(token or self.token))
         if database is not None:
-            client.headers["Querygate-Database"] = database
+            client.headers["Tuplegate-Database"] = database
         return Sql(client)
 
     def with_token(self, token: str | None) -> "Control":
@@ -177,7 +177,7 @@ def at_once(works: Sequence[Callable[[], _T]]) -> list[_T]:
     return [results[place] for place in range(len(works))]
 
 
-def engine(service: Service, database: str = "querygate") -> psycopg.Connection[TupleRow]:
+def engine(service: Service, database: str = "tuplegate") -> psycopg.Connection[TupleRow]:
     """The engine itself, as the installation's owner."""
     return psycopg.connect(service.conninfo(database), autocommit=True)
 
@@ -243,8 +243,8 @@ def disagreements(service: Service) -> Disagreements:
     """
     with engine(service) as connection:
         records = connection.execute("select engine_name, state from database").fetchall()
-        databases = connection.execute("select datname from pg_database where datname ~ '^qg_'").fetchall()
-        roles = connection.execute("select rolname from pg_roles where rolname ~ '^qg_'").fetchall()
+        databases = connection.execute("select datname from pg_database where datname ~ '^tg_'").fetchall()
+        roles = connection.execute("select rolname from pg_roles where rolname ~ '^tg_'").fetchall()
         leftovers = connection.execute("select engine_name from leftover").fetchall()
         deleted = connection.execute("select id from organization where deleted_at is not null").fetchall()
     there = {str(row[0]) for row in [*databases, *roles]}
@@ -260,7 +260,7 @@ def _of_others(service: Service) -> set[str]:
         return set()
     names: set[str] = set()
     with engine(service) as connection:
-        found = connection.execute("select datname from pg_database where datname ~ '^qgt_' and datname <> %s",
+        found = connection.execute("select datname from pg_database where datname ~ '^tgt_' and datname <> %s",
                                    [connection.info.dbname]).fetchall()  # fmt: skip
     for (metadata,) in found:
         with psycopg.connect(with_database(ENGINE, metadata)) as other:

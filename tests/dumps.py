@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 
-from querygate.engine.binaries import wheel_programs, wheel_site
 from tests.control import Control, engine, engine_name
 from tests.service import ENGINE, Service, Sql
 from tests.workers import workers
+from tuplegate.engine.binaries import wheel_programs, wheel_site
 
 PROGRAMS = wheel_programs(wheel_site())
 
@@ -29,7 +29,7 @@ assert set(EVERYTHING) >= _OF_VECTORS
 _TABLES = """
 select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.relkind in ('r', 'm') and c.relispopulated and n.nspname !~ '^pg_'
-   and n.nspname not in ('information_schema', 'querygate') order by 1
+   and n.nspname not in ('information_schema', 'tuplegate') order by 1
 """
 _OTHERS = (
     "select l.oid, encode(lo_get(l.oid), 'hex') from pg_largeobject_metadata l order by 1",
@@ -70,7 +70,7 @@ def schema_of(file: Path) -> str:
         [PROGRAMS / "pg_restore", "--schema-only", "--no-owner", "--file=-", file], capture_output=True, check=True
     )
     lines = [line for line in script.stdout.decode().splitlines() if not re.match(r"--|\\(un)?restrict", line)]
-    return re.sub(r"qg_\w+_([wr])", r"\1", "\n".join(lines))
+    return re.sub(r"tg_\w+_([wr])", r"\1", "\n".join(lines))
 
 
 def dump_of(control: Control, name: str, file: Path) -> Path:
@@ -113,7 +113,7 @@ def backends(service: Service, database_id: str) -> list[str]:
     """Roles that are logged in to the database, other than the owner."""
     with engine(service) as connection:
         rows = connection.execute(
-            "select usename from pg_stat_activity where datname = %s and usename like 'qg%%d'",
+            "select usename from pg_stat_activity where datname = %s and usename like 'tg%%d'",
             [engine_name(service, database_id)],
         )
         return [str(row[0]) for row in rows]

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import psycopg
 
-from querygate.engine.binaries import Binaries, before_exec, child_options, choose_custom, choose_wheel, run_program
-from querygate.engine.data_directory import DataDirectory
+from tuplegate.engine.binaries import Binaries, before_exec, child_options, choose_custom, choose_wheel, run_program
+from tuplegate.engine.data_directory import DataDirectory
 
-PROGRAMS = os.environ.get("QUERYGATE_TEST_PROGRAMS", "")
+PROGRAMS = os.environ.get("TUPLEGATE_TEST_PROGRAMS", "")
 """Directory of the programs of another PostgreSQL, to see the same tests on it."""
 
-OWNER = "querygate"
+OWNER = "tuplegate"
 PASSWORD = "it's a secret/with \\ signs"
 START_S = 60.0
 
@@ -26,7 +26,7 @@ class ExternalServer:
     """`settings` are the server's own. Its programs are those of the wheel, unless others were given."""
 
     def __init__(self, **settings: str) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="qge-", dir="/tmp"))
+        self._home = Path(tempfile.mkdtemp(prefix="tge-", dir="/tmp"))
         self._home.chmod(0o755)
         self._directory = DataDirectory(self._home / "data")
         self._directory.take(None)
@@ -47,7 +47,7 @@ class ExternalServer:
     def log(self) -> str:
         return (self._home / "log").read_text()
 
-    def url(self, database: str = "querygate", *, user: str = OWNER, password: str = PASSWORD) -> str:
+    def url(self, database: str = "tuplegate", *, user: str = OWNER, password: str = PASSWORD) -> str:
         return f"postgresql://{user}:{_encode(password)}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
     def execute(self, sql: str, database: str = "postgres") -> list[tuple[object, ...]]:

@@ -21,7 +21,7 @@ _STEP_S = 5.0
 """A step that does not come in that time is given up: the next fault is as good."""
 _STOPPED_S = 1.5
 
-_TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'querygate'"
+_TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tuplegate'"
 
 _WIRE = {
     "before PREPARE": ("PREPARE TRANSACTION", At.REQUEST),
@@ -97,7 +97,7 @@ class FaultPlan:
                 kill_worker(self.service)
             case "kill server process":
                 rows = as_superuser(self.service, "select pid from pg_stat_activity where state = 'active'"
-                                    " and application_name = 'querygate'")  # fmt: skip
+                                    " and application_name = 'tuplegate'")  # fmt: skip
                 for (pid,) in rows[:1]:
                     send_signal(pid, signal.SIGKILL)
                 eventually(lambda: as_superuser(self.service, "select 1") == [(1,)])

@@ -99,7 +99,7 @@ def runs(pid: int) -> bool:
 
 
 def none_in_doubt(service: Service) -> bool:
-    return as_superuser(service, "select gid from pg_prepared_xacts where gid like 'querygate%'") == []
+    return as_superuser(service, "select gid from pg_prepared_xacts where gid like 'tuplegate%'") == []
 
 
 def serves(service: Service) -> bool:

@@ -10,21 +10,21 @@ from typing import Any
 
 import psycopg
 
-from querygate.engine.postgres.engine import PostgresEngine
-from querygate.engine.postgres.logins import read_url
-from querygate.engine.postgres.settings import EngineSettings
 from tests.service import Service
+from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.logins import read_url
+from tuplegate.engine.postgres.settings import EngineSettings
 
 _WAIT_S = 60.0
 
 
 def conninfo(service: Service) -> str:
-    return read_url(service.engine) if service.engine else f"host={service.data_dir}/run user=querygate"
+    return read_url(service.engine) if service.engine else f"host={service.data_dir}/run user=tuplegate"
 
 
 def tenant_of(service: Service) -> str:
     """The engine's name of the first database."""
-    with psycopg.connect(service.conninfo("querygate")) as connection:
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select engine_name from database where is_default").fetchone()
     assert row is not None
     return str(row[0])
@@ -36,7 +36,7 @@ def owner(service: Service) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 def scratch_schemas(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
-    rows = connection.execute("select nspname from pg_namespace where nspname like 'querygate\\_scratch\\_%'")
+    rows = connection.execute("select nspname from pg_namespace where nspname like 'tuplegate\\_scratch\\_%'")
     return [str(row[0]) for row in rows]
 
 
@@ -60,7 +60,7 @@ def kill_worker(service: Service) -> None:
 @asynccontextmanager
 async def engine_of(service: Service) -> AsyncIterator[PostgresEngine]:
     """The adapter that a worker has, on the same server."""
-    with psycopg.connect(service.conninfo("querygate")) as connection:
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None
     async with PostgresEngine(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:

@@ -186,7 +186,7 @@ class _Client:
         if not any(isinstance(op, Append) for op in ops) and rng.random() < 0.5:
             body["read_only"] = True
         chosen = f"txn_{rng.randbytes(12).hex()}" if rng.random() < workload.chosen_ids else None
-        header = "" if chosen is None else f"Querygate-Transaction-Id: {chosen}\r\n"
+        header = "" if chosen is None else f"Tuplegate-Transaction-Id: {chosen}\r\n"
         began = time.monotonic()
         try:
             status, answer = await self._http.request("POST", "/v1/transaction", json.dumps(body).encode(), header)

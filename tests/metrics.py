@@ -25,15 +25,15 @@ class Page:
 
     def value(self, name: str, **labels: str) -> float:
         """Of one series; 0 where it is not there."""
-        return self._samples.get((f"querygate_{name}", frozenset(labels.items())), 0)
+        return self._samples.get((f"tuplegate_{name}", frozenset(labels.items())), 0)
 
     def total(self, name: str, **labels: str) -> float:
         """Of all series that have these labels, and perhaps others."""
         wanted = labels.items()
-        return sum(v for (n, given), v in self._samples.items() if n == f"querygate_{name}" and wanted <= given)
+        return sum(v for (n, given), v in self._samples.items() if n == f"tuplegate_{name}" and wanted <= given)
 
     def series(self, name: str) -> list[dict[str, str]]:
-        return [dict(labels) for found, labels in self._samples if found == f"querygate_{name}"]
+        return [dict(labels) for found, labels in self._samples if found == f"tuplegate_{name}"]
 
     @property
     def counters(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import schemathesis
 
-CONTROL = os.environ["QUERYGATE_TEST_CONTROL"]
-KEY = os.environ["QUERYGATE_TEST_KEY"]
-SPARED = os.environ["QUERYGATE_TEST_SPARED"].split(",")
+CONTROL = os.environ["TUPLEGATE_TEST_CONTROL"]
+KEY = os.environ["TUPLEGATE_TEST_KEY"]
+SPARED = os.environ["TUPLEGATE_TEST_SPARED"].split(",")
 
 
 @schemathesis.hook

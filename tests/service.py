@@ -21,9 +21,9 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled import BundledServer, BundledSettings
 
-ENGINE = os.environ.get("QUERYGATE_TEST_ENGINE", "")
+ENGINE = os.environ.get("TUPLEGATE_TEST_ENGINE", "")
 """URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
 user must be a superuser, and its settings as docs/operations.md wants them."""
 
@@ -57,17 +57,17 @@ class Service:
     @property
     def environment(self) -> dict[str, str]:
         """For commands on the service's machine."""
-        return {**os.environ, **({"QUERYGATE_ENGINE": self.engine} if self.engine else {})}
+        return {**os.environ, **({"TUPLEGATE_ENGINE": self.engine} if self.engine else {})}
 
     @property
     def log(self) -> str:
         return (self.home / "service.log").read_text()
 
     def conninfo(self, database: str) -> str:
-        """For the engine's superuser; `querygate` is the metadata database, whatever its name."""
+        """For the engine's superuser; `tuplegate` is the metadata database, whatever its name."""
         if not self.engine:
-            return f"host={self.data_dir}/run user=querygate dbname={database}"
-        return self.engine if database == "querygate" else with_database(self.engine, database)
+            return f"host={self.data_dir}/run user=tuplegate dbname={database}"
+        return self.engine if database == "tuplegate" else with_database(self.engine, database)
 
     @property
     def trust(self) -> ssl.SSLContext:
@@ -96,7 +96,7 @@ class Service:
 
 def new_data_dir() -> Path:
     """Not pytest's own: that lies under a directory of mode 0700, which root's engine user cannot enter."""
-    home = Path(tempfile.mkdtemp(prefix="qg-", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="tg-", dir="/tmp"))
     home.chmod(0o755)
     return home / "data"
 
@@ -115,7 +115,7 @@ def _initialized() -> Path:
 def _initialize(data_dir: Path) -> None:
     """Puts there what initdb makes, in a tenth of its time: as a service leaves it that is stopped right after."""
     data_dir.mkdir(mode=0o700)
-    command = ["cp", "-a", *(str(_initialized() / name) for name in ("querygate.lock", "postgres")), str(data_dir)]
+    command = ["cp", "-a", *(str(_initialized() / name) for name in ("tuplegate.lock", "postgres")), str(data_dir)]
     subprocess.run(command, check=True)
 
 
@@ -139,7 +139,7 @@ def since(major: int) -> pytest.MarkDecorator:
 
 def engine_for(data_dir: Path) -> str:
     """The engine that the tests were given, with a metadata database for this data directory alone."""
-    return with_database(ENGINE, f"qgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""
+    return with_database(ENGINE, f"tgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""
 
 
 def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None, initialized: bool = True) -> Service:
@@ -149,9 +149,9 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
     """
     log, out = data_dir.parent / "service.log", data_dir.parent / "service.out"
     ports = ["--data-port", "0", "--alias-port", "0", "--control-port", "0"]
-    command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(data_dir), *ports, *flags]
-    engine = (env or {}).get("QUERYGATE_ENGINE") or engine_for(data_dir)
-    external = {"QUERYGATE_ENGINE": engine, "QUERYGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
+    command = [sys.executable, "-m", "tuplegate", "serve", "--data-dir", str(data_dir), *ports, *flags]
+    engine = (env or {}).get("TUPLEGATE_ENGINE") or engine_for(data_dir)
+    external = {"TUPLEGATE_ENGINE": engine, "TUPLEGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
         _initialize(data_dir)
@@ -199,7 +199,7 @@ def remove_installation(engine: str) -> None:
             server.execute(f"drop role if exists {name}_w, {name}_r, {name}_d".encode())
         server.execute(f"drop database {metadata} with (force)".encode())
         with suppress(psycopg.errors.DependentObjectsStillExist):  # another installation of the tests uses it
-            server.execute("drop role if exists querygate_dump")
+            server.execute("drop role if exists tuplegate_dump")
 
 
 class Sql:

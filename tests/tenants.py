@@ -87,7 +87,7 @@ def undisturbed(tenant: Tenant) -> Iterator[None]:
 
 
 @contextmanager
-def as_owner(service: Service, database: str = "querygate") -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+def as_owner(service: Service, database: str = "tuplegate") -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
     """A look at the engine from outside."""
     with psycopg.connect(service.conninfo(database), autocommit=True) as engine:
         yield engine

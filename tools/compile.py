@@ -54,7 +54,7 @@ HOT = (
     "protocol/statements",
     "reply",
 )
-CYTHON = "querygate.engine.postgres.row_bytes"
+CYTHON = "tuplegate.engine.postgres.row_bytes"
 
 
 def compile_to(target: Path, optimization: str) -> None:
@@ -65,7 +65,7 @@ def compile_to(target: Path, optimization: str) -> None:
 
     os.chdir(ROOT)
     os.environ["MYPYPATH"] = str(SOURCE)
-    modules = [str(SOURCE / "querygate" / f"{name}.py") for name in HOT]
+    modules = [str(SOURCE / "tuplegate" / f"{name}.py") for name in HOT]
     work = target.with_name(f"{target.name}.part")
     shutil.rmtree(work, ignore_errors=True)
     extensions = mypycify(["--strict", *modules], target_dir=str(work / "c"), opt_level=optimization, debug_level="0")
@@ -75,7 +75,7 @@ def compile_to(target: Path, optimization: str) -> None:
     for extension in extensions:
         # Python's own -Wall looks for faults in C that nobody wrote, and takes longer than the translation.
         extension.extra_compile_args.append("-Wno-all")
-    build = build_ext(Distribution({"name": "querygate", "ext_modules": extensions}))
+    build = build_ext(Distribution({"name": "tuplegate", "ext_modules": extensions}))
     build.build_lib, build.build_temp = str(work / "package"), str(work / "objects")
     build.ensure_finalized()
     build.run()

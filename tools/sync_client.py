@@ -1,4 +1,4 @@
-"""Makes `querygate.client.synchronous` of `querygate.client.asynchronous`; `--check` only says whether it is current.
+"""Makes `tuplegate.client.synchronous` of `tuplegate.client.asynchronous`; `--check` only says whether it is current.
 
 The two differ in a few words only, which are replaced: async and await go, names change. The result is formatted, so
 that it can be read and debugged like any other code.
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CLIENT = Path(__file__).parent.parent / "src" / "querygate" / "client"
+CLIENT = Path(__file__).parent.parent / "src" / "tuplegate" / "client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "synchronous"
 
 _HEAD = "# Made by tools/sync_client.py of {name}. Do not edit.\n"
@@ -50,7 +50,7 @@ def formatted(text: str, path: Path) -> str:
 
 def made(source: Path) -> str:
     if source.name == "__init__.py":
-        return '"""The client without async and await, made of `querygate.client.asynchronous`."""\n'
+        return '"""The client without async and await, made of `tuplegate.client.asynchronous`."""\n'
     head = _HEAD.format(name=f"asynchronous/{source.name}")
     return formatted(head + synchronous(source.read_text("utf-8")), TARGET / source.name)
 

@@ -15,7 +15,7 @@ from bench.peers import bars, report
 from bench.peers.install import NotInstalled, install
 from bench.peers.processes import NotStarted, machine_busy
 from bench.peers.rounds import MAIN, Case, Plan, Results, Wrong, run
-from bench.peers.servers import PEERS, Querygate, Server
+from bench.peers.servers import PEERS, Server, Tuplegate
 from bench.peers.workloads import LOADS, Workload
 from bench.svg import Bars, bar_panels
 
@@ -54,7 +54,7 @@ def main() -> int:
         tell(f"WARNING others use {busy:.0%} of this machine: what follows is mostly noise")
     missing: dict[str, str] = {}
     with ExitStack() as ends:
-        home = Path(tempfile.mkdtemp(prefix="qg-peers-", dir="/tmp"))
+        home = Path(tempfile.mkdtemp(prefix="tg-peers-", dir="/tmp"))
         home.chmod(0o755)
         ends.callback(shutil.rmtree, home, ignore_errors=True)
         servers = start_all(chosen, home, missing, ends)
@@ -77,10 +77,10 @@ def main() -> int:
 def start_all(chosen: argparse.Namespace, home: Path, missing: dict[str, str], ends: ExitStack) -> list[Server]:
     """The service and every peer that can be had; the others are named."""
     servers: list[Server] = []
-    kinds: list[type[Server]] = [Querygate, *(peer for peer in PEERS if peer.name in chosen.peers)]
+    kinds: list[type[Server]] = [Tuplegate, *(peer for peer in PEERS if peer.name in chosen.peers)]
     for kind in kinds:
         try:
-            installed = ROOT if kind is Querygate else install(kind.name, chosen.folder)
+            installed = ROOT if kind is Tuplegate else install(kind.name, chosen.folder)
             (home / kind.name).mkdir(mode=0o755)
             server = kind(installed, home / kind.name)
             ends.callback(server.stop)
@@ -102,13 +102,13 @@ def plot(results: Results, servers: list[Server]) -> str:
         unit = "rows a second" if workload is Workload.STREAM else f"requests a second, {MAIN} connections"
         if values:
             panels.append(Bars(f"{workload.label}: {unit}", values))
-    return bar_panels("Querygate and its peers, one machine, one run", panels)
+    return bar_panels("Tuplegate and its peers, one machine, one run", panels)
 
 
 def verdict(found: list[bars.Ratio], errors: int, missing: dict[str, str], allow_missing: bool) -> int:
     failures = [f"{ratio.bar.title}: {ratio.median:.2f}" for ratio in found if ratio.passed is False]
     if errors > bars.ERRORS_MAX:
-        failures.append(f"{errors} errors of Querygate")
+        failures.append(f"{errors} errors of Tuplegate")
     if missing and not allow_missing:
         failures += [f"missing: {name} (--allow-missing goes on without it)" for name in missing]
     for failure in failures:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from bench.peers.engine import Limit
 from bench.peers.rounds import MAIN, Case, Results
-from bench.peers.servers import Querygate, Server
+from bench.peers.servers import Server, Tuplegate
 from bench.peers.workloads import LOADS, Workload
 
 
@@ -93,7 +93,7 @@ def ratios(results: Results, servers: Sequence[Server]) -> list[Ratio]:
 
 
 def _one(bar: Bar, results: Results, servers: Sequence[Server], index: int) -> tuple[float, str] | None:
-    samples = results.samples.get(Case(Querygate.name, bar.workload, bar.connections))
+    samples = results.samples.get(Case(Tuplegate.name, bar.workload, bar.connections))
     if not samples:
         return None
     ours = samples[index]
@@ -101,13 +101,13 @@ def _one(bar: Bar, results: Results, servers: Sequence[Server], index: int) -> t
         assert bar.limit is not None
         return ours.rate / results.limits[bar.limit][index], bar.limit.value
     if bar.against is Against.ITSELF:
-        main = results.samples[Case(Querygate.name, bar.workload, MAIN)][index]
-        return ours.rate / main.rate if main.rate else 0.0, Querygate.title
+        main = results.samples[Case(Tuplegate.name, bar.workload, MAIN)][index]
+        return ours.rate / main.rate if main.rate else 0.0, Tuplegate.title
     equals = bar.against in (Against.DURABLE, Against.P50_DURABLE)
     peers = {
         server.title: case[index]
         for server in servers
-        if not isinstance(server, Querygate) and (server.durable or not equals)
+        if not isinstance(server, Tuplegate) and (server.durable or not equals)
         if (case := results.samples.get(Case(server.name, bar.workload, bar.connections))) and case[index].rate
     }
     if not peers:
@@ -126,6 +126,6 @@ def errors(results: Results) -> int:
     return sum(
         sample.errors
         for case, samples in results.samples.items()
-        if case.server == Querygate.name
+        if case.server == Tuplegate.name
         for sample in samples
     )

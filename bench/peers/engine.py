@@ -7,9 +7,9 @@ import time
 from enum import StrEnum
 
 from bench.peers import workloads
-from bench.peers.servers import Querygate
+from bench.peers.servers import Tuplegate
 from bench.peers.workloads import MARK, STREAMED, USERS
-from querygate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.binaries import wheel_programs, wheel_site
 
 _PROGRAMS = wheel_programs(wheel_site())
 _SERIALIZABLE = {"PGOPTIONS": "-c default_transaction_isolation=serializable", "PATH": "/usr/bin:/bin"}
@@ -30,12 +30,12 @@ _SCRIPTS = {
 }
 
 
-def measure(limit: Limit, service: Querygate, seconds: float) -> float:
+def measure(limit: Limit, service: Tuplegate, seconds: float) -> float:
     """Transactions a second; of psql, rows a second."""
     return _psql(service) if limit is Limit.PSQL else _pgbench(service, *_SCRIPTS[limit], seconds)
 
 
-def _pgbench(service: Querygate, protocol: str, statement: str, seconds: float) -> float:
+def _pgbench(service: Tuplegate, protocol: str, statement: str, seconds: float) -> float:
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(f"\\set number random(1, {USERS})\n{statement.replace(MARK, ':number')};\n")
         script.flush()
@@ -47,13 +47,13 @@ def _pgbench(service: Querygate, protocol: str, statement: str, seconds: float) 
     return float(rate.group(1))
 
 
-def _psql(service: Querygate) -> float:
+def _psql(service: Tuplegate) -> float:
     command = [*_program("psql", service), "-X", "--csv", "-c", workloads.STREAM]
     started = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=_SERIALIZABLE, timeout=PSQL_S)
     return STREAMED / (time.perf_counter() - started)
 
 
-def _program(name: str, service: Querygate) -> list[str]:
+def _program(name: str, service: Tuplegate) -> list[str]:
     socket_dir, database, role = service.tenant()
     return [str(_PROGRAMS / name), "-h", str(socket_dir), "-U", role, "-d", database]

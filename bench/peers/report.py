@@ -36,7 +36,7 @@ def markdown(
     busy: float,
 ) -> str:
     parts = [
-        "# Querygate and its peers",
+        "# Tuplegate and its peers",
         f"{results.rounds} rounds, {os.cpu_count()} cores ({platform.machine()}), of which others used {busy:.0%} just"
         f" before the run. Load by {generator_name()}.",
         "Figures are medians over the rounds, with the least and the most.",
@@ -44,7 +44,7 @@ def markdown(
     if missing:
         parts += ["## Missing", "\n".join(f"- {name}: {why}" for name, why in missing.items())]
     parts += ["## Servers", _servers(servers, versions)]
-    parts += ["## Ratios", _ratios(found), f"Errors of Querygate: {errors(results)} (at most {ERRORS_MAX})."]
+    parts += ["## Ratios", _ratios(found), f"Errors of Tuplegate: {errors(results)} (at most {ERRORS_MAX})."]
     for connections in CONNECTIONS:
         parts += [f"## Requests a second, {connections} connection{'s' * (connections > 1)}"]
         parts += [_rates(results, servers, connections)]

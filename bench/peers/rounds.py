@@ -9,7 +9,7 @@ from bench.load import Load, run_load
 from bench.peers import engine
 from bench.peers.engine import Limit
 from bench.peers.processes import Memory, MemoryPeak, memory_of, wait_until_quiet
-from bench.peers.servers import Querygate, Server
+from bench.peers.servers import Server, Tuplegate
 from bench.peers.workloads import MARK, STREAMED, USERS, Workload
 
 CONNECTIONS = (1, 32, 256)
@@ -105,7 +105,7 @@ def _writes(server: Server, workload: Workload) -> int:
 
 def run(servers: Sequence[Server], plan: Plan, tell: Tell) -> Results:
     results = Results()
-    service = next(server for server in servers if isinstance(server, Querygate))
+    service = next(server for server in servers if isinstance(server, Tuplegate))
     for server in servers:
         results.at_rest[server.name] = memory_of(server.roots())
     sizes = {

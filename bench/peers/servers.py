@@ -1,7 +1,7 @@
 """The servers that are compared: how each is started, filled, asked, counted and stopped.
 
 Every server is run the way its documentation shows, as one process on loopback, with its data below one folder, so on
-one file system. None of the peers checks who asks; Querygate does.
+one file system. None of the peers checks who asks; Tuplegate does.
 """
 
 import json
@@ -23,12 +23,12 @@ from bench.peers import workloads
 from bench.peers.exchange import Answer, exchange
 from bench.peers.processes import Child, NotStarted, accepts, free_port
 from bench.peers.workloads import MARK, POSTGRESQL, SQLITE, Workload
-from querygate.engine.bundled import BundledServer
-from querygate.serve import bundled_settings
-from querygate.settings import Settings
+from tuplegate.engine.bundled import BundledServer
+from tuplegate.serve import bundled_settings
+from tuplegate.settings import Settings
 
 PROGRAMS = Path(__file__).parent / "programs"
-COUNTED = {"QUERYGATE_TIERS": "free=200, unlimited=1000000000"}  # the quota is kept, and never reached
+COUNTED = {"TUPLEGATE_TIERS": "free=200, unlimited=1000000000"}  # the quota is kept, and never reached
 NUMBER = "a random number"  # in a body: the mark without quotes
 
 
@@ -101,9 +101,9 @@ class Server(ABC):
         return exchange(self.url, request.method, path, headers, body, keep=keep)
 
 
-class Querygate(Server):
-    name = "querygate"
-    title = "Querygate"
+class Tuplegate(Server):
+    name = "tuplegate"
+    title = "Tuplegate"
     durable = True
     durability = "flushed before the answer: fsync on, synchronous_commit on"
 
@@ -151,7 +151,7 @@ class Querygate(Server):
         """Where the engine listens, and its names of the first database and of its writing role."""
         assert self.service is not None
         socket_dir = self.service.data_dir / "run"
-        with psycopg.connect(f"host={socket_dir} user=querygate dbname=querygate") as connection:
+        with psycopg.connect(f"host={socket_dir} user=tuplegate dbname=tuplegate") as connection:
             row = connection.execute("select engine_name from database where is_default").fetchone()
             assert row is not None
         return socket_dir, str(row[0]), f"{row[0]}_w"
@@ -345,12 +345,12 @@ class Datasette(Peer):
 
 
 class FastApi(Peer):
-    """FastAPI, uvicorn and asyncpg, before a PostgreSQL of its own with the programs and settings of Querygate's."""
+    """FastAPI, uvicorn and asyncpg, before a PostgreSQL of its own with the programs and settings of Tuplegate's."""
 
     name = "fastapi"
     title = "FastAPI + asyncpg"
     durable = True
-    durability = Querygate.durability
+    durability = Tuplegate.durability
 
     engine: BundledServer | None = None
     where = ""

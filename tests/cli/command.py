@@ -1,4 +1,4 @@
-"""The command `querygate` as a child process, as a shell starts it."""
+"""The command `tuplegate` as a child process, as a shell starts it."""
 
 import json
 import os
@@ -32,23 +32,23 @@ class Command:
     """Runs commands against a service. `env` is added to an environment that knows this service and no profile."""
 
     def __init__(self, service: Service, home: Path, **env: str) -> None:
-        bare = {name: value for name, value in os.environ.items() if not name.startswith("QUERYGATE_")}
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("TUPLEGATE_")}
         self.env = {
             **bare,
             "HOME": str(home),
             "XDG_CONFIG_HOME": str(home),
-            "QUERYGATE_URL": service.url,
-            "QUERYGATE_CONTROL_URL": service.control_url,
-            "QUERYGATE_API_KEY": service.key,
+            "TUPLEGATE_URL": service.url,
+            "TUPLEGATE_CONTROL_URL": service.control_url,
+            "TUPLEGATE_API_KEY": service.key,
             **env,
         }
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "querygate", *arguments]
+        command = [sys.executable, "-m", "tuplegate", *arguments]
         return subprocess.Popen(command, env=self.env, **{"preexec_fn": heed_interrupts, **more})
 
     def __call__(self, *arguments: str, given: str = "") -> Done:
-        command = [sys.executable, "-m", "querygate", *arguments]
+        command = [sys.executable, "-m", "tuplegate", *arguments]
         done = subprocess.run(command, env=self.env, input=given, capture_output=True, text=True, timeout=60)
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.service import Service
+from tuplegate.client import Client
 
 ROWS = 12_000
 """Three batches, with the lines of `numbers`."""

@@ -74,7 +74,7 @@ class Terminal:
 
     def prompt(self) -> str:
         """What is shown up to the next prompt, which may be one that is drawn again."""
-        return self.until("querygate>")
+        return self.until("tuplegate>")
 
     def leave(self) -> int:
         """Ctrl-D, again where a line was still being drawn and took it for itself; answers the exit code."""

@@ -37,7 +37,7 @@ def test_keys_are_made_rotated_and_revoked_through_the_service(
         "key", "create", "--name", "ci", "--scope", "read", "--database", "main", "--expires-in", "60"
     ).lines[0]
     assert (made["name"], made["scopes"], made["database"]) == ("ci", ["read"], "main")
-    reader = Command(service, tmp_path, QUERYGATE_API_KEY=made["key"])
+    reader = Command(service, tmp_path, TUPLEGATE_API_KEY=made["key"])
     assert reader("query", "select 1 as n").lines == [{"n": 1}]
     assert reader("query", "create table cli_no ()").code == 5
     assert reader("key", "list").code == 4
@@ -52,13 +52,13 @@ def test_keys_are_made_rotated_and_revoked_through_the_service(
 @needs_bundled
 def test_a_key_is_made_on_the_machine_where_that_is_asked_for(service: Service, command: Command) -> None:
     """As it was before there was a control plane, whether or not there is a key in the environment."""
-    for env in (command.env, {**command.env, "QUERYGATE_API_KEY": ""}):
+    for env in (command.env, {**command.env, "TUPLEGATE_API_KEY": ""}):
         command.env = env
         done = command("key", "create", "--data-dir", str(service.data_dir), "--name", "here", "--scope", "read")
         assert done.out.startswith("key: svc_k_")
     assert command("key", "create", "--local", "--name", "x", "--scope", "read", "--database", "main").code == 2
     # The default data directory of this home is empty: the message is about the machine, not about a service.
-    command.env |= {"XDG_DATA_HOME": "/nowhere", "QUERYGATE_DATA_DIR": "/nowhere"}
+    command.env |= {"XDG_DATA_HOME": "/nowhere", "TUPLEGATE_DATA_DIR": "/nowhere"}
     refused = command("key", "create", "--name", "x", "--scope", "read")
     assert (refused.code, "/nowhere" in refused.err) == (1, True)
 
@@ -66,7 +66,7 @@ def test_a_key_is_made_on_the_machine_where_that_is_asked_for(service: Service, 
 def test_sessions_begin_and_end(service: Service, command: Command, tmp_path: Path) -> None:
     """The token works in place of the key."""
     opened = command("session", "login", "--scope", "read").lines[0]
-    session = Command(service, tmp_path, QUERYGATE_API_KEY=opened["token"])
+    session = Command(service, tmp_path, TUPLEGATE_API_KEY=opened["token"])
     assert session("session", "show").lines[0]["id"] == opened["id"]
     assert session("session", "refresh").lines[0]["expires_at"] > opened["expires_at"]
     assert session("session", "logout").code == 0
@@ -79,7 +79,7 @@ def test_a_session_can_be_for_one_database(service: Service, command: Command, t
     command("database", "create", "session_db")
     opened = command("session", "login", "--database", "session_db").lines[0]
     assert opened["database"] == "session_db"
-    session = Command(service, tmp_path, QUERYGATE_API_KEY=opened["token"])
+    session = Command(service, tmp_path, TUPLEGATE_API_KEY=opened["token"])
     session("query", "create table only_in_session_db (n int)")
     [there] = session("query", "select to_regclass('only_in_session_db') is not null as there").lines
     [here] = command("query", "select to_regclass('only_in_session_db') is not null as there").lines
@@ -99,7 +99,7 @@ def test_a_benchmark_is_a_table_of_workloads(service: Service, command: Command,
     wrong = command("bench", "nonsense")
     assert (wrong.code, "point_read" in wrong.err) == (2, True)
     reader = command("key", "create", "--name", "reader", "--scope", "read").lines[0]
-    assert Command(service, tmp_path, QUERYGATE_API_KEY=reader["key"])("bench").code == 4
+    assert Command(service, tmp_path, TUPLEGATE_API_KEY=reader["key"])("bench").code == 4
 
 
 def test_organizations_are_managed_by_the_operator(command: Command) -> None:
@@ -117,12 +117,12 @@ def test_organizations_are_managed_by_the_operator(command: Command) -> None:
 def test_profiles_hold_an_address_and_a_key_for_their_owner_alone(service: Service, tmp_path: Path) -> None:
     """The key comes from stdin, is shown in part, and goes to no other address."""
     command = Command(service, tmp_path)
-    for name in ("QUERYGATE_URL", "QUERYGATE_CONTROL_URL", "QUERYGATE_API_KEY"):
+    for name in ("TUPLEGATE_URL", "TUPLEGATE_CONTROL_URL", "TUPLEGATE_API_KEY"):
         del command.env[name]
     assert command("query", "select 1").code == 2
     address = ["--url", service.url, "--control-url", service.control_url]
     assert command("profile", "set", "here", *address, given=service.key + "\n").code == 0
-    file = tmp_path / "querygate" / "profiles.toml"
+    file = tmp_path / "tuplegate" / "profiles.toml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert command("query", "select 1 as n").lines == [{"n": 1}], "the first one is the default"
     assert command("database", "list").code == 0
@@ -134,10 +134,10 @@ def test_profiles_hold_an_address_and_a_key_for_their_owner_alone(service: Servi
     assert [found["name"] for found in listed.lines] == ["away", "here"]
     assert service.key not in listed.out
     assert command("query", "--profile", "here", "--url", "http://127.0.0.1:1", "select 1").code == 2
-    command.env["QUERYGATE_API_KEY"] = "svc_k_other"
+    command.env["TUPLEGATE_API_KEY"] = "svc_k_other"
     with_environment = command("query", "select 1")
     assert with_environment.code in (3, 4), "the environment's key goes to the environment's address"
-    del command.env["QUERYGATE_API_KEY"]
+    del command.env["TUPLEGATE_API_KEY"]
     assert command("query", "--url", service.url, "select 1").code == 2, "a profile's key goes to its own address"
     assert command("profile", "use", "away").code == 0
     assert command("query", "select 1").code == 3
@@ -161,7 +161,7 @@ def test_the_page_names_every_command() -> None:
     """docs/cli.md has each noun and verb."""
     import click
 
-    from querygate.cli.main import cli
+    from tuplegate.cli.main import cli
 
     page = (Path(__file__).parent.parent.parent / "docs/cli.md").read_text("utf-8")
     for name, found in cli.commands.items():
@@ -174,7 +174,7 @@ def test_no_command_takes_a_key_as_an_argument() -> None:
     """Other users of the machine see arguments."""
     import click
 
-    from querygate.cli.main import cli
+    from tuplegate.cli.main import cli
 
     def options(found: click.Command) -> set[str]:
         inner = found.commands.values() if isinstance(found, click.Group) else ()

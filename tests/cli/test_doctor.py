@@ -1,4 +1,4 @@
-"""`querygate doctor`: what it looks at, what it says to do, and the certificates it trusts."""
+"""`tuplegate doctor`: what it looks at, what it says to do, and the certificates it trusts."""
 
 import shutil
 import socket
@@ -28,7 +28,7 @@ def command(service: Service, tmp_path: Path) -> Command:
 
 def elsewhere(service: Service, home: Path, **env: str) -> Command:
     """On a machine without a data directory, whatever service this one may have had."""
-    return Command(service, home, QUERYGATE_DATA_DIR=str(home / "none"), **env)
+    return Command(service, home, TUPLEGATE_DATA_DIR=str(home / "none"), **env)
 
 
 def results(done: Done) -> dict[str, str]:
@@ -46,21 +46,21 @@ def test_the_doctor_finds_a_healthy_service_and_a_sick_one(service: Service, com
     assert healthy.code == 0, healthy.out
     checks = ("address", "control address", "engine", "key", "clock", "control plane")
     assert results(healthy) == dict.fromkeys(checks, "ok")
-    gone = elsewhere(service, tmp_path, QUERYGATE_URL="http://127.0.0.1:1")("doctor")
+    gone = elsewhere(service, tmp_path, TUPLEGATE_URL="http://127.0.0.1:1")("doctor")
     assert gone.code == 10
     assert gone.lines[0]["result"] == "failed"
-    assert "querygate serve" in gone.lines[0]["advice"]
-    wrong = elsewhere(service, tmp_path, QUERYGATE_API_KEY="svc_k_wrong")("doctor")
+    assert "tuplegate serve" in gone.lines[0]["advice"]
+    wrong = elsewhere(service, tmp_path, TUPLEGATE_API_KEY="svc_k_wrong")("doctor")
     assert wrong.code == 10
     assert {found["check"] for found in wrong.lines if found["result"] == "failed"} == {"key", "clock"}
 
 
 def test_without_a_key_the_rest_is_checked(service: Service, tmp_path: Path) -> None:
     """And it is said where a key comes from."""
-    done = elsewhere(service, tmp_path, QUERYGATE_API_KEY="")("doctor")
+    done = elsewhere(service, tmp_path, TUPLEGATE_API_KEY="")("doctor")
     assert done.code == 10
     assert results(done)["engine"] == "ok"
-    assert "QUERYGATE_API_KEY" in failures(done)["key"]
+    assert "TUPLEGATE_API_KEY" in failures(done)["key"]
 
 
 def test_a_certificate_that_is_not_trusted_is_the_first_thing_to_fix(secure: Service, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_certificate_that_is_not_trusted_is_the_first_thing_to_fix(secure: Ser
     assert trusted.code == 0, trusted.out
     assert results(trusted)["tls"] == "ok"
     assert command("query", "--ca-file", own, "select 1 as a").lines == [{"a": 1}]
-    assert elsewhere(secure, tmp_path, QUERYGATE_CA_FILE=own)("query", "select 1 as a").lines == [{"a": 1}]
+    assert elsewhere(secure, tmp_path, TUPLEGATE_CA_FILE=own)("query", "select 1 as a").lines == [{"a": 1}]
     addresses = ("--url", secure.url, "--control-url", secure.control_url)
     assert command("profile", "set", "own", *addresses, "--ca-file", own, given=secure.key).code == 0
     assert command("doctor", "--profile", "own").code == 0
@@ -95,7 +95,7 @@ def test_a_file_that_holds_no_certificates_is_named(secure: Service, tmp_path: P
 
 def test_a_plane_that_speaks_no_tls_is_told_apart(service: Service, tmp_path: Path) -> None:
     """It is there, and speaks something else."""
-    done = elsewhere(service, tmp_path, QUERYGATE_URL=service.url.replace("http:", "https:"))("doctor")
+    done = elsewhere(service, tmp_path, TUPLEGATE_URL=service.url.replace("http:", "https:"))("doctor")
     assert done.code == 10
     assert "TLS" in next(found["found"] for found in done.lines if found["check"] == "tls")
 
@@ -113,15 +113,15 @@ def test_where_no_service_runs_its_ports_must_be_free(command: Command, tmp_path
     """And the engine's programs must be there; others must not see the data."""
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
-    (data / "querygate.lock").write_text("999999999\n")
+    (data / "tuplegate.lock").write_text("999999999\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = {"DATA": "0", "ALIAS": "0", "CONTROL": str(taken.getsockname()[1])}
-        command.env |= {f"QUERYGATE_{plane}_PORT": port for plane, port in ports.items()}
+        command.env |= {f"TUPLEGATE_{plane}_PORT": port for plane, port in ports.items()}
         done = command("doctor", "--data-dir", str(data))
     assert set(failures(done)) == {"control port"}
     assert "--control-port" in failures(done)["control port"]
     assert results(done)["engine programs"] == "ok"
-    command.env["QUERYGATE_ENGINE_BIN"] = str(tmp_path)
+    command.env["TUPLEGATE_ENGINE_BIN"] = str(tmp_path)
     data.chmod(0o755)
     done = command("doctor", "--data-dir", str(data))
     assert set(failures(done)) == {"data directory", "engine programs"}
@@ -130,6 +130,6 @@ def test_where_no_service_runs_its_ports_must_be_free(command: Command, tmp_path
 
 def test_people_get_lines_and_what_to_do_below_them(service: Service, tmp_path: Path) -> None:
     """Nothing of it is cut."""
-    done = elsewhere(service, tmp_path, QUERYGATE_URL="http://127.0.0.1:1")("doctor", "-o", "table")
+    done = elsewhere(service, tmp_path, TUPLEGATE_URL="http://127.0.0.1:1")("doctor", "-o", "table")
     assert done.out.startswith("failed   address ")
-    assert "\n                          → Start the service (`querygate serve`), or correct --url.\n" in done.out
+    assert "\n                          → Start the service (`tuplegate serve`), or correct --url.\n" in done.out

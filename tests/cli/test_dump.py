@@ -27,7 +27,7 @@ def full(service: Service) -> Organization:
 
 @pytest.fixture
 def command(service: Service, full: Organization, tmp_path: Path) -> Command:
-    return Command(service, tmp_path, QUERYGATE_API_KEY=full.key)
+    return Command(service, tmp_path, TUPLEGATE_API_KEY=full.key)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_lost_answers_lose_and_double_nothing(
         return LOSE if len(seen) % 2 else PASS
 
     with relay(service.url, plan) as lossy:
-        done = Command(service, tmp_path, QUERYGATE_URL=lossy.url, QUERYGATE_API_KEY=full.key)(
+        done = Command(service, tmp_path, TUPLEGATE_URL=lossy.url, TUPLEGATE_API_KEY=full.key)(
             "restore", str(dump), "copy"
         )
     assert done.code == 0, done.err
@@ -204,7 +204,7 @@ def test_a_key_without_the_scope_is_refused(
     service: Service, command: Command, control: Control, dump: Path, tmp_path: Path
 ) -> None:
     writer = control.post("/v1/keys", {"name": "w", "scopes": ["write"]})["key"]
-    as_writer = Command(service, tmp_path, QUERYGATE_API_KEY=writer)
+    as_writer = Command(service, tmp_path, TUPLEGATE_API_KEY=writer)
     assert as_writer("dump", "main", str(tmp_path / "x")).code == 4
     assert as_writer("restore", str(dump), "copy").code == 4
 

@@ -1,4 +1,4 @@
-"""`querygate query`: forms of output, where SQL comes from, and how it ends."""
+"""`tuplegate query`: forms of output, where SQL comes from, and how it ends."""
 
 import csv
 import io
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.client.faults import LOSE, PASS, first, relay
 from tests.service import Service
+from tuplegate.client import Client
 
 SAMPLE = """select 1 as id, 'a|b' as name, null as nothing, 1.50::numeric as n, 9007199254740993 as big,
   '{"x": 1.00}'::jsonb as doc, '{1,null}'::int[] as list, true as yes, 0.1::float8 as f"""
@@ -73,7 +73,7 @@ def test_parameters_are_text_or_json(command: Command) -> None:
 def test_a_write_is_applied_once_though_its_answer_is_lost(service: Service, tmp_path: Path) -> None:
     """As everything that the client sends."""
     with relay(service.url, first(LOSE)) as lossy:
-        command = Command(service, tmp_path, QUERYGATE_URL=lossy.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=lossy.url)
         with Client(service.url, service.key) as client:
             client.query("create table cli_once (n int)")
             done = command("query", "insert into cli_once values (1) returning n")
@@ -94,17 +94,17 @@ def test_an_error_shows_where_and_ends_with_its_code(command: Command) -> None:
 
 def test_every_failure_has_its_code(service: Service, tmp_path: Path) -> None:
     """The table of exit codes is true."""
-    assert Command(service, tmp_path, QUERYGATE_API_KEY="svc_k_wrong")("query", "select 1").code == 4
-    assert Command(service, tmp_path, QUERYGATE_URL="http://127.0.0.1:1")("query", "select 1").code == 3
-    assert Command(service, tmp_path, QUERYGATE_URL="nonsense")("query", "select 1").code == 2
-    assert Command(service, tmp_path, QUERYGATE_API_KEY="")("query", "select 1").code == 2
+    assert Command(service, tmp_path, TUPLEGATE_API_KEY="svc_k_wrong")("query", "select 1").code == 4
+    assert Command(service, tmp_path, TUPLEGATE_URL="http://127.0.0.1:1")("query", "select 1").code == 3
+    assert Command(service, tmp_path, TUPLEGATE_URL="nonsense")("query", "select 1").code == 2
+    assert Command(service, tmp_path, TUPLEGATE_API_KEY="")("query", "select 1").code == 2
     command = Command(service, tmp_path)
     assert command("query", "--database", "nowhere", "select 1").code == 6
     assert command("database", "delete", "nowhere", "--yes").code == 6
     assert command("query", "--timeout", "0.2", "select pg_sleep(20)").code == 5
     assert command("query", "--nonsense").code == 2
     with relay(service.url, lambda _: LOSE) as lossy:
-        cut_off = Command(service, tmp_path, QUERYGATE_URL=lossy.url)
+        cut_off = Command(service, tmp_path, TUPLEGATE_URL=lossy.url)
         assert cut_off("query", "select 1").code == 8
 
 
@@ -117,7 +117,7 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error(command: Command) -> Non
 
 def test_the_key_is_in_no_output(service: Service, tmp_path: Path) -> None:
     """Neither where it is wrong nor where it is not used."""
-    command = Command(service, tmp_path, QUERYGATE_API_KEY="svc_k_secret\tx")
+    command = Command(service, tmp_path, TUPLEGATE_API_KEY="svc_k_secret\tx")
     for arguments in (["query", "select 1"], ["doctor"], ["key", "list"]):
         done = command(*arguments)
         assert "secret" not in done.out + done.err
@@ -147,7 +147,7 @@ def test_ctrl_c_cancels_the_statement(service: Service, tmp_path: Path) -> None:
     """A write that was running is taken back."""
     with relay(service.url, lambda _: PASS) as watched, Client(service.url, service.key) as client:
         client.query("create table cli_stopped (n int)")
-        command = Command(service, tmp_path, QUERYGATE_URL=watched.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=watched.url)
         sql = "insert into cli_stopped select 1 from pg_sleep(600)"
         started = command.start("query", "--timeout", "3600", sql, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 60
@@ -197,7 +197,7 @@ def test_a_terminal_gets_a_table_that_cannot_control_it(service: Service, tmp_pa
 LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, (100 * 2**20, 100 * 2**20))
-from querygate.cli.main import run
+from tuplegate.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -1,10 +1,10 @@
-"""`querygate shell` with statements piped in: order, failures, transactions, files."""
+"""`tuplegate shell` with statements piped in: order, failures, transactions, files."""
 
 from pathlib import Path
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.service import Service
+from tuplegate.client import Client
 
 
 def test_statements_piped_in_are_run_in_order(command: Command) -> None:

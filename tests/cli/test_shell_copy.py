@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from querygate.cli.shell.copying import BadCopy, Copy, read_copy
 from tests.cli.command import Command
+from tuplegate.cli.shell.copying import BadCopy, Copy, read_copy
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.service import Service
+from tuplegate.client import Client
 
 SETUP = (
     "create schema shelf",
@@ -120,12 +120,12 @@ def test_lists_of_what_there_is(command: Command) -> None:
     [role] = command("shell", given="\\du").lines
     assert role["role"].endswith("_w")
     [here] = command("shell", given="\\conninfo").lines
-    assert here["address"] == command.env["QUERYGATE_URL"]
+    assert here["address"] == command.env["TUPLEGATE_URL"]
 
 
 def test_help_names_every_command(command: Command) -> None:
     """And where the reference of SQL is."""
-    from querygate.cli.shell.commands import COMMANDS
+    from tuplegate.cli.shell.commands import COMMANDS
 
     shown = command("shell", given="\\?").out
     for name in COMMANDS:

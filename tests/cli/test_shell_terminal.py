@@ -1,4 +1,4 @@
-"""`querygate shell` at a terminal: typing, completion, the pager, the editor, Ctrl-C and Ctrl-D."""
+"""`tuplegate shell` at a terminal: typing, completion, the pager, the editor, Ctrl-C and Ctrl-D."""
 
 import stat
 import sys
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.cli.terminal import Terminal
 from tests.inside import owner, wait_until
 from tests.service import Service
+from tuplegate.client import Client
 
 SLEEPING = (
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
@@ -77,7 +77,7 @@ def test_several_lines_are_one_statement(command: Command) -> None:
 
 def test_the_history_is_its_owners_and_holds_whole_statements(command: Command, tmp_path: Path) -> None:
     """Also where others could read it before."""
-    file = tmp_path / ".local/state/querygate/history"
+    file = tmp_path / ".local/state/tuplegate/history"
     file.parent.mkdir(parents=True)
     file.touch(mode=0o644)
     file.chmod(0o644)
@@ -128,9 +128,9 @@ def test_begin_is_shown_in_the_prompt_and_ctrl_d_drops_the_block(service: Servic
         terminal.prompt()
         terminal.line("begin;")
         terminal.until("sent as one transaction")
-        terminal.until("querygate*>")
+        terminal.until("tuplegate*>")
         terminal.line("create table never_sent (n int);")
-        terminal.until("querygate*>")
+        terminal.until("tuplegate*>")
         assert terminal.leave() == 0
         assert "1 statement after BEGIN was never committed" in terminal.shown
     with Client(service.url, service.key) as client:
@@ -144,10 +144,10 @@ def test_an_error_at_commit_ends_the_block_which_can_be_edited(command: Command,
         terminal.prompt()
         for line in ("begin;", "select 1 as fine;", "select nothing as v;"):
             terminal.line(line)
-            terminal.until("querygate*>")
+            terminal.until("tuplegate*>")
         terminal.line("\\p")
         terminal.until("begin;\r\nselect 1 as fine;\r\nselect nothing as v;\r\n")
-        terminal.until("querygate*>")
+        terminal.until("tuplegate*>")
         terminal.line("commit;")
         terminal.until("statement 2 of 2")
         terminal.prompt()
@@ -164,10 +164,10 @@ def test_an_open_block_is_edited_and_stays_open(command: Command, tmp_path: Path
         terminal.prompt()
         for line in ("begin;", "select 111 + 1 as v;"):
             terminal.line(line)
-            terminal.until("querygate*>")
+            terminal.until("tuplegate*>")
         terminal.line("\\e")
         terminal.until("select 222 + 1 as v;")
-        terminal.until("querygate*>")
+        terminal.until("tuplegate*>")
         terminal.line("commit;")
         terminal.until("223")
         terminal.until("committed 1 statement ")
@@ -303,7 +303,7 @@ def test_ctrl_c_ends_watching_and_a_long_file(service: Service, command: Command
 
 def test_a_wrong_key_is_told_before_anything_is_typed(command: Command) -> None:
     """With its exit code."""
-    command.env["QUERYGATE_API_KEY"] = "svc_k_wrong"
+    command.env["TUPLEGATE_API_KEY"] = "svc_k_wrong"
     with Terminal(command) as terminal:
         terminal.until("error: ")
         assert terminal.started.wait(60) == 4

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.cli.conftest import ROWS
 from tests.client.faults import LOSE, PASS, Relay, relay
 from tests.service import Service
+from tuplegate.client import Client
 
 
 def staged(database: Client) -> list[str]:
-    found = "select relname from pg_class where relname like 'querygate_import_%' and relkind = 'r'"
+    found = "select relname from pg_class where relname like 'tuplegate_import_%' and relkind = 'r'"
     return database.query(found).column()
 
 
@@ -89,7 +89,7 @@ def test_an_import_killed_anywhere_and_started_again_is_complete(
 
     with relay(service.url, plan) as cut:
         used.append(cut)
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         children.append(command.start("import", str(numbers), "--table", "load"))
         assert children[0].wait(60) == -signal.SIGKILL
         deadline = time.monotonic() + 60
@@ -109,7 +109,7 @@ def test_an_import_goes_on_where_it_was(service: Service, database: Client, tmp_
     """It says so; and a finished one is not done twice, unless it gets another name."""
     database.query("create table load (id int, label text)")
     with relay(service.url, lambda _: PASS) as watched:
-        command = Command(service, tmp_path, QUERYGATE_URL=watched.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=watched.url)
         assert command("import", str(numbers), "--table", "load").code == 0
         whole = len(watched.requests)
         repeated = command("import", str(numbers), "--table", "load", "--timeout", "20")

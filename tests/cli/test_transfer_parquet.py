@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.service import Service
+from tuplegate.client import Client
 
 
 @pytest.fixture
@@ -134,6 +134,6 @@ def test_without_pyarrow_the_extra_is_named(command: Command, tmp_path: Path) ->
     hidden.mkdir()
     (hidden / "pyarrow.py").write_text("raise ImportError('hidden')\n")
     env = {**command.env, "PYTHONPATH": f"{hidden}:{command.env.get('PYTHONPATH', '')}"}
-    line = [sys.executable, "-m", "querygate", "export", "select 1 as n", str(tmp_path / "x.parquet")]
+    line = [sys.executable, "-m", "tuplegate", "export", "select 1 as n", str(tmp_path / "x.parquet")]
     done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "querygate[parquet]" in done.stderr) == (11, True), done.stderr
+    assert (done.returncode, "tuplegate[parquet]" in done.stderr) == (11, True), done.stderr

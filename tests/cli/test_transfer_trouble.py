@@ -13,11 +13,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.cli.conftest import ROWS
 from tests.client.faults import HANG, PASS, relay
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tuplegate.client import Client
 
 
 def is_staging(request: bytes) -> bool:
@@ -58,7 +58,7 @@ def test_row_700001_of_a_csv_is_named(command: Command, database: Client, tmp_pa
     done = command("import", str(file), "--table", "load")
     assert (done.code, 'line 700001: invalid input syntax for type integer: "x"' in done.err) == (11, True), done.err
     assert database.query("select count(*) from load").value() == 0
-    assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+    assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_an_import_at_once_and_it_goes_on_later(
         return HANG if hangs else PASS
 
     with relay(service.url, staging(2, interrupt)) as cut:
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         children.append(command.start("import", str(numbers), "--table", "load", stderr=subprocess.PIPE))
         _, err = children[0].communicate(timeout=60)
     assert children[0].returncode == 130, err
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_an_export_with_nothing_left(service: Service, tmp_path: Pat
         return PASS
 
     with relay(service.url, interrupt) as cut:
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         sql = "select g from generate_series(1, 100000000) g"
         children.append(command.start("export", sql, str(tmp_path / "x.csv"), stderr=subprocess.PIPE))
         _, err = children[0].communicate(timeout=60)
@@ -138,11 +138,11 @@ def test_a_file_that_changes_while_it_is_imported_is_refused(
         return PASS
 
     with relay(service.url, staging(1, change)) as cut:
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         done = command("import", str(file), "--table", "load")
     assert (done.code, "was changed while it was read" in done.err) == (11, True), done.err
     assert database.query("select count(*) from load").value() == 0
-    assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+    assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
 
 
 def test_rows_that_were_staged_of_a_changed_file_are_staged_again(
@@ -158,10 +158,10 @@ def test_rows_that_were_staged_of_a_changed_file_are_staged_again(
         return PASS
 
     with relay(service.url, staging(3, kill)) as cut:
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         children.append(command.start("import", str(numbers), "--table", "load"))
         assert children[0].wait(60) == -signal.SIGKILL
-    [name] = database.query("select relname from pg_class where relname like 'querygate_import_%_batches'").column()
+    [name] = database.query("select relname from pg_class where relname like 'tuplegate_import_%_batches'").column()
     database.query(f"update {name} set digest = 'another' where batch = 1")
     database.query(f"update {name.removesuffix('_batches')} set label = 'another'")
     done = Command(service, tmp_path)("import", str(numbers), "--table", "load")
@@ -186,12 +186,12 @@ def test_two_that_run_the_same_import_at_once_import_it_once(
         return PASS
 
     with relay(service.url, plan) as cut:
-        command = Command(service, tmp_path, QUERYGATE_URL=cut.url)
+        command = Command(service, tmp_path, TUPLEGATE_URL=cut.url)
         both = [command.start("import", str(numbers), "--table", "load", stderr=subprocess.PIPE) for _ in range(2)]
         said = [child.communicate(timeout=120)[1] for child in both]
     assert [child.returncode for child in both] == [0, 0], said
     assert database.query("select count(*), count(distinct id) from load").tuples() == [(ROWS, ROWS)]
-    assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+    assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
 
 
 def wait_until_healthy(database: Client) -> None:
@@ -214,13 +214,13 @@ def test_a_crash_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, numbers
             if victim == "service":
                 running.kill()
             else:
-                with suppress(psycopg.OperationalError), psycopg.connect(running.conninfo("querygate")) as connection:
+                with suppress(psycopg.OperationalError), psycopg.connect(running.conninfo("tuplegate")) as connection:
                     os.kill(connection.info.backend_pid, signal.SIGKILL)
                     connection.execute("select 1")
             return PASS
 
         with relay(running.url, staging(3, crash)) as cut:
-            command = Command(running, tmp_path, QUERYGATE_URL=cut.url)
+            command = Command(running, tmp_path, TUPLEGATE_URL=cut.url)
             done = command("import", str(numbers), "--table", "load")
         if victim == "service":
             key = running.key
@@ -233,7 +233,7 @@ def test_a_crash_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, numbers
                 wait_until_healthy(database)
                 done = Command(running, tmp_path)("import", str(numbers), "--table", "load")
             assert database.query("select count(*), count(distinct id) from load").tuples() == [(ROWS, ROWS)]
-            assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+            assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
     finally:
         running.stop()
         remove(data_dir)
@@ -246,4 +246,4 @@ def test_a_row_that_is_too_large_for_a_request_is_named(command: Command, databa
     file.write_text("id,t\n1," + "x" * 11 * 2**20 + "\n")
     done = command("import", str(file), "--table", "load")
     assert (done.code, "line 2" in done.err, "size" in done.err) == (11, True, True), done.err[:500]
-    assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+    assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from querygate.cli.array_literals import array_literal
-from querygate.client import Client
 from tests.cli.command import Command
 from tests.service import Service
+from tuplegate.cli.array_literals import array_literal
+from tuplegate.client import Client
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_value_that_a_column_cannot_hold_is_named(
     done = command("import", str(file), "--table", "load")
     assert (done.code, "line 702: " in done.err, "nothing was imported" in done.err) == (11, True, True), done.err
     assert database.query("select count(*) from load").value() == 0
-    assert database.query("select count(*) from pg_class where relname like 'querygate_import%'").value() == 0
+    assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
     database.query("drop table load")
     database.query("drop domain load_positive")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from querygate.client import Client
 from tests.service import Service
+from tuplegate.client import Client
 
 
 @pytest.fixture

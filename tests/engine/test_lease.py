@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from psycopg import pq
 
-from querygate.engine.bundled import BundledServer, BundledSettings
-from querygate.engine.postgres.admin import AdminConnector, make_metadata_database
-from querygate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
-from querygate.engine.postgres.lease import Lease
-from querygate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
 from tests.service import new_data_dir, remove
+from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.postgres.admin import AdminConnector, make_metadata_database
+from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
+from tuplegate.engine.postgres.lease import Lease
+from tuplegate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
 
 SLOTS = 2000
 ALLOWANCE = 60

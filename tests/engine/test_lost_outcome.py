@@ -8,13 +8,13 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from querygate.access.transaction_ids import Kind, TransactionId, make, read
-from querygate.engine import port
-from querygate.engine.postgres import recovery, transaction
-from querygate.engine.postgres.engine import PostgresEngine
 from tests.faults import child, children, send_signal
 from tests.inside import engine_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
+from tuplegate.access.transaction_ids import Kind, TransactionId, make, read
+from tuplegate.engine import port
+from tuplegate.engine.postgres import recovery, transaction
+from tuplegate.engine.postgres.engine import PostgresEngine
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
 WAIT_S = 60.0
@@ -53,7 +53,7 @@ async def none_prepared(service: Service) -> None:
         while True:
             with psycopg.connect(service.conninfo("postgres")) as looking:
                 found = looking.execute(
-                    "select 1 from pg_prepared_xacts where gid like 'querygate\\_test\\_%'"
+                    "select 1 from pg_prepared_xacts where gid like 'tuplegate\\_test\\_%'"
                 ).fetchone()
             if found is None:
                 return

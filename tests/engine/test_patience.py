@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from querygate.engine.postgres.admin import AdminConnector
-from querygate.engine.postgres.databases import PostgresDatabases
-from querygate.tenancy.lifecycle import new_database_id
 from tests.inside import conninfo, wait_until
 from tests.service import Service
+from tuplegate.engine.postgres.admin import AdminConnector
+from tuplegate.engine.postgres.databases import PostgresDatabases
+from tuplegate.tenancy.lifecycle import new_database_id
 
 LIMIT_MS = 300
 LONGER_MS = 900

@@ -15,10 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from querygate.alias.plane import Alias
-from querygate.alias.upstream import UpstreamPool
-from querygate.http.origins import parse_origin
-from querygate.http.server import HttpBounds, HttpServer
 from tests.http.test_bad_input import (
     JSON_TYPE,
     TEXT_TYPE,
@@ -36,6 +32,10 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import ENDS, SSE, Stream, tell
 from tests.system.servers import needs_linux
 from tests.system.test_service import child, read_until_cut
+from tuplegate.alias.plane import Alias
+from tuplegate.alias.upstream import UpstreamPool
+from tuplegate.http.origins import parse_origin
+from tuplegate.http.server import HttpBounds, HttpServer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -131,7 +131,7 @@ def test_a_query_is_answered_as_by_the_data_plane(service: Service, alias: Servi
     with service.client() as direct, alias.client() as through:
         first, second = (Sql(client).answer("select 7 as n") for client in (direct, through))
     assert second.json()["rows"] == [{"n": 7}]
-    assert second.headers["via"] == "1.1 querygate-alias"
+    assert second.headers["via"] == "1.1 tuplegate-alias"
     assert set(second.headers) - set(first.headers) == {"via"}
     assert set(first.headers) <= set(second.headers)
     assert second.headers["x-request-id"][:12] == first.headers["x-request-id"][:12]
@@ -358,7 +358,7 @@ def test_what_is_of_one_hop_is_not_forwarded(fronting: Service, upstream: Upstre
             f"authorization: Bearer {fronting.key}",
             "x-kept: a, b",
             "x-forwarded-for: 10.0.0.1",
-            "via: 1.0 other, 1.1 querygate-alias",
+            "via: 1.0 other, 1.1 tuplegate-alias",
         ]
     )
     assert answered == [
@@ -366,7 +366,7 @@ def test_what_is_of_one_hop_is_not_forwarded(fronting: Service, upstream: Upstre
         "x-kept: 1",
         "x-kept: 2",
         "content-length: 0",
-        "via: 1.1 inner, 1.1 querygate-alias",
+        "via: 1.1 inner, 1.1 tuplegate-alias",
         "connection: close",
     ]
 
@@ -432,7 +432,7 @@ def test_a_request_inside_a_body_stays_a_body(fronting: Service, upstream: Upstr
 
 def test_a_request_does_not_come_around_twice(alias: Service) -> None:
     """An alias that leads to an alias would never end."""
-    answer = ask(alias, post(alias, b"select 1", "Via: 1.1 querygate-alias", kind=TEXT_TYPE))
+    answer = ask(alias, post(alias, b"select 1", "Via: 1.1 tuplegate-alias", kind=TEXT_TYPE))
     assert answer.status == 400
     assert "data_url" in answer.error["hint"]
 

@@ -9,9 +9,9 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.access.tokens import RANDOM_BYTES, Kind, make_token, read_token
 from tests.control import wait_until
 from tests.service import Service, Sql
+from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token, read_token
 
 
 def token_id(token: str) -> str:
@@ -39,7 +39,7 @@ def new_key(service: Service, *scopes: str) -> str:
     command = [
         sys.executable,
         "-m",
-        "querygate",
+        "tuplegate",
         "key",
         "create",
         "--data-dir",
@@ -150,16 +150,16 @@ def test_health_names_engine_and_checks(service: Service) -> None:
 def test_the_database_can_be_named(sql: Sql) -> None:
     """`main` is the default database, so both ways lead to the same."""
     default = sql.value("select current_database()")
-    sql.client.headers["Querygate-Database"] = "main"
+    sql.client.headers["Tuplegate-Database"] = "main"
     assert sql.value("select current_database()") == default
 
 
 @pytest.mark.parametrize(
-    "name", ["nowhere", "MAIN", "postgres", "template1", "querygate", "", "main'; --", "main, main", "x" * 5000]
+    "name", ["nowhere", "MAIN", "postgres", "template1", "tuplegate", "", "main'; --", "main, main", "x" * 5000]
 )
 def test_an_unknown_database_is_not_found(sql: Sql, name: str) -> None:
     """Names of the engine's own databases among them."""
-    sql.client.headers["Querygate-Database"] = name
+    sql.client.headers["Tuplegate-Database"] = name
     answer = sql.answer("select 1")
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
@@ -167,7 +167,7 @@ def test_an_unknown_database_is_not_found(sql: Sql, name: str) -> None:
 
 def test_the_id_that_the_engine_uses_is_no_name(sql: Sql) -> None:
     """What `current_database()` shows cannot be used to choose."""
-    sql.client.headers["Querygate-Database"] = sql.value("select current_database()")
+    sql.client.headers["Tuplegate-Database"] = sql.value("select current_database()")
     assert sql.answer("select 1").status_code == 404
 
 
@@ -324,7 +324,7 @@ def test_a_key_that_ends_is_refused_soon(service: Service, change: str) -> None:
     """Revoked or expired in the catalog while it is in use."""
     key = new_key(service, "read")
     assert ask(service, f"Bearer {key}").status_code == 200
-    with psycopg.connect(service.conninfo("querygate")) as catalog:
+    with psycopg.connect(service.conninfo("tuplegate")) as catalog:
         catalog.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # the service notes its use at the same time
         done = catalog.execute(f"update api_key set {change} where id = %s", [token_id(key)])
         assert done.rowcount == 1
@@ -334,7 +334,7 @@ def test_a_key_that_ends_is_refused_soon(service: Service, change: str) -> None:
 
 def test_only_a_digest_of_a_key_is_stored(service: Service) -> None:
     """Nothing in the catalog's records holds the secret."""
-    with psycopg.connect(service.conninfo("querygate")) as catalog:
+    with psycopg.connect(service.conninfo("tuplegate")) as catalog:
         rows = str(catalog.execute("select api_key::text from api_key").fetchall())
     assert service.key[:10] in rows  # the hint
     assert service.key[12:-6] not in rows

@@ -14,10 +14,10 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.data_plane.bench import percentile
-from querygate.data_plane.workloads import WORKLOADS
 from tests.inside import kill_worker, owner, scratch_schemas, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tuplegate.data_plane.bench import percentile
+from tuplegate.data_plane.workloads import WORKLOADS
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -101,7 +101,7 @@ def test_a_query_string_that_is_no_text_is_refused(client: httpx.Client) -> None
 @pytest.mark.parametrize("scope", ["read", "write"])
 def test_admin_scope_is_needed(service: Service, scope: str) -> None:
     """To measure is to load the database."""
-    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir)]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
     command += ["--name", scope, "--scope", scope]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     with service.client(made.stdout.removeprefix("key: ").strip()) as client:
@@ -137,9 +137,9 @@ def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
     service = start_service(data_dir)
     try:
         with service.client() as client:
-            Sql(client)("create schema querygate_scratch_0123456789abcdef0123456789abcdef")
-            Sql(client)("create table querygate_scratch_0123456789abcdef0123456789abcdef.t (a int)")
-        mine = ["querygate_scratch_0123456789abcdef0123456789abcdef"]
+            Sql(client)("create schema tuplegate_scratch_0123456789abcdef0123456789abcdef")
+            Sql(client)("create table tuplegate_scratch_0123456789abcdef0123456789abcdef.t (a int)")
+        mine = ["tuplegate_scratch_0123456789abcdef0123456789abcdef"]
         with owner(service) as inside:
             with running(service, inside) as schema:
                 assert sorted(scratch_schemas(inside)) == sorted([*mine, schema])

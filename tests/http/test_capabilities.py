@@ -10,13 +10,13 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.data_plane.capabilities.isolation import RACES
-from querygate.data_plane.capabilities.matrix import PROBES
-from querygate.data_plane.capabilities.probes import AnyProbe, does, fails, gives, probe
-from querygate.data_plane.capabilities.runner import Report, run_probe
-from querygate.settings import Settings
 from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
 from tests.service import ENGINE, Service, Sql, new_data_dir, newer_than, remove, start_service
+from tuplegate.data_plane.capabilities.isolation import RACES
+from tuplegate.data_plane.capabilities.matrix import PROBES
+from tuplegate.data_plane.capabilities.probes import AnyProbe, does, fails, gives, probe
+from tuplegate.data_plane.capabilities.runner import Report, run_probe
+from tuplegate.settings import Settings
 
 NOT_IN_THE_BUNDLED_ENGINE = {"xml"}
 NOT_IN_EVERY_ENGINE = {

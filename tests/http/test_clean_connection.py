@@ -48,7 +48,7 @@ def one(connected: Sql) -> Iterator[Sql]:
 
 @pytest.fixture(scope="module")
 def reader(single: Service) -> Iterator[Sql]:
-    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(single.data_dir)]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(single.data_dir)]
     command += ["--name", "reader", "--scope", "read"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=single.environment)
     with single.client(made.stdout.removeprefix("key: ").strip()) as client:
@@ -58,7 +58,7 @@ def reader(single: Service) -> Iterator[Sql]:
 @pytest.fixture(scope="module")
 def engine(single: Service) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
     """A look at the engine from outside."""
-    with psycopg.connect(single.conninfo("querygate"), autocommit=True) as opened:
+    with psycopg.connect(single.conninfo("tuplegate"), autocommit=True) as opened:
         yield opened
 
 

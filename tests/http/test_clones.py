@@ -88,13 +88,13 @@ def source(organization: Organization, service: Service) -> dict[str, Any]:
     made = control.post("/v1/databases", {"name": SOURCE})
     writer, reader = roles(service, made["id"])
     fill(control.sql(database=SOURCE), reader, writer)
-    headers = {"Idempotency-Key": "of-the-source", "Querygate-Database": SOURCE}
+    headers = {"Idempotency-Key": "of-the-source", "Tuplegate-Database": SOURCE}
     with service.client(control.token) as client:
         client.post("/v1/query", json={"sql": "select 1"}, headers=headers).raise_for_status()
         client.post(
             "/v1/transaction",
             json={"statements": ["insert into hidden values (2)"]},
-            headers={"Querygate-Transaction-Id": "txn_of_the_source", "Querygate-Database": SOURCE},
+            headers={"Tuplegate-Transaction-Id": "txn_of_the_source", "Tuplegate-Database": SOURCE},
         ).raise_for_status()
     copy = control.post("/v1/databases", {"name": COPY, "clone_of": SOURCE})
     assert (copy["name"], copy["state"], copy["default"]) == (COPY, "active", False)
@@ -148,7 +148,7 @@ def test_the_copys_own_writing_role_owns_what_is_in_it(sql: Sql) -> None:
         sql(statement)
     assert sql.value("select count(*) from pg_class where pg_get_userbyid(relowner) <> current_user and oid > 16384"
                      " and relnamespace not in (select oid from pg_namespace where nspname in"
-                     " ('querygate', 'pg_toast'))") == 0  # fmt: skip
+                     " ('tuplegate', 'pg_toast'))") == 0  # fmt: skip
 
 
 def test_the_copys_own_reading_role_sees_what_the_sources_did(reader: Sql, sql: Sql) -> None:
@@ -215,16 +215,16 @@ def test_a_copy_has_no_record_of_the_sources_requests(source: Any, service: Serv
     """Its tables are empty, and an id or an Idempotency-Key that the source has seen is new to it."""
     with engine(service, engine_name(service, source["copy"]["id"])) as connection:
         for table in ("begun", "verdict", "answer"):
-            assert connection.execute(f"select count(*) from querygate.{table}").fetchone() == (0,)
+            assert connection.execute(f"select count(*) from tuplegate.{table}").fetchone() == (0,)
     with service.client(control.token) as client:
-        client.headers["Querygate-Database"] = COPY
+        client.headers["Tuplegate-Database"] = COPY
         error_of(client.get("/v1/transaction/txn_of_the_source"), 404, "not_found")
         answer = client.post("/v1/query", json={"sql": "select 2 as x"}, headers={"Idempotency-Key": "of-the-source"})
         assert answer.json()["rows"] == [{"x": 2}]
         answer = client.post(
             "/v1/transaction",
             json={"statements": ["insert into hidden values (3)"]},
-            headers={"Querygate-Transaction-Id": "txn_of_the_copy"},
+            headers={"Tuplegate-Transaction-Id": "txn_of_the_copy"},
         )
         assert answer.json()["success"], answer.text
         assert client.get("/v1/transaction/txn_of_the_copy").json()["state"] == "committed"

@@ -114,7 +114,7 @@ def test_a_preflight_needs_no_token(open_service: Service) -> None:
     assert answer.headers["access-control-allow-methods"] == "OPTIONS, POST"
     allowed = set(answer.headers["access-control-allow-headers"].split(", "))
     assert allowed == {
-        "authorization", "content-type", "accept", "idempotency-key", "querygate-database", "querygate-transaction-id"
+        "authorization", "content-type", "accept", "idempotency-key", "tuplegate-database", "tuplegate-transaction-id"
     }  # fmt: skip
     assert int(answer.headers["access-control-max-age"]) > 0
     assert answer.headers["vary"] == "origin"

@@ -75,7 +75,7 @@ def test_the_tenants_roles_own_no_database(control: Control, service: Service) -
             "select pg_get_userbyid(datdba) from pg_database where datname = %s", [engine_name(service, made["id"])]
         ).fetchone()
     assert owner is not None
-    assert not str(owner[0]).startswith("qg_")
+    assert not str(owner[0]).startswith("tg_")
     writer = control.sql(database=made["name"])
     writer("create schema later")
     writer("create table later.t as select 7 as x")

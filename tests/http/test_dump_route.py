@@ -87,8 +87,8 @@ def test_a_client_that_could_not_see_a_cut_is_refused(control: Control) -> None:
 def test_nothing_of_the_services_own_is_in_it(control: Control, tmp_path: Path) -> None:
     """No schema, no right, no scratch schema of a benchmark; but the tenant's own of such a name."""
     sql = control.sql()
-    sql("create schema querygate_scratch_mine")
-    sql("create table querygate_scratch_mine.t (a int)")
+    sql("create schema tuplegate_scratch_mine")
+    sql("create table tuplegate_scratch_mine.t (a int)")
     with httpx.stream(
         "GET",
         f"{control.service.url}/bench?workload=point_read&seconds=2",
@@ -96,11 +96,11 @@ def test_nothing_of_the_services_own_is_in_it(control: Control, tmp_path: Path) 
         timeout=60,
     ):
         said = listed(dump_of(control, "main", tmp_path / "x"))
-    assert "querygate_scratch_mine t" in said
+    assert "tuplegate_scratch_mine t" in said
     assert "ACL" not in said
-    assert " querygate " not in said
+    assert " tuplegate " not in said
     assert "secret" not in said
-    names = [line for line in said.splitlines() if "querygate_scratch_" in line and "_mine" not in line]
+    names = [line for line in said.splitlines() if "tuplegate_scratch_" in line and "_mine" not in line]
     assert names == []
 
 
@@ -153,7 +153,7 @@ def test_the_role_of_a_dump_is_nobodys(control: Control, tmp_path: Path, large: 
         assert rights == (False,)
         assert isolation == (0,), "it takes no part in the check of SERIALIZABLE"
     with engine(service) as outside:
-        dumps = "select from pg_roles where rolname like 'qg%%_d'"
+        dumps = "select from pg_roles where rolname like 'tg%%_d'"
         wait_until(lambda: not dumping(service) and not outside.execute(dumps).fetchall(), PATIENCE_S)
 
 

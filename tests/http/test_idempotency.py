@@ -332,7 +332,7 @@ def test_one_phase(client: httpx.Client, sql: Sql, t: str) -> None:
 
 def test_with_a_chosen_id(client: httpx.Client, sql: Sql, t: str) -> None:
     """A repeat of the whole request, its chosen id included, gets the first answer: the key knows it."""
-    headers = {"Idempotency-Key": new_key(), "Querygate-Transaction-Id": f"txn_{new_key()}"}
+    headers = {"Idempotency-Key": new_key(), "Tuplegate-Transaction-Id": f"txn_{new_key()}"}
     body = {"statements": [f"insert into {t} (a) values ('x')"]}
     first = client.post("/v1/transaction", json=body, headers=headers)
     assert first.json()["success"] is True

@@ -98,7 +98,7 @@ def test_no_setting_weakens_the_statements_after_it(single: Service, one: Sql, s
         assert one.answer("copy (select 1) to stdout").status_code == 400  # costs the connection: the next one is new
         check_serializable(one)
     finally:
-        with psycopg.connect(single.conninfo("querygate")) as engine:
+        with psycopg.connect(single.conninfo("tuplegate")) as engine:
             engine.execute(f"alter role {role} reset all")
             engine.execute(f"alter role {role} in database {database} reset all")
         one.answer("copy (select 1) to stdout")

@@ -123,7 +123,7 @@ def written(service: Service) -> list[str]:
 
 
 def at_the_gate(service: Service) -> int:
-    with psycopg.connect(service.conninfo("querygate")) as outside:
+    with psycopg.connect(service.conninfo("tuplegate")) as outside:
         row = outside.execute(
             "select count(*) from pg_stat_activity where datname = %s and wait_event_type = 'Lock'",
             [tenant_of(service)],

@@ -8,13 +8,13 @@ import httpx
 import psycopg
 import pytest
 
-from querygate import __version__
-from querygate.metrics.page import DATABASES_SHOWN
-from querygate.metrics.table import METRICS
-from querygate.protocol.errors import ERRORS
 from tests.control import TIERS, Control, Organization, error_of, new_organization, wait_until
 from tests.metrics import CONTENT_TYPE, Page, fallen, scrape
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tuplegate import __version__
+from tuplegate.metrics.page import DATABASES_SHOWN
+from tuplegate.metrics.table import METRICS
+from tuplegate.protocol.errors import ERRORS
 
 QUERY = {"plane": "data", "method": "POST", "route": "/v1/query"}
 UNKNOWN_PATHS = 1000
@@ -150,13 +150,13 @@ def test_what_recovery_commits_is_counted(service: Service, sql: Sql) -> None:
     """A transaction that was prepared and left behind: the page says when it was found."""
     before = scrape(service).value("in_doubt_recovered_total")
     sql("create table left_behind (a int)")
-    with psycopg.connect(service.conninfo("querygate")) as metadata:
+    with psycopg.connect(service.conninfo("tuplegate")) as metadata:
         row = metadata.execute("select id from installation").fetchone()
     assert row is not None
     with psycopg.connect(service.conninfo(str(sql.value("select current_database()"))), autocommit=True) as connection:
         connection.execute("begin isolation level read committed")
         connection.execute("insert into left_behind values (1)")
-        connection.execute(f"prepare transaction 'querygate_{row[0]}_metrics'".encode())
+        connection.execute(f"prepare transaction 'tuplegate_{row[0]}_metrics'".encode())
     wait_until(lambda: scrape(service).value("in_doubt_recovered_total") == before + 1, 30)
     assert sql.value("select a from left_behind") == 1
 

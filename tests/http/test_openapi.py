@@ -17,9 +17,9 @@ from openapi_spec_validator import validate
 from schemathesis.checks import load_all_checks
 from schemathesis.schemas import BaseSchema
 
-from querygate.protocol.errors import ERRORS
 from tests.control import TIERS, Control, error_of, new_organization
 from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tuplegate.protocol.errors import ERRORS
 
 ROOT = Path(__file__).parent.parent.parent
 SLOW = {
@@ -58,9 +58,9 @@ class Caller:
             **os.environ,
             "SCHEMATHESIS_HOOKS": "tests.openapi_hooks",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "QUERYGATE_TEST_CONTROL": self.service.control_url,
-            "QUERYGATE_TEST_KEY": self.service.key,
-            "QUERYGATE_TEST_SPARED": ",".join(spared),
+            "TUPLEGATE_TEST_CONTROL": self.service.control_url,
+            "TUPLEGATE_TEST_KEY": self.service.key,
+            "TUPLEGATE_TEST_SPARED": ",".join(spared),
         }
         command = [
             sys.executable,
@@ -195,7 +195,7 @@ def test_every_refusal_of_the_data_plane_is_described(caller: Caller, data_plane
     one: Any = {"sql": "select 1"}
     two: Any = {"sql": "select 2"}
     reader = caller.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
-    once, chosen = {"Idempotency-Key": "refusals"}, {"Querygate-Transaction-Id": "txn_refusals"}
+    once, chosen = {"Idempotency-Key": "refusals"}, {"Tuplegate-Transaction-Id": "txn_refusals"}
     caller.ask(query.Case(body=one, headers=once))
     caller.ask(transaction.Case(body={"statements": ["select 1"]}, headers=chosen))
     caller.control.patch("/v1/databases/main", {"delete_protection": True})
@@ -203,7 +203,7 @@ def test_every_refusal_of_the_data_plane_is_described(caller: Caller, data_plane
         ("parse_error", query.Case(body={"sql": "selec 1"}), None),
         ("unauthenticated", query.Case(body=one), "svc_k_wrong"),
         ("forbidden", data_plane["/storage/test"]["GET"].Case(), reader),
-        ("not_found", data_plane["/tables"]["GET"].Case(headers={"Querygate-Database": "nowhere"}), None),
+        ("not_found", data_plane["/tables"]["GET"].Case(headers={"Tuplegate-Database": "nowhere"}), None),
         ("not_acceptable", query.Case(body=one, headers={"Accept": "image/png"}), None),
         ("delete_protected", data_plane["/admin/reset"]["POST"].Case(), None),
         ("transaction_id_used", transaction.Case(body={"statements": ["select 1"]}, headers=chosen), None),

@@ -15,7 +15,7 @@ RECORD = {"id", "name", "tier", "created_at"}
 
 def local_key(service: Service, *scopes: str) -> str:
     """Made on the machine itself, without HTTP."""
-    command = [sys.executable, "-m", "querygate", "key", "create", "--data-dir", str(service.data_dir), "--name", "l"]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir), "--name", "l"]
     command += [f"--scope={scope}" for scope in scopes]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()

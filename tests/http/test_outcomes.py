@@ -18,7 +18,7 @@ import pytest
 from tests.service import Service, Sql
 
 WAIT_S = 60.0
-ID = "Querygate-Transaction-Id"
+ID = "Tuplegate-Transaction-Id"
 RACE_ROUNDS = 100
 
 Row = dict[str, Any]
@@ -469,19 +469,19 @@ def known(client: httpx.Client, t: str) -> str:
 @pytest.mark.parametrize(
     "attack",
     [
-        "select * from querygate.{table}", "delete from querygate.{table}",
-        "truncate querygate.{table}", "lock table querygate.{table}",
-        "lock table querygate.{table} in access share mode", "drop table querygate.{table}",
-        "alter table querygate.{table} add column x int", "create index on querygate.{table} (at)",
-        "create trigger x before insert on querygate.{table} for each row"
+        "select * from tuplegate.{table}", "delete from tuplegate.{table}",
+        "truncate tuplegate.{table}", "lock table tuplegate.{table}",
+        "lock table tuplegate.{table} in access share mode", "drop table tuplegate.{table}",
+        "alter table tuplegate.{table} add column x int", "create index on tuplegate.{table} (at)",
+        "create trigger x before insert on tuplegate.{table} for each row"
         " execute function suppress_redundant_updates_trigger()",
-        "create rule x as on insert to querygate.{table} do instead nothing", "analyze querygate.{table}",
-        "create table public.child () inherits (querygate.{table})",
-        "create table public.twin (like querygate.{table})",
-        "grant select on querygate.{table} to public", "comment on table querygate.{table} is 'x'",
-        "create policy p on querygate.{table} using (false)", "alter table querygate.{table} enable row level security",
-        "select pg_relation_size('querygate.{table}'::regclass),"
-        " query_to_xml('table querygate.{table}', true, false, '')",
+        "create rule x as on insert to tuplegate.{table} do instead nothing", "analyze tuplegate.{table}",
+        "create table public.child () inherits (tuplegate.{table})",
+        "create table public.twin (like tuplegate.{table})",
+        "grant select on tuplegate.{table} to public", "comment on table tuplegate.{table} is 'x'",
+        "create policy p on tuplegate.{table} using (false)", "alter table tuplegate.{table} enable row level security",
+        "select pg_relation_size('tuplegate.{table}'::regclass),"
+        " query_to_xml('table tuplegate.{table}', true, false, '')",
     ],
 )  # fmt: skip
 def test_records_are_out_of_reach(client: httpx.Client, sql: Sql, table: str, attack: str) -> None:
@@ -499,7 +499,7 @@ def test_records_are_out_of_reach(client: httpx.Client, sql: Sql, table: str, at
 
 def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
     """A view of the records shows them to nobody, nor does one that others are let into."""
-    sql("create view public.records as select * from querygate.verdict")
+    sql("create view public.records as select * from tuplegate.verdict")
     try:
         assert sql.fails("select * from public.records")["sqlstate"] == "42501"
         assert sql.fails("insert into public.records values ('txn_forged_000001', 'committed')")["sqlstate"] == "42501"
@@ -512,30 +512,30 @@ def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        "drop schema querygate cascade", "alter schema querygate rename to mine", "create table querygate.mine (a int)",
-        "create function querygate.mine() returns int language sql as 'select 1'",
-        "create view querygate.mine as select 1",
-        "create or replace function querygate.authenticate(message text, mac text) returns void"
+        "drop schema tuplegate cascade", "alter schema tuplegate rename to mine", "create table tuplegate.mine (a int)",
+        "create function tuplegate.mine() returns int language sql as 'select 1'",
+        "create view tuplegate.mine as select 1",
+        "create or replace function tuplegate.authenticate(message text, mac text) returns void"
         " language sql as 'select'",
-        "create or replace function querygate.decide(id text, state text, mac text) returns boolean"
+        "create or replace function tuplegate.decide(id text, state text, mac text) returns boolean"
         " language sql as 'select true'",
-        "drop function querygate.decide(text, text, text)",
-        "alter function querygate.begin(text, text) security invoker",
-        "alter function querygate.keep(text, text, text, text, text) set search_path = public",
-        "alter function querygate.look(text, text) owner to current_user",
-        "grant all on schema querygate to public", "revoke usage on schema querygate from current_user cascade",
+        "drop function tuplegate.decide(text, text, text)",
+        "alter function tuplegate.begin(text, text) security invoker",
+        "alter function tuplegate.keep(text, text, text, text, text) set search_path = public",
+        "alter function tuplegate.look(text, text) owner to current_user",
+        "grant all on schema tuplegate to public", "revoke usage on schema tuplegate from current_user cascade",
         "alter default privileges for role {owner} grant all on tables to public",
         "reassign owned by {owner} to current_user",
         "set role {owner}", "set session authorization {owner}", "drop owned by {owner}",
         "create event trigger e on ddl_command_start execute function suppress_redundant_updates_trigger()",
-        "select querygate.authenticate('decide/committed/txn_aaaaaaaaaaaa', 'x')",
-        "select querygate.begin('txn_forged_000001', '')", "select querygate.begin('txn_forged_000001', null)",
-        "select querygate.decide('txn_forged_000001', 'committed', repeat('0', 64))",
-        "select querygate.decide('txn_forged_000001', 'committed', null)",
-        "select * from querygate.look('txn_forged_000001', null)",
-        "select querygate.keep('/v1/query', 'k', 'r', '7b7d', null)",
-        "select * from querygate.kept('/v1/query', 'k', '')",
-        "do $$ begin perform querygate.decide('txn_forged_000001', 'aborted', md5('x')); end $$",
+        "select tuplegate.authenticate('decide/committed/txn_aaaaaaaaaaaa', 'x')",
+        "select tuplegate.begin('txn_forged_000001', '')", "select tuplegate.begin('txn_forged_000001', null)",
+        "select tuplegate.decide('txn_forged_000001', 'committed', repeat('0', 64))",
+        "select tuplegate.decide('txn_forged_000001', 'committed', null)",
+        "select * from tuplegate.look('txn_forged_000001', null)",
+        "select tuplegate.keep('/v1/query', 'k', 'r', '7b7d', null)",
+        "select * from tuplegate.kept('/v1/query', 'k', '')",
+        "do $$ begin perform tuplegate.decide('txn_forged_000001', 'aborted', md5('x')); end $$",
     ],
 )  # fmt: skip
 def test_records_cannot_be_forged(service: Service, client: httpx.Client, known: str, attack: str) -> None:

@@ -21,7 +21,7 @@ OFTEN = 8
 @pytest.fixture(scope="module")
 def tenant(service: Service, organization: Organization) -> str:
     """The engine's name of a database without any code: only there is anything kept."""
-    with psycopg.connect(service.conninfo("querygate")) as connection:
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
         rows = connection.execute("select engine_name from database where organization = %s", (organization.id,))
         [(name,)] = rows.fetchall()
     return str(name)
@@ -168,7 +168,7 @@ def test_what_is_kept_is_not_seen_by_a_template_either(data: Sql) -> None:
     for number in range(OFTEN):
         data(f"select n from words where id = {number}")
         assert data.rows("select name from pg_prepared_statements where from_sql = false") == []
-        assert data.rows(f"select name from pg_prepared_statements where name = 'querygate_{number}'") == []
+        assert data.rows(f"select name from pg_prepared_statements where name = 'tuplegate_{number}'") == []
 
 
 def test_what_is_kept_is_not_seen_through_a_view(data: Sql) -> None:
@@ -185,7 +185,7 @@ def test_what_is_kept_cannot_be_run_or_removed(data: Sql) -> None:
     for number in range(OFTEN):
         data(f"select n from words where id = {number}")
     for number in range(1, 200):
-        assert data.fails(f"execute querygate_{number}(1)")["sqlstate"] == "26000"
+        assert data.fails(f"execute tuplegate_{number}(1)")["sqlstate"] == "26000"
     data("deallocate all")
     assert data.value("select n from words where id = 7") == 7
 

@@ -74,10 +74,10 @@ def test_outcomes_stay_answerable(database: Database) -> None:
     sql("create table t (n int)")
     body = {"statements": ["insert into t values (1)"]}
     made = client.post("/v1/transaction", json=body).json()["transaction_id"]
-    chosen = {"Querygate-Transaction-Id": f"txn_chosen_before_{database.name}"}
+    chosen = {"Tuplegate-Transaction-Id": f"txn_chosen_before_{database.name}"}
     assert client.post("/v1/transaction", json=body, headers=chosen).json()["success"]
     assert database.reset().status_code == 200
-    for id in (made, chosen["Querygate-Transaction-Id"]):
+    for id in (made, chosen["Tuplegate-Transaction-Id"]):
         assert client.get(f"/v1/transaction/{id}").json()["state"] == "committed"
     sql("create table t (n int)")
     assert client.post("/v1/transaction", json=body, headers=chosen).status_code == 409
@@ -109,7 +109,7 @@ def test_a_running_statement_is_cancelled(service: Service, database: Database) 
     running.start()
     with service.client() as other:
         deadline = time.monotonic() + 60
-        headers = {"Querygate-Database": database.name}
+        headers = {"Tuplegate-Database": database.name}
         question = {"sql": "select count(*) as n from pg_stat_activity where query like '%pg_sleep(25)' and state = $1"}
         while other.post("/v1/query", json={**question, "params": ["active"]}, headers=headers).json()["rows"] == [
             {"n": 0}

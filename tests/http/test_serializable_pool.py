@@ -34,7 +34,7 @@ def fill(service: Service, count: int, sock: socket.socket | None = None, databa
     body = json.dumps({"sql": "select 1"})
     request = (
         f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {service.key}\r\nQuerygate-Database: {database}\r\n"
+        f"Authorization: Bearer {service.key}\r\nTuplegate-Database: {database}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
     with sock or socket.create_connection((str(address.hostname), int(address.port or 0))) as sock:

@@ -1,6 +1,6 @@
 """The lives of keys, sessions and databases against a model of them: random walks over HTTP, checked on both planes.
 
-The model says what must happen by the tables of `querygate.access.states`. What a request has changed must hold within
+The model says what must happen by the tables of `tuplegate.access.states`. What a request has changed must hold within
 five seconds, on both planes, and until then nothing else is done; what expires is waited for by asking the service.
 """
 
@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from querygate.access.states import DATABASE, GONE, KEY, SESSION, IllegalTransition, Life
 from tests.control import Control, new_organization, wait_until
 from tests.service import Service
+from tuplegate.access.states import DATABASE, GONE, KEY, SESSION, IllegalTransition, Life
 
 RIGHTS = {
     "read": frozenset({"read"}),

@@ -7,11 +7,11 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.data_plane.storage_test import StorageTrial
-from querygate.engine.port import Access, Target
-from querygate.protocol.errors import ServiceError
 from tests.inside import engine_of, owner, scratch_schemas, tenant_of, wait_until
 from tests.service import Service, needs_bundled
+from tuplegate.data_plane.storage_test import StorageTrial
+from tuplegate.engine.port import Access, Target
+from tuplegate.protocol.errors import ServiceError
 
 
 @pytest.mark.parametrize("size", [1, 4096, 16 * 2**20])

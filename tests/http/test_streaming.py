@@ -27,7 +27,7 @@ class Watch:
     """The engine seen by its superuser: what the connections of the service's tenants are doing."""
 
     def __init__(self, service: Service) -> None:
-        self.connection = psycopg.connect(service.conninfo("querygate"), autocommit=True)
+        self.connection = psycopg.connect(service.conninfo("tuplegate"), autocommit=True)
 
     def count(self, condition: LiteralString = "true") -> int:
         row = self.connection.execute(

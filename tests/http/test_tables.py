@@ -110,9 +110,9 @@ def test_a_read_key_sees_what_it_may_read(shop: Sql, read_sql: Sql) -> None:
 
 
 def test_the_engines_and_the_services_own_schemas_are_hidden(client: httpx.Client) -> None:
-    """Also `querygate`, which the roles may use."""
+    """Also `tuplegate`, which the roles may use."""
     schemas = {table["schema"] for table in client.get("/tables").json()["tables"]}
-    assert not schemas & {"pg_catalog", "information_schema", "querygate", "pg_toast"}
+    assert not schemas & {"pg_catalog", "information_schema", "tuplegate", "pg_toast"}
 
 
 def test_code_of_the_tenants_own_is_not_run(shop: Sql) -> None:

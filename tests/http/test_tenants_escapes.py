@@ -87,11 +87,11 @@ ENGINE = {
     "create operator pg_catalog.=== (leftarg = int, rightarg = int, function = int4eq)": DENIED,
     "create schema pg_evil": "42939",
     "create table information_schema.t (a int)": DENIED,
-    "create table querygate.t (a int)": DENIED,
-    "create function querygate.begin(text) returns int language sql as 'select 1'": DENIED,
-    "create trigger t before insert on querygate.begun execute function now()": DENIED,
-    "alter schema querygate rename to mine": DENIED,
-    "drop schema querygate cascade": DENIED,
+    "create table tuplegate.t (a int)": DENIED,
+    "create function tuplegate.begin(text) returns int language sql as 'select 1'": DENIED,
+    "create trigger t before insert on tuplegate.begun execute function now()": DENIED,
+    "alter schema tuplegate rename to mine": DENIED,
+    "drop schema tuplegate cascade": DENIED,
     "drop schema public cascade": DENIED,
     "update pg_class set relname = relname": DENIED,
     "update pg_proc set proacl = null": DENIED,
@@ -259,7 +259,7 @@ def test_what_the_service_runs_cannot_be_shadowed(one: Tenant) -> None:
         done = one.transaction(path, "select 1 as a, now() as b", "create table trap.t (a int)", "drop table trap.t")
         assert done.json()["success"], done.text
         with one.service.client(one.admin) as client:
-            headers = {"Idempotency-Key": "shadowed", "Querygate-Transaction-Id": "txn_shadowed00000000000000"}
+            headers = {"Idempotency-Key": "shadowed", "Tuplegate-Transaction-Id": "txn_shadowed00000000000000"}
             request = {"statements": [path, "create table trap.t (a int)"]}
             kept = client.post("/v1/transaction", json=request, headers=headers)
             assert kept.json()["success"], kept.text

@@ -47,7 +47,7 @@ def test_no_catalog_shows_anything_of_another_tenant(one: Tenant, busy: Tenant, 
     places = sql.rows(
         "select format('%I.%I', n.nspname, c.relname) as name from pg_class c"
         " join pg_namespace n on n.oid = c.relnamespace where c.relkind in ('r', 'v')"
-        " and n.nspname in ('pg_catalog', 'information_schema', 'querygate') order by 1"
+        " and n.nspname in ('pg_catalog', 'information_schema', 'tuplegate') order by 1"
     )
     read = 0
     for place in places:
@@ -92,15 +92,15 @@ def test_no_catalog_shows_anything_of_another_tenant(one: Tenant, busy: Tenant, 
         "select * from pg_shmem_allocations",
         "select pg_control_system()",
         "select pg_database_size(oid) from pg_database where datname <> current_database()",
-        "select querygate.authenticate('begin/x', 'y')",
-        "select querygate.begin('x', 'y')",
-        "select querygate.decide('x', 'committed', 'y')",
-        "select querygate.look('x', 'y')",
-        "select querygate.kept('x', 'y', 'z')",
-        "table querygate.secret",
-        "table querygate.answer",
-        "table querygate.verdict",
-        "table querygate.begun",
+        "select tuplegate.authenticate('begin/x', 'y')",
+        "select tuplegate.begin('x', 'y')",
+        "select tuplegate.decide('x', 'committed', 'y')",
+        "select tuplegate.look('x', 'y')",
+        "select tuplegate.kept('x', 'y', 'z')",
+        "table tuplegate.secret",
+        "table tuplegate.answer",
+        "table tuplegate.verdict",
+        "table tuplegate.begun",
     ],
 )
 def test_what_shows_others_is_refused(one: Tenant, busy: Tenant, scope: str, statement: str) -> None:
@@ -111,7 +111,7 @@ def test_what_shows_others_is_refused(one: Tenant, busy: Tenant, scope: str, sta
 def test_databases_and_roles_of_others_are_ids_without_meaning(one: Tenant, busy: Tenant, scope: str) -> None:
     """That there are others can be seen; not who they are. A server of one's own has names that are not the service's,
     which it does not hide."""
-    own = {"querygate", "querygate_dump", "postgres", "template0", "template1"}
+    own = {"tuplegate", "tuplegate_dump", "postgres", "template0", "template1"}
     with as_owner(one.service) as engine:
         made = {str(name) for (name,) in engine.execute("select engine_name from database")}
     sql = one.sql(scope)
@@ -121,9 +121,9 @@ def test_databases_and_roles_of_others_are_ids_without_meaning(one: Tenant, busy
     assert made <= databases
     assert {f"{name}_{kind}" for name in made for kind in "rw"} <= roles
     if ENGINE:
-        databases, roles = made, {name for name in roles if name.startswith("qg_")}
-    assert all(re.fullmatch("qg_[a-z0-9]{12}", name) for name in databases)
-    assert all(re.fullmatch("qg_[a-z0-9]{12}_[rw]", name) for name in roles)
+        databases, roles = made, {name for name in roles if name.startswith("tg_")}
+    assert all(re.fullmatch("tg_[a-z0-9]{12}", name) for name in databases)
+    assert all(re.fullmatch("tg_[a-z0-9]{12}_[rw]", name) for name in roles)
 
 
 @pytest.mark.parametrize("scope", ["write", "read"])
@@ -139,9 +139,9 @@ def test_the_databases_of_others_cannot_be_chosen(one: Tenant, two: Tenant) -> N
     """Neither by name, nor by id; nor the service's own."""
     with two.service.client(two.admin) as client:
         ids = [client.post("/v1/query", json={"sql": "select current_database() as id"}).json()["rows"][0]["id"]]
-    for name in [*ids, "querygate", "postgres", "template1", "../main"]:
+    for name in [*ids, "tuplegate", "postgres", "template1", "../main"]:
         with one.service.client(one.admin) as client:
-            client.headers["Querygate-Database"] = name
+            client.headers["Tuplegate-Database"] = name
             assert client.post("/v1/query", json={"sql": "select 1"}).status_code == 404
 
 

@@ -111,8 +111,8 @@ def test_what_a_role_gives_itself_does_not_last(one: Tenant, scope: str) -> None
         "drop owned by current_user",
         "revoke connect on database {own} from {own}_w",
         "revoke all on schema public from {own}_w",
-        "revoke all on schema querygate from {own}_w",
-        "revoke execute on function querygate.decide(text, text, text) from {own}_w",
+        "revoke all on schema tuplegate from {own}_w",
+        "revoke execute on function tuplegate.decide(text, text, text) from {own}_w",
     ],
 )
 def test_a_tenant_cannot_lock_the_service_out(one: Tenant, statement: str) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from querygate.engine.bundled import BundledServer, BundledSettings
 from tests.system.servers import Open
+from tuplegate.engine.bundled import BundledServer, BundledSettings
 
 
 @pytest.fixture

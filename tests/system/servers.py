@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from querygate.engine import bundled
-from querygate.engine.bundled import BundledServer
+from tuplegate.engine import bundled
+from tuplegate.engine.bundled import BundledServer
 
 SOURCE = Path(bundled.__file__).parents[2]
 WAIT_S = 30.0
@@ -24,7 +24,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from querygate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled import BundledServer, BundledSettings
 server = BundledServer(BundledSettings(Path(sys.argv[1])))
 server.prepare()
 server.start()

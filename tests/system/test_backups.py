@@ -70,8 +70,8 @@ def test_databases_are_backed_up_and_so_many_are_kept(tmp_path: Path) -> None:
         assert done.code == 0, done.err
         assert control.sql(database="restored").value("select sum(a) from t") == 55
         page = control.client.get("/metrics").text
-        assert 'querygate_backups_total{result="made"}' in page
-        assert "querygate_backup_age_seconds" in page
+        assert 'tuplegate_backups_total{result="made"}' in page
+        assert "tuplegate_backup_age_seconds" in page
     assert not list(directory.rglob("*.part"))
 
 
@@ -96,9 +96,9 @@ def test_a_backup_is_not_made_before_it_is_due_also_after_a_restart() -> None:
 
 
 def _key(service: Service) -> str:
-    from querygate.access.scopes import Scope
-    from querygate.local import make_local_key
-    from querygate.settings import load
+    from tuplegate.access.scopes import Scope
+    from tuplegate.local import make_local_key
+    from tuplegate.settings import load
 
     settings = load({"data_dir": str(service.data_dir), "engine": service.engine}, {}, None)
     return make_local_key(settings, "again", [Scope.ADMIN])

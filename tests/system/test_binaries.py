@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from querygate.engine import binaries
-from querygate.engine.bundled import BundledEngineError
 from tests.system.servers import Open, ask, connect, needs_root, snapshot
+from tuplegate.engine import binaries
+from tuplegate.engine.bundled import BundledEngineError
 
 
 def test_bundled_binaries_below_the_floor(prepared: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_plain_role_creates_vector(started: Open) -> None:
         connection.execute("create role plain login")
         connection.execute("create database own")
         connection.execute("grant create on database own to plain")
-    with psycopg.connect(f"{server.conninfo} dbname=own".replace("user=querygate", "user=plain")) as connection:
+    with psycopg.connect(f"{server.conninfo} dbname=own".replace("user=tuplegate", "user=plain")) as connection:
         connection.execute("create extension vector")
         row = connection.execute("select '[1,2,3]'::vector <-> '[1,2,5]', current_user").fetchone()
     assert row == (2.0, "plain")

@@ -3,8 +3,8 @@
 import asyncio
 import select
 
-from querygate.engine.postgres.connection import Command, Connection, look_at_broken
 from tests.system.servers import Open, ask, wait_until
+from tuplegate.engine.postgres.connection import Command, Connection, look_at_broken
 
 POLL_MS = 30_000
 

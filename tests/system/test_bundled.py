@@ -10,8 +10,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from querygate.engine import bundled, data_directory
-from querygate.engine.bundled import BundledEngineError, BundledSettings, server_settings
 from tests.system.servers import (
     SOURCE,
     SUPERVISOR,
@@ -24,6 +22,8 @@ from tests.system.servers import (
     spawn_supervisor,
     wait_until,
 )
+from tuplegate.engine import bundled, data_directory
+from tuplegate.engine.bundled import BundledEngineError, BundledSettings, server_settings
 
 
 def test_serves_a_query(started: Open) -> None:
@@ -32,7 +32,7 @@ def test_serves_a_query(started: Open) -> None:
     assert server.version == "18.6"
     assert server.poll() is None
     assert server.warnings == []
-    assert ask(server, "select current_user") == "querygate"
+    assert ask(server, "select current_user") == "tuplegate"
     assert ask(server, "select count(*) from pg_settings where name = 'listen_addresses' and setting = ''") == 1
     assert (
         ask(server, "select format('%s %s', datlocprovider, datlocale) from pg_database where datname = 'template1'")
@@ -68,7 +68,7 @@ def test_the_engine_stands_apart(started: Open) -> None:
     names = {entry.split(b"=")[0] for entry in (process / "environ").read_bytes().split(b"\0") if entry}
     assert {b"PATH", b"LANG", b"HOME"} <= names
     assert b"PGOPTIONS" not in names
-    assert not [fd for fd in (process / "fd").iterdir() if "querygate.lock" in os.readlink(fd)]
+    assert not [fd for fd in (process / "fd").iterdir() if "tuplegate.lock" in os.readlink(fd)]
 
 
 @needs_linux
@@ -194,7 +194,7 @@ def test_a_failed_initdb_leaves_nothing(data_dir: Path, started: Open) -> None:
     programs = write_programs(data_dir.parent / "bin", 'echo 18 > "$2/PG_VERSION"; echo disk full; exit 1')
     with pytest.raises(BundledEngineError, match="disk full"):
         started(bin_dir=programs)
-    assert sorted(path.name for path in data_dir.iterdir()) == ["querygate.lock", "run"]
+    assert sorted(path.name for path in data_dir.iterdir()) == ["tuplegate.lock", "run"]
     assert ask(started(), "select 1") == 1
 
 

@@ -33,7 +33,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 
 def test_it_is_what_is_imported(compiled: dict[str, str]) -> None:
-    code = "from querygate.http import server; print(server.__file__)"
+    code = "from tuplegate.http import server; print(server.__file__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=compiled)
     assert found.stdout.strip().endswith(sysconfig.get_config_var("EXT_SUFFIX"))
 

@@ -34,7 +34,7 @@ def server() -> Iterator[ExternalServer]:
 
 @pytest.fixture(scope="module")
 def pair(server: ExternalServer) -> Iterator[list[Service]]:
-    env = {"QUERYGATE_ENGINE": server.url("across"), "QUERYGATE_ENGINE_CONNECTIONS_MAX": "60"}
+    env = {"TUPLEGATE_ENGINE": server.url("across"), "TUPLEGATE_ENGINE_CONNECTIONS_MAX": "60"}
     with ThreadPoolExecutor(2) as pool:
         started = [pool.submit(start_service, new_data_dir(), "--workers", "2", env=env) for _ in range(2)]
         services = [each.result() for each in started]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from querygate.engine import data_directory
-from querygate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from tests.system.servers import SOURCE, Open, alive, ask, close, mode, needs_root, snapshot, spawn_supervisor
+from tuplegate.engine import data_directory
+from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 
 
 def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
@@ -24,7 +24,7 @@ def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
         socket = server.socket_dir / data_directory.SOCKET_NAME
         for path in (parent / "data", parent / "data" / "postgres", server.socket_dir, socket):
             assert mode(path) == 0o700, path
-        for path in (parent / "data" / "postgres.log", parent / "data" / "querygate.lock"):
+        for path in (parent / "data" / "postgres.log", parent / "data" / "tuplegate.lock"):
             assert mode(path) == 0o600, path
         assert mode(parent) == 0o755
     finally:
@@ -36,7 +36,7 @@ def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
 def test_one_service_per_directory(prepared: Open, data_dir: Path) -> None:
     """A second service on the same directory learns which process has it, and gets it once that is released."""
     first = prepared()
-    message = rf"another querygate \(pid {os.getpid()}\) is using {data_dir}; stop it or choose another --data-dir"
+    message = rf"another tuplegate \(pid {os.getpid()}\) is using {data_dir}; stop it or choose another --data-dir"
     with pytest.raises(BundledEngineError, match=message):
         prepared()
     first.release()
@@ -52,7 +52,7 @@ def test_a_foreign_directory_stays_untouched(data_dir: Path, prepared: Open, con
     else:
         (data_dir / "postgres").mkdir()
     before = snapshot(data_dir)
-    with pytest.raises(BundledEngineError, match="is not empty and was not made by querygate"):
+    with pytest.raises(BundledEngineError, match="is not empty and was not made by tuplegate"):
         prepared()
     assert snapshot(data_dir) == before
 
@@ -124,7 +124,7 @@ def test_root_does_not_follow_planted_links(prepared: Open, data_dir: Path) -> N
 @needs_root
 def test_an_ordinary_user_starts_it_too(data_dir: Path, started: Open) -> None:
     """An ordinary user runs it as themselves, and root goes on with that data as its owner."""
-    probe = [sys.executable, "-c", "import querygate.engine.bundled"]
+    probe = [sys.executable, "-c", "import tuplegate.engine.bundled"]
     nobody = {"user": "nobody", "group": "nogroup", "extra_groups": []}
     environment = {"PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     try:

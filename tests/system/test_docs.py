@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from querygate.access.states import LIVES
-from querygate.protocol.errors import ERRORS
-from querygate.settings import entries
 from tests.control import Control
 from tests.service import Service, new_data_dir, remove, start_service
+from tuplegate.access.states import LIVES
+from tuplegate.protocol.errors import ERRORS
+from tuplegate.settings import entries
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -81,7 +81,7 @@ def examples(page: Path) -> list[Example]:
 def run(command: str, service: Service) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command.replace(DATA, service.url).replace(CONTROL, service.control_url)],
-        env={**os.environ, "QUERYGATE_API_KEY": service.key, "no_proxy": "*"},
+        env={**os.environ, "TUPLEGATE_API_KEY": service.key, "no_proxy": "*"},
         cwd=service.home,
         capture_output=True,
         text=True,
@@ -193,9 +193,9 @@ def test_every_request_header_of_the_service_has_its_row() -> None:
     """Those that the planes look at, as their sources name them."""
     text = (ROOT / "docs/api.md").read_text("utf-8").lower()
     planes = ("admission", "data_plane", "control_plane")
-    sources = [path.read_text("utf-8") for plane in planes for path in (ROOT / "src/querygate" / plane).glob("*.py")]
+    sources = [path.read_text("utf-8") for plane in planes for path in (ROOT / "src/tuplegate" / plane).glob("*.py")]
     names = {name for source in sources for name in _HEADER_READ.findall(source)}
-    assert {"authorization", "idempotency-key", "querygate-transaction-id"} <= names, "the pattern finds nothing"
+    assert {"authorization", "idempotency-key", "tuplegate-transaction-id"} <= names, "the pattern finds nothing"
     assert {name for name in names if f"| `{name}` |" not in text} == set()
 
 

@@ -57,7 +57,7 @@ def test_plain_pg_restore_reads_a_dump(service: Service, elsewhere: ExternalServ
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     with engine(service, name) as here, psycopg.connect(elsewhere.url("plain"), autocommit=True) as there:
-        before, after = contents(here, without="querygate"), contents(there)
+        before, after = contents(here, without="tuplegate"), contents(there)
     assert before.keys() == after.keys()
     for place, expected in before.items():
         assert after[place] == expected, place
@@ -70,7 +70,7 @@ def test_an_engine_elsewhere_is_dumped_with_a_password_that_nobody_sees(
 ) -> None:
     """And restored there: the same rows."""
     url = elsewhere.url("meta")
-    running = start_service(new_data_dir(), env={"QUERYGATE_ENGINE": url})
+    running = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": url})
     try:
         control = Control(running, running.key)
         sql = control.sql()

@@ -22,7 +22,7 @@ from tests.service import Service, Sql, new_data_dir, remove, remove_installatio
 from tests.system.servers import needs_linux, wait_until
 from tests.workers import workers
 
-ID = "Querygate-Transaction-Id"
+ID = "Tuplegate-Transaction-Id"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def engine() -> Iterator[ExternalServer]:
 @pytest.fixture(scope="module")
 def pair(engine: ExternalServer) -> Iterator[list[Service]]:
     """Two services on one engine, both started for the first time and at the same time. The key is for both."""
-    env = {"QUERYGATE_ENGINE": engine.url("pair"), "QUERYGATE_ENGINE_CONNECTIONS_MAX": "60"}
+    env = {"TUPLEGATE_ENGINE": engine.url("pair"), "TUPLEGATE_ENGINE_CONNECTIONS_MAX": "60"}
     with ThreadPoolExecutor(2) as pool:
         started = [pool.submit(start_service, new_data_dir(), "--workers", "2", env=env) for _ in range(2)]
         services = [each.result() for each in started]
@@ -61,9 +61,9 @@ def t(pair: list[Service]) -> str:
 
 def run_serve(url: str, *flags: str, as_flag: bool = False) -> subprocess.CompletedProcess[str]:
     """Starts a service that is expected to give up."""
-    command = [sys.executable, "-m", "querygate", "serve", "--data-dir", str(new_data_dir()), *flags]
+    command = [sys.executable, "-m", "tuplegate", "serve", "--data-dir", str(new_data_dir()), *flags]
     command += ["--engine", url] if as_flag else []
-    env = {**os.environ, **({} if as_flag else {"QUERYGATE_ENGINE": url})}
+    env = {**os.environ, **({} if as_flag else {"TUPLEGATE_ENGINE": url})}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     remove(Path(command[5]))
     return done
@@ -174,7 +174,7 @@ def test_tenants_write_nothing_into_the_log_of_the_server(
         assert made.status_code == 201, made.text
     with pair[0].client() as client:
         for name, reset in (("main", False), (f"copy-{level}", False), (f"copy-{level}", True)):
-            client.headers["Querygate-Database"] = name
+            client.headers["Tuplegate-Database"] = name
             if reset:
                 assert client.post("/admin/reset").status_code == 200
             sql = Sql(client)
@@ -192,7 +192,7 @@ def test_temporary_files_of_a_tenant_are_bounded(engine: ExternalServer) -> None
     key = ""
     try:
         for limit, is_refused in ((16, True), (1024, False)):
-            service = start_service(data_dir, "--engine-temp-mb", str(limit), env={"QUERYGATE_ENGINE": url})
+            service = start_service(data_dir, "--engine-temp-mb", str(limit), env={"TUPLEGATE_ENGINE": url})
             key = service.key or key
             with service.client(key) as client:
                 if is_refused:
@@ -219,7 +219,7 @@ def test_an_engine_that_cannot_prepare() -> None:
     server = ExternalServer(max_prepared_transactions="0")
     data_dir = new_data_dir()
     try:
-        service = start_service(data_dir, env={"QUERYGATE_ENGINE": server.url()})
+        service = start_service(data_dir, env={"TUPLEGATE_ENGINE": server.url()})
         assert "max_prepared_transactions is 0" in service.log
         with service.client() as client:
             Sql(client)("create table t (a int)")
@@ -243,7 +243,7 @@ def test_an_engine_that_goes_and_comes_back() -> None:
     server = ExternalServer()
     data_dir = new_data_dir()
     try:
-        service = start_service(data_dir, env={"QUERYGATE_ENGINE": server.url()})
+        service = start_service(data_dir, env={"TUPLEGATE_ENGINE": server.url()})
         with service.client() as client:
             Sql(client)("create table t (a int)")
             server.stop()
@@ -268,7 +268,7 @@ def test_both_serve_the_same_data(pair: list[Service], t: str) -> None:
 
 
 def test_a_key_made_for_one_works_in_both(pair: list[Service]) -> None:
-    command = [sys.executable, "-m", "querygate", "key", "create", "--name", "second", "--scope", "write"]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--name", "second", "--scope", "write"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=pair[0].environment)
     key = made.stdout.removeprefix("key: ").strip()
     for service in pair:

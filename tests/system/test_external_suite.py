@@ -23,7 +23,7 @@ def server() -> Iterator[ExternalServer]:
 
 def started(server: ExternalServer, database: str, *flags: str) -> Iterator[Service]:
     data_dir = new_data_dir()
-    running = start_service(data_dir, *flags, env={"QUERYGATE_ENGINE": server.url(database)})
+    running = start_service(data_dir, *flags, env={"TUPLEGATE_ENGINE": server.url(database)})
     yield running
     assert running.stop() == 0
     remove(data_dir)
@@ -41,6 +41,6 @@ def single(server: ExternalServer) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def read_key(service: Service) -> str:
-    command = [sys.executable, "-m", "querygate", "key", "create", "--name", "reader", "--scope", "read"]
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--name", "reader", "--scope", "read"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()

@@ -18,12 +18,12 @@ import httpx
 import psycopg
 import pytest
 
-from querygate.settings import entries
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import ENDS, Event, Stream
 from tests.system.servers import alive, needs_linux, needs_root, wait_until
+from tuplegate.settings import entries
 
-COMMAND = [sys.executable, "-m", "querygate"]
+COMMAND = [sys.executable, "-m", "tuplegate"]
 RUN_S = 60
 
 Start = Callable[..., Service]
@@ -168,7 +168,7 @@ def test_a_port_in_use(service: Service) -> None:
         (["--statement-timeout-ms", "0"], ["statement_timeout_ms", "at least 1"]),
         (["--log-level", "loud"], ["--log-level", "loud"]),
         (["--no-such-flag"], ["--no-such-flag"]),
-        (["--config", "/nowhere/querygate.toml"], ["/nowhere/querygate.toml"]),
+        (["--config", "/nowhere/tuplegate.toml"], ["/nowhere/tuplegate.toml"]),
         (["--engine-bin", "/nowhere"], ["/nowhere", "--engine-bin"]),
     ],
 )
@@ -190,11 +190,11 @@ def test_bad_flags(flags: list[str], words: list[str]) -> None:
 def test_bad_settings_from_elsewhere() -> None:
     """A wrong setting of the environment or the file is named together with where it stands."""
     data_dir = new_data_dir()
-    config = data_dir.parent / "querygate.toml"
+    config = data_dir.parent / "tuplegate.toml"
     serve = ("serve", "--data-dir", str(data_dir), "--data-port", "0")
     try:
-        wrong = run(*serve, env={"QUERYGATE_QUEUE_MAX": "many"})
-        clear(wrong, "QUERYGATE_QUEUE_MAX", "many")
+        wrong = run(*serve, env={"TUPLEGATE_QUEUE_MAX": "many"})
+        clear(wrong, "TUPLEGATE_QUEUE_MAX", "many")
         config.write_text("queue_maximum = 3\n")
         clear(run(*serve, "--config", str(config)), str(config), "queue_maximum")
         config.write_text('queue_max = "three"\n')
@@ -295,7 +295,7 @@ def test_keys_made_on_the_machine(start: Start) -> None:
 
 
 def test_a_key_for_a_wrong_directory(tmp_path: Path) -> None:
-    """A directory that is not there or not Querygate's is refused by name, and nothing is made in it."""
+    """A directory that is not there or not Tuplegate's is refused by name, and nothing is made in it."""
     for directory in (tmp_path / "missing", tmp_path):
         clear(run("key", "create", "--data-dir", str(directory), "--name", "n", "--scope", "admin"), str(directory))
     assert list(tmp_path.iterdir()) == []

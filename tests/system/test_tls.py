@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from querygate.http.self_signed import provide
-from querygate.http.tls import fingerprint
 from tests.http.test_bad_input import JSON_TYPE, TEXT_TYPE, answers_in, ask, connect, head, post, read_all, talk
 from tests.http.test_streaming import ENDLESS, Watch
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import SSE, Stream, tell
 from tests.system.servers import needs_linux, wait_until
 from tests.system.test_service import RUN_S, Start, clear, run, start
+from tuplegate.http.self_signed import provide
+from tuplegate.http.tls import fingerprint
 
 __all__ = ["start"]  # a fixture
 

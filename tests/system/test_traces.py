@@ -42,7 +42,7 @@ class Collector:
         """The spans of one request, by name, once they have come."""
 
         def root() -> list[Any]:
-            return [span for span in self.spans if attributes(span).get("querygate.request_id") == request_id]
+            return [span for span in self.spans if attributes(span).get("tuplegate.request_id") == request_id]
 
         wait_until(lambda: bool(root()), 30)
         [top] = root()
@@ -104,7 +104,7 @@ def test_a_request_has_its_admission_and_its_engine_time(service: Service, colle
     about = attributes(top)
     assert about["http.route"] == "/v1/query"
     assert about["http.response.status_code"] == 200
-    assert about["querygate.rows"] == 1
+    assert about["tuplegate.rows"] == 1
     assert top.start_time_unix_nano == admission.start_time_unix_nano <= admission.end_time_unix_nano
     assert admission.end_time_unix_nano <= engine.start_time_unix_nano
     assert engine.start_time_unix_nano + 50_000_000 <= engine.end_time_unix_nano <= top.end_time_unix_nano
@@ -124,7 +124,7 @@ def test_a_trace_that_is_not_recorded_stays_so(service: Service, collector: Coll
         top = collector.of(ask(service, "select $1::text", bad))["request"]
         assert not top.parent_span_id
     # Spans are sent in order, so one that was asked for before these would be here by now.
-    assert not any(attributes(span).get("querygate.request_id") == unwanted for span in collector.spans)
+    assert not any(attributes(span).get("tuplegate.request_id") == unwanted for span in collector.spans)
 
 
 def test_an_alias_passes_the_trace_on(service: Service, collector: Collector) -> None:
@@ -138,13 +138,13 @@ def test_the_control_plane_is_traced_by_templates(service: Service, collector: C
     spans = collector.of(answer.headers["x-request-id"])
     assert spans.keys() == {"request", "admission"}
     about = attributes(spans["request"])
-    assert (about["querygate.plane"], about["http.route"]) == ("control", "/v1/databases/{name}")
+    assert (about["tuplegate.plane"], about["http.route"]) == ("control", "/v1/databases/{name}")
     assert (about["http.response.status_code"], about["error.type"]) == (404, "not_found")
 
 
 def test_streams_and_failures(service: Service, collector: Collector) -> None:
     stream = collector.of(ask(service, "/*+ STREAM */ select $1::text, generate_series(1, 10)"))
-    assert attributes(stream["request"])["querygate.rows"] == 10
+    assert attributes(stream["request"])["tuplegate.rows"] == 10
     assert "engine" in stream
     failed = collector.of(ask(service, "select $1::text, 1/0"))["request"]
     assert attributes(failed)["error.type"] == "sql_error"
@@ -181,7 +181,7 @@ def test_a_collector_that_is_not_there_is_no_matter() -> None:
 
 
 def test_without_the_setting_it_is_not_even_imported() -> None:
-    code = "import sys, querygate.worker; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    code = "import sys, tuplegate.worker; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -19,7 +19,7 @@ from tests.faults import as_superuser, child, definite, eventually, send_signal
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 
 CLIENTS = 6
-ID = "Querygate-Transaction-Id"
+ID = "Tuplegate-Transaction-Id"
 
 Start = Callable[[], Service]
 
@@ -130,7 +130,7 @@ class Workload:
 
 def check(service: Service, work: Workload) -> None:
     """Nothing acknowledged is lost, nothing refused is there, nothing is half there, and every id has an outcome."""
-    eventually(lambda: as_superuser(service, "select gid from pg_prepared_xacts where gid like 'querygate%'") == [])
+    eventually(lambda: as_superuser(service, "select gid from pg_prepared_xacts where gid like 'tuplegate%'") == [])
     assert work.wrong == []
     with service.client() as client:
         rows = Sql(client).rows(f"select a, count(*) from {work.table} group by a", row_mode="arrays")
@@ -179,7 +179,7 @@ def test_connections_terminated(service: Service, t: str) -> None:
     """Connections are terminated all through a workload; its transactions are repeated and succeed."""
     with Workload(service, t) as work:
         terminate = (
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'querygate'"
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tuplegate'"
             " and usename <> current_user order by random() limit 3"
         )
         goal = len(work.applied) + 50
@@ -199,7 +199,7 @@ def test_backend_crashes(service: Service, t: str) -> None:
         for _ in range(3):
             work.progress()
             pids = as_superuser(
-                service, "select pid from pg_stat_activity where application_name = 'querygate' and state = 'active'"
+                service, "select pid from pg_stat_activity where application_name = 'tuplegate' and state = 'active'"
                 " and usename <> current_user limit 1"
             )  # fmt: skip
             for (pid,) in pids:
@@ -231,8 +231,8 @@ def test_engine_stopped(service: Service, t: str) -> None:
 
 
 def prefix(service: Service) -> str:
-    [(id,)] = as_superuser(service, "select id from installation", "querygate")
-    return f"querygate_{id}_"
+    [(id,)] = as_superuser(service, "select id from installation", "tuplegate")
+    return f"tuplegate_{id}_"
 
 
 def tenant_database(service: Service) -> str:
@@ -259,7 +259,7 @@ def test_left_behind(start: Start, service: Service, t: str) -> None:
     database = tenant_database(service)
     mine = prefix(service)
     almost_mine = mine[:-2] + ("y" if mine[-2] == "x" else "x")
-    foreign = ["foreign_gid", f"{almost_mine}_other", "querygate_"]
+    foreign = ["foreign_gid", f"{almost_mine}_other", "tuplegate_"]
     prepare(service, database, t, 1, f"{mine}x")
     for number, gid in enumerate(foreign, 101):
         prepare(service, database, t, number, gid)

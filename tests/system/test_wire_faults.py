@@ -23,7 +23,7 @@ from tests.faults import (
 from tests.service import Service, Sql, engine_for, needs_bundled, new_data_dir, remove, start_service
 from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 
-ID = "Querygate-Transaction-Id"
+ID = "Tuplegate-Transaction-Id"
 KEY = "Idempotency-Key"
 
 When = Callable[[str], bool]
@@ -51,7 +51,7 @@ def behind() -> Iterator[tuple[Service, WireProxy]]:
     data_dir = new_data_dir()
     if engine := engine_for(data_dir):
         with PortProxy(engine) as port_proxy:
-            running = start_service(data_dir, env={"QUERYGATE_ENGINE": port_proxy.url})
+            running = start_service(data_dir, env={"TUPLEGATE_ENGINE": port_proxy.url})
             running.engine = engine  # the tests' own looks at it go past the proxy
             yield running, port_proxy
             assert running.stop() == 0
@@ -300,7 +300,7 @@ def stop_writing(service: Service) -> None:
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("at", At)
-@pytest.mark.parametrize("record", ["querygate.begin", "querygate.decide"])
+@pytest.mark.parametrize("record", ["tuplegate.begin", "tuplegate.decide"])
 def test_records(service: Service, proxy: WireProxy, t: str, record: str, at: At, harm: Harm) -> None:
     """The writing of a chosen id's own records is lost: the outcome is as definite as ever."""
     id = f"txn_{uuid.uuid4().hex}"

@@ -21,7 +21,7 @@ from tests.workers import Caller, callers, connect, connect_to, worker_of, worke
 pytestmark = needs_linux
 
 WORKERS = 4
-ID = "Querygate-Transaction-Id"
+ID = "Tuplegate-Transaction-Id"
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,14 @@ from bench.peers.bars import Against
 from bench.peers.engine import Limit
 from bench.peers.processes import Memory
 from bench.peers.rounds import Case, Results, Sample
-from bench.peers.servers import D1, FastApi, Querygate, Server, Sqld
+from bench.peers.servers import D1, FastApi, Server, Sqld, Tuplegate
 from bench.peers.workloads import Workload
 
-SERVERS: list[Server] = [kind(Path(), Path()) for kind in (Querygate, Sqld, D1, FastApi)]
+SERVERS: list[Server] = [kind(Path(), Path()) for kind in (Tuplegate, Sqld, D1, FastApi)]
 
 
 def _results(workload: Workload, rates: dict[str, list[float]], errors: int = 0) -> Results:
-    results = Results(rounds=len(rates[Querygate.name]))
+    results = Results(rounds=len(rates[Tuplegate.name]))
     for name, values in rates.items():
         results.limits[Limit.EXTENDED] = [1.0 for _ in values]
         results.samples[Case(name, workload, 32)] = [Sample(rate, errors, 1.0, 1.0, Memory(1, 0)) for rate in values]
@@ -29,18 +29,18 @@ def _ratio(results: Results, against: Against) -> bars.Ratio:
 
 def test_a_ratio_is_against_the_best_peer_of_its_round_and_its_median_is_judged() -> None:
     """One bad round does not fail a run, and one good round does not save it."""
-    rates = {"querygate": [400.0, 400.0, 100.0], "sqld": [100.0, 50.0, 100.0], "d1": [10.0, 100.0, 10.0]}
+    rates = {"tuplegate": [400.0, 400.0, 100.0], "sqld": [100.0, 50.0, 100.0], "d1": [10.0, 100.0, 10.0]}
     ratio = _ratio(_results(Workload.POINT, rates), Against.PEERS)
     assert ratio.values == [4, 4, 1]
     assert ratio.other == "sqld"
     assert ratio.passed
-    rates["querygate"] = [400.0, 100.0, 100.0]
+    rates["tuplegate"] = [400.0, 100.0, 100.0]
     assert _ratio(_results(Workload.POINT, rates), Against.PEERS).passed is False
 
 
 def test_transactions_are_judged_against_peers_that_flush_their_commits() -> None:
     """Against a peer that does not wait for the disk the ratio is only printed."""
-    results = _results(Workload.TRANSACTION, {"querygate": [200.0], "sqld": [1000.0], "d1": [100.0]})
+    results = _results(Workload.TRANSACTION, {"tuplegate": [200.0], "sqld": [1000.0], "d1": [100.0]})
     assert _ratio(results, Against.DURABLE).values == [2]
     assert _ratio(results, Against.DURABLE).passed
     assert _ratio(results, Against.PEERS).values == [0.2]
@@ -49,17 +49,17 @@ def test_transactions_are_judged_against_peers_that_flush_their_commits() -> Non
 
 def test_a_peer_that_did_nothing_is_not_compared_and_the_service_that_did_nothing_fails() -> None:
     """Neither divides by zero."""
-    idle_peer = _results(Workload.POINT, {"querygate": [9.0], "sqld": [0.0], "d1": [1.0]})
+    idle_peer = _results(Workload.POINT, {"tuplegate": [9.0], "sqld": [0.0], "d1": [1.0]})
     assert _ratio(idle_peer, Against.PEERS).values == [9]
-    no_peer = _results(Workload.POINT, {"querygate": [9.0], "sqld": [0.0]})
+    no_peer = _results(Workload.POINT, {"tuplegate": [9.0], "sqld": [0.0]})
     assert not [ratio for ratio in bars.ratios(no_peer, SERVERS) if ratio.bar.against is Against.PEERS]
-    nothing = _ratio(_results(Workload.POINT, {"querygate": [0.0], "sqld": [1.0]}), Against.PEERS)
+    nothing = _ratio(_results(Workload.POINT, {"tuplegate": [0.0], "sqld": [1.0]}), Against.PEERS)
     assert nothing.passed is False
 
 
 def test_errors_are_those_of_the_service() -> None:
     """A peer's errors lower its rate; they are not ours."""
-    results = _results(Workload.POINT, {"sqld": [1.0], "querygate": [1.0]}, errors=3)
+    results = _results(Workload.POINT, {"sqld": [1.0], "tuplegate": [1.0]}, errors=3)
     assert bars.errors(results) == 3
 
 

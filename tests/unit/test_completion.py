@@ -2,8 +2,8 @@
 
 import pytest
 
-from querygate.cli.shell.completion import candidates, relation_candidates
-from querygate.cli.shell.names import Names
+from tuplegate.cli.shell.completion import candidates, relation_candidates
+from tuplegate.cli.shell.names import Names
 
 NAMES = Names(
     frozenset({"public", "sales", "pg_catalog"}),

@@ -8,9 +8,9 @@ import weakref
 import pytest
 import uvloop
 
-from querygate.http.exchange import Exchange
-from querygate.http.server import HttpBounds, HttpConnection, HttpServer
 from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.server import HttpBounds, HttpConnection, HttpServer
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from querygate.admission.fairness import _KEPT_TICKS, Lane, Lanes
-from querygate.admission.identity import Identity, IdentityCache
-from querygate.admission.plane import Plane, Route
-from querygate.http import server
-from querygate.http.exchange import Exchange
-from querygate.http.server import HttpBounds, HttpServer
-from querygate.metrics.cells import PlaneCounts
-from querygate.protocol.errors import ServiceError
 from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.admission.fairness import _KEPT_TICKS, Lane, Lanes
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.admission.plane import Plane, Route
+from tuplegate.http import server
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.server import HttpBounds, HttpServer
+from tuplegate.metrics.cells import PlaneCounts
+from tuplegate.protocol.errors import ServiceError
 
 _HEAD = b"POST /work HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 4\r\n\r\n"
 _OWN_HEAD = _HEAD.replace(b"Host: x", b"Host: own")

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from querygate.admission.fairness import Lane, Lanes
-from querygate.eager import EagerRun
-from querygate.http.exchange import Exchange
-from querygate.protocol.errors import ServiceError
+from tuplegate.admission.fairness import Lane, Lanes
+from tuplegate.eager import EagerRun
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
 
 
 class Connection:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from querygate.http.exchange import Exchange
-from querygate.http.heads import Reading
-from querygate.http.server import HttpBounds, HttpServer
 from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.heads import Reading
+from tuplegate.http.server import HttpBounds, HttpServer
 
 _BODY_MAX = 1000
 

@@ -3,8 +3,8 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from querygate.engine.port import Access
-from querygate.engine.postgres.logins import (
+from tuplegate.engine.port import Access
+from tuplegate.engine.postgres.logins import (
     BadUrl,
     as_tenant,
     has_password,
@@ -50,9 +50,9 @@ def test_what_the_service_sets_itself(name: str) -> None:
 def test_a_tenant_logs_in_as_itself() -> None:
     """With its own name and password, whatever the owner's are, and with settings that hold blanks and quotes."""
     secret = bytes(32)
-    tenant = as_tenant(read_url(URL), secret, "qg_1", Access.READ)
-    made = conninfo_to_dict(with_settings(tenant, "qg_1", {"DateStyle": "ISO, MDY", "search_path": '"$user",public'}))
-    assert (made["user"], made["password"], made["dbname"]) == ("qg_1_r", password_of(secret, "qg_1_r"), "qg_1")
+    tenant = as_tenant(read_url(URL), secret, "tg_1", Access.READ)
+    made = conninfo_to_dict(with_settings(tenant, "tg_1", {"DateStyle": "ISO, MDY", "search_path": '"$user",public'}))
+    assert (made["user"], made["password"], made["dbname"]) == ("tg_1_r", password_of(secret, "tg_1_r"), "tg_1")
     assert made["host"] == "db.example"
     assert made["options"] == '-c DateStyle=ISO,\\ MDY -c search_path="$user",public'
-    assert password_of(secret, "qg_1_r") != password_of(secret, "qg_1_w")
+    assert password_of(secret, "tg_1_r") != password_of(secret, "tg_1_w")

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from querygate.metrics.board import Board, TooLarge
-from querygate.metrics.cells import BOUNDS_S, BUCKETS, SUM, answered, new_cell, observe
-from querygate.metrics.page import DATABASES_SHOWN, write_page
-from querygate.metrics.sums import DATABASES_MAX, OTHER, Snapshot, Sums
 from tests.metrics import Page
+from tuplegate.metrics.board import Board, TooLarge
+from tuplegate.metrics.cells import BOUNDS_S, BUCKETS, SUM, answered, new_cell, observe
+from tuplegate.metrics.page import DATABASES_SHOWN, write_page
+from tuplegate.metrics.sums import DATABASES_MAX, OTHER, Snapshot, Sums
 
 INFO = ("1", "postgresql", 'a "quoted\\"\nversion')
 
@@ -82,7 +82,7 @@ def test_an_unknown_metric_is_not_let_onto_the_page() -> None:
 def test_databases_are_bounded_and_the_rest_never_goes_down() -> None:
     """However the databases overtake each other, every series on the page only grows, and the sum is that of all."""
     draw = random.Random(7)
-    databases = {f"org qg_{n}": [0, 0, 0, 0] for n in range(4 * DATABASES_SHOWN)}
+    databases = {f"org tg_{n}": [0, 0, 0, 0] for n in range(4 * DATABASES_SHOWN)}
     rest: dict[str, float] = {}
     for _ in range(300):
         row = databases[draw.choice(list(databases))]
@@ -122,7 +122,7 @@ def test_a_worker_tells_only_so_many_databases_apart() -> None:
 
 def test_a_worker_with_all_its_databases_fits_into_its_slot() -> None:
     big = 2**60
-    sums = Sums(databases={f"org_{n:020} qg_{n:020}": [big] * 4 for n in range(DATABASES_MAX + 1)})
+    sums = Sums(databases={f"org_{n:020} tg_{n:020}": [big] * 4 for n in range(DATABASES_MAX + 1)})
     board = Board(2)
     board.post(1, Snapshot(1, 0, sums, {}))
     read = board.read(1)

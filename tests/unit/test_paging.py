@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querygate.catalog.paging import BadCursor, make_cursor, read_cursor
+from tuplegate.catalog.paging import BadCursor, make_cursor, read_cursor
 
 IDS = st.text("0123456789abcXYZ_", min_size=1, max_size=20)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querygate.access.quotas import Tier, policy_header, portion, read_tiers, state_header, tier_of
+from tuplegate.access.quotas import Tier, policy_header, portion, read_tiers, state_header, tier_of
 
 
 def test_tiers_are_read_from_one_line() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from querygate.eager import EagerRun
-from querygate.reply import Reply
+from tuplegate.eager import EagerRun
+from tuplegate.reply import Reply
 
 
 def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:

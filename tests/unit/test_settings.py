@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from querygate.cli.main import cli
-from querygate.settings import Settings, SettingsError, default_data_dir, entries, load
+from tuplegate.cli.main import cli
+from tuplegate.settings import Settings, SettingsError, default_data_dir, entries, load
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "querygate.toml"
+    return tmp_path / "tuplegate.toml"
 
 
 def test_without_any_source_the_defaults_are_in_force() -> None:
@@ -23,7 +23,7 @@ def test_without_any_source_the_defaults_are_in_force() -> None:
 def test_a_later_source_wins(file: Path) -> None:
     """Default, file, environment, flag."""
     file.write_text("data_port = 1\nqueue_max = 1\nkeep_alive_s = 1\n")
-    environment = {"QUERYGATE_DATA_PORT": "2", "QUERYGATE_QUEUE_MAX": "2"}
+    environment = {"TUPLEGATE_DATA_PORT": "2", "TUPLEGATE_QUEUE_MAX": "2"}
     settings = load({"data_port": "3"}, environment, file)
     assert (settings.data_port, settings.queue_max, settings.keep_alive_s) == (3, 2, 1)
     assert settings.body_timeout_s == Settings().body_timeout_s
@@ -69,7 +69,7 @@ def test_every_setting_is_in_the_help(entry: Any) -> None:
 def test_a_bad_value_is_refused_with_its_source(file: Path, name: str, value: str) -> None:
     """The message names where the value is from, the setting, the value and what it takes."""
     file.write_text(f'{name} = "{value}"')
-    variable = f"QUERYGATE_{name.upper()}"
+    variable = f"TUPLEGATE_{name.upper()}"
     sources: list[tuple[str, dict[str, Any], dict[str, str], Path | None]] = [
         (f"flag --{name.replace('_', '-')}", {name: value}, {}, None),
         (f"environment variable {variable}", {}, {variable: value}, None),
@@ -122,12 +122,12 @@ def test_a_file_that_is_not_there_is_refused(file: Path) -> None:
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("TRUE", True), ("on", True), ("0", False), ("No", False)])
 def test_a_switch_can_be_written_in_words(text: str, value: bool) -> None:
     """As people write it in an environment."""
-    assert load({}, {"QUERYGATE_BEHIND_PROXY": text}, None).behind_proxy is value
+    assert load({}, {"TUPLEGATE_BEHIND_PROXY": text}, None).behind_proxy is value
 
 
 def test_other_variables_are_left_alone() -> None:
     """The environment belongs to others too."""
-    assert load({}, {"PATH": "x", "QUERYGATE": "x", "data_port": "x"}, None) == Settings()
+    assert load({}, {"PATH": "x", "TUPLEGATE": "x", "data_port": "x"}, None) == Settings()
 
 
 def test_a_path_is_taken_from_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +139,13 @@ def test_a_path_is_taken_from_the_home_directory(monkeypatch: pytest.MonkeyPatch
 def test_the_data_directory_follows_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """/var/lib for root, the XDG data home for everybody else."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert default_data_dir() == Path("/var/lib/querygate")
+    assert default_data_dir() == Path("/var/lib/tuplegate")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert default_data_dir() == Path("/data/querygate")
+    assert default_data_dir() == Path("/data/tuplegate")
     monkeypatch.setenv("XDG_DATA_HOME", "")
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert default_data_dir() == Path("/home/somebody/.local/share/querygate")
+    assert default_data_dir() == Path("/home/somebody/.local/share/tuplegate")
 
 
 def test_a_bad_flag_ends_the_command_with_its_message() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.cli.splitting import Command, Reader, Splitter, Statement, is_complete
+from tuplegate.cli.splitting import Command, Reader, Splitter, Statement, is_complete
 
 
 def read(*texts: str) -> tuple[list[str], str]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querygate.protocol.errors import ServiceError
-from querygate.protocol.statements import first_keyword, is_plain, is_streamed, keyword_of_one, skip_blank
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.statements import first_keyword, is_plain, is_streamed, keyword_of_one, skip_blank
 
 BLANKS = [
     "",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.access.states import DATABASE, KEY, LIVES, SESSION, IllegalTransition, Life
+from tuplegate.access.states import DATABASE, KEY, LIVES, SESSION, IllegalTransition, Life
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)

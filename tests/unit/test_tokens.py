@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querygate.access.tokens import RANDOM_BYTES, TOKEN_LENGTH, Kind, base62, digest, make_id, make_token, read_token
+from tuplegate.access.tokens import RANDOM_BYTES, TOKEN_LENGTH, Kind, base62, digest, make_id, make_token, read_token
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_LENGTH, CHECKSUM_LENGTH = 12, 6

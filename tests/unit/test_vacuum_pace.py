@@ -2,7 +2,7 @@
 
 import pytest
 
-from querygate.engine.postgres.vacuum_pace import nap_s
+from tuplegate.engine.postgres.vacuum_pace import nap_s
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,0 @@
-"""Querygate: PostgreSQL over HTTPS."""
-
-__version__ = "0.61.0"

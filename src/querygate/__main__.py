@@ -1,5 +1,0 @@
-"""`python -m querygate`."""
-
-from querygate.cli.entry import main
-
-main()

@@ -1,1 +1,0 @@
-"""`querygate shell`: SQL typed by a person."""

@@ -1,1 +1,0 @@
-"""The client, written with async and await. `querygate.client.synchronous` is made of it: see tools/sync_client.py."""

@@ -1,1 +1,0 @@
-"""The client without async and await, made of `querygate.client.asynchronous`."""

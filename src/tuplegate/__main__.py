@@ -1,0 +1,5 @@
+"""`python -m tuplegate`."""
+
+from tuplegate.cli.entry import main
+
+main()

@@ -1,0 +1,66 @@
+"""Ids of transactions, made so that their outcome can be answered without a record. Pure.
+
+`txn_` + a letter for the kind + the engine's number of the transaction + a random word + a MAC over all of it and the
+database. Nobody can make one up, and a key of another database cannot ask for it.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tuplegate.access.tokens import base62, read_base62
+
+PREFIX: Final = "txn_"
+_NUMBER_LENGTH: Final = 11
+_WORD_LENGTH: Final = 10
+_MAC_LENGTH: Final = 22
+_LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
+NONCE_BYTES: Final = 16
+
+
+class Kind(Enum):
+    """What is known of the outcome already."""
+
+    NUMBERED = "n"
+    """The engine knows it under its number."""
+    READ_ONLY = "r"
+    """It wrote nothing, and so is done."""
+    ABORTED = "a"
+    """It failed; nothing of it was applied."""
+    LOST = "l"
+    """The engine was lost while it was decided; number and word are what the engine needs to tell how."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionId:
+    kind: Kind
+    number: int = 0
+    word: str = ""
+
+
+def random_word(random_bytes: bytes) -> str:
+    return base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
+
+
+def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
+    """The nonce is used where the id has no word of its own."""
+    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + (id.word or random_word(nonce))
+    return PREFIX + text + _mac(text, database, secret)
+
+
+def read(text: str, database: str, secret: bytes) -> TransactionId | None:
+    """The id, if this installation made it for this database; None otherwise."""
+    if len(text) != _LENGTH or not text.startswith(PREFIX) or not text.isascii():
+        return None
+    body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
+    if not hmac.compare_digest(mac, _mac(body, database, secret)):
+        return None
+    number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
+    return TransactionId(Kind(body[0]), number, body[1 + _NUMBER_LENGTH :])
+
+
+def _mac(text: str, database: str, secret: bytes) -> str:
+    digest = hmac.digest(secret, f"{database}/{text}".encode(), hashlib.sha256)
+    return base62(int.from_bytes(digest, "big"), _MAC_LENGTH)

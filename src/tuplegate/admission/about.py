@@ -1,0 +1,91 @@
+"""What every plane says of itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None of them needs a token."""
+
+from functools import cached_property
+
+import msgspec
+
+from tuplegate import __version__
+from tuplegate.admission.openapi import Description, Operation, document
+from tuplegate.admission.page import page, policy
+from tuplegate.admission.plane import Route, RouteTable
+from tuplegate.engine.port import Engine
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.answers import Banner, Health, OpenApi
+
+_encode = msgspec.json.Encoder().encode
+
+DOCUMENTATION, OPENAPI = "/docs", "/openapi.json"
+
+
+class AboutRoutes:
+    """`text` says what the plane is for."""
+
+    def __init__(self, engine: Engine, plane: str, text: str) -> None:
+        self._plane = plane
+        self._engine = engine
+        self._text = text
+        self._table: RouteTable = {}
+
+    def added_to(self, table: RouteTable) -> RouteTable:
+        """The table with the routes that every plane has; it is what they speak of."""
+        health = Description(Health, other=((503, Health),))
+        self._table = {
+            **table,
+            ("GET", "/health"): Route(
+                "Whether the service and its engine work.", None, open=self.health, describes=health
+            ),
+            ("GET", OPENAPI): Route(
+                "This interface, by OpenAPI 3.1.", None, open=self.openapi, describes=Description(OpenApi)
+            ),
+            ("GET", DOCUMENTATION): Route(
+                "The same as a page to read.", None, open=self.docs, describes=Description("text/html")
+            ),
+            ("GET", "/"): Route("This overview.", None, open=self.banner, describes=Description(Banner)),
+        }
+        return self._table
+
+    async def banner(self, exchange: Exchange) -> None:
+        body = {
+            "service": "tuplegate",
+            "plane": self._plane,
+            "version": __version__,
+            "description": "PostgreSQL over HTTPS",
+            "endpoints": {f"{method} {path}": route.summary for (method, path), route in self._table.items()},
+            "authentication": "Authorization: Bearer svc_k_…",
+            "documentation": DOCUMENTATION,
+            "openapi": OPENAPI,
+        }
+        exchange.respond(200, _encode(body))
+
+    async def health(self, exchange: Exchange) -> None:
+        health = await self._engine.health()
+        body = {
+            "status": "ok" if health.ok else "failing",
+            "version": __version__,
+            "engine": {"kind": health.kind, "version": health.version},
+            "checks": health.checks,
+        }
+        exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
+
+    async def openapi(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._document)
+
+    async def docs(self, exchange: Exchange) -> None:
+        exchange.respond_page(page(), policy())
+
+    @cached_property
+    def _document(self) -> bytes:
+        """Made when somebody asks for the first time."""
+        operations = [
+            Operation(
+                method,
+                path,
+                route.summary,
+                None if route.scope is None else route.scope.value,
+                route.guarded is not None,
+                route.describes,
+                route.group,
+            )
+            for (method, path), route in self._table.items()
+        ]
+        return document(f"Tuplegate: {self._plane} plane", self._text, operations)

@@ -1,0 +1,10 @@
+"""Who changes something, for the audit."""
+
+from tuplegate.admission.identity import Identity
+from tuplegate.catalog.session import Actor
+from tuplegate.http.exchange import Exchange
+
+
+def actor_of(identity: Identity, exchange: Exchange) -> Actor:
+    principal = identity.principal
+    return Actor(principal.organization, principal.key, principal.session, exchange.request_id)

@@ -1,0 +1,19 @@
+"""Failures of the engine that a route did not expect, in the words of the error table."""
+
+from tuplegate.engine.port import EngineBusy, EngineFailure, EngineLost, EngineUnavailable, OutcomeUnknown
+from tuplegate.protocol.errors import ServiceError
+
+_QUESTIONS = ("GET", "HEAD")
+
+
+def to_service_error(failure: EngineFailure, method: str) -> ServiceError | None:
+    """None where it is a fault of ours: a statement of the service's own that the engine refuses."""
+    if isinstance(failure, EngineBusy):
+        return ServiceError("busy", str(failure))
+    if isinstance(failure, OutcomeUnknown) or (isinstance(failure, EngineLost) and method not in _QUESTIONS):
+        return ServiceError(
+            "outcome_unknown", "the engine was lost on the way; it may have been done, or be done later"
+        )
+    if isinstance(failure, EngineUnavailable):
+        return ServiceError("engine_unavailable", "the engine is not there just now; nothing was changed")
+    return None

@@ -1,0 +1,185 @@
+"""Who is asking, and for which database: the token of a request to a target of the engine.
+
+Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
+where this worker hears of the change (see `Pulse`). The cache is found by the token's SHA-256; the token itself is kept
+only by a connection that has sent it (see `http/heads`).
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tuplegate.access.scopes import Principal, Scope, effective
+from tuplegate.access.tokens import Kind, digest, read_token
+from tuplegate.admission.fairness import Lane, Lanes
+from tuplegate.admission.quota import Quota, Quotas
+from tuplegate.admission.usage import Usage, UsageBook
+from tuplegate.catalog.credentials import Credential, Credentials
+from tuplegate.engine.port import Access, EngineFailure, Target
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
+
+_FRESH_S: Final = 2.5
+_CACHE_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A principal with what it may do, spelled out. `target` is the database it gets when it names none.
+
+    `quota` is None where any number of requests is let through.
+    """
+
+    principal: Principal
+    scopes: frozenset[Scope]
+    target: Target | None
+    quota: Quota | None
+    lane: Lane
+    usage: Usage
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    identity: Identity | None
+    until: float
+
+
+class IdentityCache:
+    def __init__(
+        self,
+        credentials: Credentials,
+        quotas: Quotas,
+        lanes: Lanes,
+        usage: UsageBook,
+        bound_size: Callable[[str, str], None],
+    ) -> None:
+        """`bound_size` is told a database and the tier it is in whenever the catalog was asked for it."""
+        self._bound_size = bound_size
+        self._credentials = credentials
+        self._lanes = lanes
+        self._quotas = quotas
+        self._usage = usage
+        self._entries: dict[bytes, _Entry] = {}
+        self._databases: dict[tuple[str, str], tuple[tuple[str, str] | None, float]] = {}
+
+    def forget(self) -> None:
+        """Something has changed in the catalog."""
+        self._entries.clear()
+        self._databases.clear()
+
+    def find(self, exchange: Exchange, now: float) -> Identity | None:
+        """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
+        head = exchange.head
+        hashed = head.token_digest if head is not None else None
+        if hashed is None:
+            authorization = exchange.headers.get(b"authorization")
+            if authorization is None or authorization[:7] != b"Bearer ":
+                return None
+            hashed = digest(authorization[7:])
+            if head is not None:
+                head.token_digest = hashed
+        entry = self._entries.get(hashed)
+        if entry is None or entry.until < now:
+            return None
+        return entry.identity
+
+    async def identify(self, authorization: bytes | None, now: float) -> Identity:
+        """The identity, asked of the catalog where it must be. Raises unauthenticated."""
+        return await self.identify_token(_bearer(authorization), now)
+
+    async def identify_token(self, token: bytes, now: float) -> Identity:
+        known = read_token(token)
+        if known is None:
+            raise ServiceError(
+                "unauthenticated",
+                "the token is not a well-formed API key or session token",
+                hint="An API key begins with svc_k_, a session token with svc_s_.",
+            )
+        hashed = digest(token)
+        entry = self._entries.get(hashed)
+        if entry is None or entry.until < now:
+            identity = await self._look_up(*known, hashed)
+            if len(self._entries) >= _CACHE_MAX:
+                self._entries.clear()
+            self._entries[hashed] = entry = _Entry(identity, now + _FRESH_S)
+        if entry.identity is None:
+            thing = "API key" if known[0] is Kind.KEY else "session"
+            raise ServiceError("unauthenticated", f"the {thing} is unknown, expired or revoked")
+        return entry.identity
+
+    async def _look_up(self, kind: Kind, id: str, hashed: bytes) -> Identity | None:
+        find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
+        try:
+            found = await find(id)
+        except EngineFailure as exc:
+            raise ServiceError("engine_unavailable", "the engine cannot be asked for the token just now") from exc
+        if found is None or not found.live:
+            return None
+        if not any(hmac.compare_digest(known, hashed.hex()) for known in found.digests):
+            return None
+        return self._identity(found)
+
+    def _identity(self, found: Credential) -> Identity:
+        principal = found.principal
+        self._usage.key_was_used(principal.key)
+        scopes = effective(principal.scopes)
+        place = found.database
+        if place is not None:
+            self._bound_size(place[1], found.tier)
+        return Identity(
+            principal,
+            scopes,
+            None if place is None else Target(place[1], access_of(scopes), place[0]),
+            self._quotas.of(principal.organization, found.tier),
+            self._lanes.of(principal.organization),
+            self._usage.of(principal.organization, "" if place is None else place[0]),
+            found.tier,
+        )
+
+    async def target(self, identity: Identity, exchange: Exchange) -> Target:
+        """The database that the request is for: the one it names, or the identity's own."""
+        name = exchange.headers.get(b"tuplegate-database")
+        now = asyncio.get_running_loop().time()
+        if name is None:
+            if identity.target is None:
+                raise ServiceError("not_found", "there is no database for this token")
+            return identity.target
+        wanted = name.decode("utf-8", "replace")
+        key = (identity.principal.organization, wanted)
+        found = self._databases.get(key)
+        if found is None or found[1] < now:
+            found = (await self._find_database(*key), now + _FRESH_S)
+            if len(self._databases) >= _CACHE_MAX:
+                self._databases.clear()
+            self._databases[key] = found
+            if found[0] is not None:
+                self._bound_size(found[0][1], identity.tier)
+        place, bound = found[0], identity.principal.database
+        if place is None or (bound is not None and bound != place[0]):
+            raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
+        exchange.usage = self._usage.of(identity.principal.organization, place[0])
+        return Target(place[1], access_of(identity.scopes), place[0])
+
+    async def _find_database(self, organization: str, name: str) -> tuple[str, str] | None:
+        try:
+            return await self._credentials.find_database(organization, name)
+        except EngineFailure as exc:
+            raise ServiceError("engine_unavailable", "the engine cannot be asked for the database just now") from exc
+
+
+def access_of(scopes: frozenset[Scope]) -> Access:
+    return Access.WRITE if Scope.WRITE in scopes else Access.READ
+
+
+def _bearer(authorization: bytes | None) -> bytes:
+    if authorization is None:
+        raise ServiceError(
+            "unauthenticated", "the request has no token", hint="Send the header Authorization: Bearer svc_k_…"
+        )
+    kind, _, token = authorization.partition(b" ")
+    if kind.lower() != b"bearer" or not token:
+        raise ServiceError("unauthenticated", "the Authorization header is not of the form Bearer svc_k_…")
+    return token.strip()

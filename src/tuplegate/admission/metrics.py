@@ -1,0 +1,200 @@
+"""What a worker counts, brought together: its own numbers, those that its fellows have posted, and the page of all.
+
+Whichever worker is asked answers for all. It posts its own numbers before it shows them, and asks the others to post
+theirs: so the page is up to date, and what was shown once is not lost with a worker that is killed. A worker goes on
+from the numbers that its predecessor has posted last, so no sum ever goes down while the service runs.
+"""
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from collections.abc import Sized
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from tuplegate import __version__
+from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.identity import Identity
+from tuplegate.admission.usage import UsageBook
+from tuplegate.engine.port import Engine
+from tuplegate.http.exchange import Exchange
+from tuplegate.metrics.board import Board, TooLarge
+from tuplegate.metrics.cells import PlaneCounts
+from tuplegate.metrics.page import CONTENT_TYPE, write_page
+from tuplegate.metrics.sums import DATABASES_MAX, Snapshot, Sums
+
+_log = structlog.get_logger()
+
+_POST_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.05
+"""So often does a worker that has fellows look whether one of them asks."""
+
+_PATIENCE_S = 2.0
+"""So long are the others waited for; one that does not post is shown with what it has posted before."""
+
+_PAUSE_S = 0.005
+_STALE_NS = 5_000_000_000
+"""What a worker has said of the moment does not hold any longer: it may be gone."""
+
+_OF_ALL = frozenset({"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"})
+"""Gauges that a worker says of all workers, so they are not added up."""
+
+
+class Served(Protocol):
+    """What a plane's server tells of itself."""
+
+    @property
+    def connections(self) -> Sized: ...
+
+    @property
+    def running(self) -> int: ...
+
+
+class Streams(Protocol):
+    """Streams since the start and now, and the rows of those that have ended."""
+
+    begun: int
+    open: int
+    rows: int
+
+
+class BackupCounts(Protocol):
+    """Backups since the start, and how old the newest one is of the database that has waited longest."""
+
+    made: int
+    failed: int
+
+    @property
+    def age_s(self) -> float | None: ...
+
+
+class Metrics:
+    """`worker` is this one's place on the board. `servers` are by plane, and are put in when they serve."""
+
+    def __init__(self, board: Board, worker: int, engine: Engine, lanes: Lanes, usage: UsageBook) -> None:
+        self._board = board
+        self._worker = worker
+        self._engine = engine
+        self._lanes = lanes
+        self._usage = usage
+        self._planes: dict[str, PlaneCounts] = {}
+        self._started_at = time.time()
+        left = board.read(worker)
+        self._before = Sums() if left is None else left.sums
+        self.servers: dict[str, Served] = {}
+        self.streams: Streams | None = None
+        self.backups: BackupCounts | None = None
+
+    def plane(self, name: str) -> PlaneCounts:
+        """Where the requests of a plane are counted."""
+        return self._planes.setdefault(name, PlaneCounts(name))
+
+    # -- routes -------------------------------------------------------------------------------------------------
+
+    async def guarded(self, exchange: Exchange, identity: Identity) -> None:
+        await self.open(exchange)
+
+    async def open(self, exchange: Exchange) -> None:
+        """For whoever can reach it: on an address of its own."""
+        health = await self._engine.health()
+        sums, gauges = await self._of_all()
+        gauges["engine_up"] = int(health.ok)
+        page = write_page(sums, gauges, (__version__, health.kind, health.version))
+        exchange.respond(200, page, content_type=CONTENT_TYPE)
+
+    # -- the worker's own ---------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Posts the worker's numbers, often enough and when a fellow asks. Goes on for ever."""
+        board, loop = self._board, asyncio.get_running_loop()
+        asked, posted_at = board.asked, loop.time()
+        while True:
+            await asyncio.sleep(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
+            if asked != (now_asked := board.asked) or loop.time() - posted_at >= _POST_EVERY_S:
+                asked, posted_at = now_asked, loop.time()
+                self.post()
+
+    def post(self) -> None:
+        snapshot = self._snapshot()
+        try:
+            self._board.post(self._worker, snapshot)
+        except TooLarge:
+            _log.error("the metrics do not fit into their memory", databases=len(snapshot.sums.databases))
+
+    def _snapshot(self) -> Snapshot:
+        measured = self._engine.measured()
+        planes = self._planes.values()
+        events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
+        gauges = {**measured.gauges, **self._gauges()}
+        if self.streams is not None:
+            events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
+            gauges["streams_open"] = self.streams.open
+        backups = self.backups
+        events["backups_total made"] = 0 if backups is None else backups.made
+        events["backups_total failed"] = 0 if backups is None else backups.failed
+        if backups is not None and (age_s := backups.age_s) is not None:
+            gauges["backup_age_seconds"] = age_s
+        own = Sums(
+            {f"{p.plane} {method} {route}": c for p in planes for (method, route), c in p.cells.items() if any(c)},
+            {f"{plane.plane} {code}": count for plane in planes for code, count in plane.errors.items()},
+            measured.seconds,
+            events,
+            self._usage.totals(),
+        )
+        return Snapshot(self._worker, time.monotonic_ns(), self._before.plus(own, DATABASES_MAX), gauges)
+
+    def _gauges(self) -> dict[str, float]:
+        gauges: dict[str, float] = {
+            "lane_requests running": self._lanes.running,
+            "lane_requests waiting": self._lanes.waiting,
+            f"worker_resident_bytes {self._worker}": _resident_bytes(),
+            f"worker_open_fds {self._worker}": len(os.listdir("/dev/fd")),
+            f"worker_start_time_seconds {self._worker}": self._started_at,
+        }
+        for plane, server in self.servers.items():
+            gauges[f"http_connections {plane}"] = len(server.connections)
+            gauges[f"requests_running {plane}"] = server.running
+        return gauges
+
+    # -- all workers --------------------------------------------------------------------------------------------
+
+    async def _of_all(self) -> tuple[Sums, dict[str, float]]:
+        board = self._board
+        others = [worker for worker in range(board.workers) if worker != self._worker]
+        if others:
+            await self._others_posted(others)
+        self.post()
+        sums = Sums()
+        gauges: dict[str, float] = {}
+        for worker in range(board.workers):
+            snapshot = board.read(worker)
+            if snapshot is None:
+                continue
+            sums = sums.plus(snapshot.sums)
+            if time.monotonic_ns() - snapshot.at_ns < _STALE_NS:
+                for name, value in snapshot.gauges.items():
+                    gauges[name] = value + (0 if name in _OF_ALL else gauges.get(name, 0))
+        return sums, gauges
+
+    async def _others_posted(self, others: list[int]) -> None:
+        """Waits until every other worker has posted after now."""
+        board, loop = self._board, asyncio.get_running_loop()
+        before = {worker: board.written(worker) for worker in others}
+        board.ask(self._worker)
+        deadline = loop.time() + _PATIENCE_S
+        while loop.time() < deadline:
+            if all(board.written(worker) != before[worker] for worker in others):
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # there is no /proc: the most it ever had
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

@@ -1,0 +1,230 @@
+"""OpenAPI 3.1 of a plane, made from its route table and the message types: nothing is described twice.
+
+An error that a route can answer with is listed by its status, from the one table of errors.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tuplegate import __version__
+from tuplegate.protocol.answers import ErrorAnswer
+from tuplegate.protocol.errors import ERRORS
+
+_ALWAYS = ("malformed_request", "internal", "busy", "engine_unavailable", "shutting_down", "request_timeout")
+"""What every route can answer with."""
+
+_WITH_TOKEN = ("unauthenticated", "forbidden", "rate_limited")
+_WITH_BODY = ("body_too_large", "unsupported_media_type")
+_SAFE_METHODS = ("GET", "OPTIONS")
+
+# Python's regular expressions have an end of text that those of JSON Schema spell otherwise.
+_END_OF_TEXT = re.compile(r"\\Z$")
+
+_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "X-Request-Id": ("Names this exchange; the log has it where the service failed.", {"type": "string"}),
+    "RateLimit-Policy": ("Where a limit applies: requests, and seconds of the window.", {"type": "string"}),
+    "RateLimit": ("Where a limit applies: requests left, and seconds until there are more.", {"type": "string"}),
+    "Retry-After": ("Seconds to wait before trying again.", {"type": "string", "pattern": "^[0-9]+$"}),
+    "WWW-Authenticate": ("How to authenticate.", {"type": "string", "const": "Bearer"}),
+    "Allow": ("The methods that the path takes.", {"type": "string"}),
+    "Idempotency-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
+}  # fmt: skip
+_ALWAYS_THERE = frozenset({"X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow"})
+"""Headers that an answer has wherever it is described with them; the others depend."""
+
+_OF_STATUS = {204: ("Allow",), 401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the URL's query, or a header of the request."""
+
+    name: str
+    schema: Mapping[str, Any]
+    meaning: str
+    place: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a route takes and gives, beyond its path and its scope.
+
+    `answer` is the type of the answer's JSON, with the status `status`, or its media type where it is not JSON; `also`
+    are other media types that it can come in, each with an example. `body` is to the request what `answer` is to the
+    answer. `errors` are codes of its own: those with the status 200 come as the answer's `error` where it has one,
+    otherwise in place of the answer. `other` are types of answers with other statuses, `headers` are those that the
+    answer may have.
+    """
+
+    answer: type[msgspec.Struct] | str = ""
+    status: int = 200
+    body: type[msgspec.Struct] | str = ""
+    body_required: bool = True
+    parameters: tuple[Parameter, ...] = ()
+    errors: tuple[str, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
+    other: tuple[tuple[int, type[msgspec.Struct]], ...] = ()
+    headers: tuple[str, ...] = ()
+    text: str = ""
+    example: Any = None
+    """Of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of a route table, as far as it is described. `scope` is None where any token will do."""
+
+    method: str
+    path: str
+    summary: str
+    scope: str | None
+    guarded: bool
+    description: Description
+    group: str
+
+
+def document(title: str, text: str, operations: list[Operation]) -> bytes:
+    """The whole document as JSON. Its server is wherever it was fetched from."""
+    schemas, components = _schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+    for path, group in {operation.path: operation.group for operation in operations}.items():
+        options = Operation("OPTIONS", path, "The methods of the path.", None, False, Description(status=204), group)
+        paths[path]["options"] = _operation(options, schemas)
+    body = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": __version__,
+            "description": text,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": group} for group in dict.fromkeys(operation.group for operation in operations)],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "headers": {
+                name: {"description": meaning, "required": name in _ALWAYS_THERE, "schema": schema}
+                for name, (meaning, schema) in _HEADERS.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "svc_k_… or svc_s_…"}},
+        },
+    }
+    return msgspec.json.encode(body)
+
+
+def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str, Any]]:
+    """Of every message type a reference to its schema, and the schemas by name."""
+    types: set[type] = {ErrorAnswer}
+    for one in (operation.description for operation in operations):
+        types.update(kind for kind in (one.answer, one.body) if not isinstance(kind, str))
+        types.update(kind for _, kind in one.other)
+    known = sorted(types, key=lambda kind: kind.__name__)
+    refs, components = msgspec.json.schema_components(known, ref_template="#/components/schemas/{name}")
+    return dict(zip(known, refs, strict=True)), {name: _portable(schema) for name, schema in components.items()}
+
+
+def _portable(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_portable(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _END_OF_TEXT.sub("$", value) if key == "pattern" and isinstance(value, str) else _portable(value)
+        for key, value in schema.items()
+    }
+
+
+def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, Any]:
+    described = operation.description
+    name = re.sub(r"[^a-z0-9]+", "_", operation.path.lower()).strip("_") or "banner"
+    made: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()}_{name}",
+        "tags": [operation.group],
+        "summary": operation.summary,
+    }
+    text = [described.text] if described.text else []
+    if operation.guarded:
+        made["security"] = [{"token": []}]
+        text.append(f"Needs the scope `{operation.scope}`." if operation.scope else "Any token will do.")
+    else:
+        made["security"] = [{"token": []}, {}] if "unauthenticated" in described.errors else []
+    if text:
+        made["description"] = "\n\n".join(text)
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+    parameters += [
+        {"name": one.name, "in": one.place, "description": one.meaning, "schema": _portable(dict(one.schema))}
+        for one in described.parameters
+    ]
+    if parameters:
+        made["parameters"] = parameters
+    if described.body:
+        content = _content(described.body, schemas)
+        if described.example is not None:
+            next(iter(content.values()))["example"] = described.example
+        made["requestBody"] = {"required": described.body_required, "content": content}
+    made["responses"] = _responses(operation, schemas)
+    return made
+
+
+def _content(kind: type | str, schemas: Mapping[type, Any], *others: type) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {kind: {"schema": {"type": "string"}}} if kind else {}
+    kinds = [schemas[one] for one in (kind, *others)]
+    return {"application/json": {"schema": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}}
+
+
+def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, Any]:
+    described = operation.description
+    by_status: dict[int, list[str]] = {described.status: []}
+    for code in dict.fromkeys(_codes(operation)):
+        by_status.setdefault(ERRORS[code].status, []).append(code)
+    other = dict(described.other)
+    with_token = operation.guarded or "unauthenticated" in described.errors
+    responses: dict[str, Any] = {}
+    for status, codes in sorted(by_status.items()):
+        headers = ["X-Request-Id", *_OF_STATUS.get(status, ())]
+        if with_token:
+            headers += ["RateLimit-Policy", "RateLimit"]
+        if status == described.status:
+            failing = () if not codes or _carries_error(described.answer) else (ErrorAnswer,)
+            content = _content(described.answer, schemas, *failing)
+            content |= {media: {"example": example} for media, example in described.also}
+            headers += described.headers
+        else:
+            content = _content(other.get(status, ErrorAnswer), schemas, *([ErrorAnswer] if status in other else []))
+        meaning = "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes)
+        done = "Done." if not codes else 'Done; or, with `"success": false`:\n'
+        responses[str(status)] = {
+            "description": (done if status == described.status else "") + meaning,
+            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
+            **({"content": content} if content else {}),
+        }
+    return responses
+
+
+def _codes(operation: Operation) -> list[str]:
+    described = operation.description
+    codes = [*described.errors, *_ALWAYS]
+    if operation.guarded:
+        codes += _WITH_TOKEN
+    if described.body:
+        codes += _WITH_BODY
+    if "{" in operation.path:
+        codes.append("not_found")
+    if operation.method not in _SAFE_METHODS:
+        codes.append("outcome_unknown")
+    return codes
+
+
+def _carries_error(kind: type[msgspec.Struct] | str) -> bool:
+    return not isinstance(kind, str) and "error" in kind.__struct_fields__

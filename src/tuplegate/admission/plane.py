@@ -1,0 +1,196 @@
+"""A plane: its route table, and the order in which a request is judged: route, token, scope, quota, body."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter_ns
+from typing import Final
+
+import structlog
+
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.failures import to_service_error
+from tuplegate.admission.fairness import Lane
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.admission.openapi import Description
+from tuplegate.admission.traces import Traces
+from tuplegate.engine.port import EngineFailure
+from tuplegate.http.answers import respond_error, unexpected
+from tuplegate.http.cors import respond_options
+from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.metrics.cells import Cell, PlaneCounts, answered
+from tuplegate.protocol.errors import ServiceError
+
+_log: Final = structlog.get_logger()
+
+Open = Callable[[Exchange], Awaitable[None]]
+Guarded = Callable[[Exchange, Identity], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client, and
+    `group` for whoever reads the table."""
+
+    summary: str
+    scope: Scope | None
+    open: Open | None = None
+    guarded: Guarded | None = None
+    describes: Description = Description()  # noqa: RUF009 - it is frozen
+    group: str = "The service"
+
+
+RouteTable = dict[tuple[str, str], Route]
+"""By method and path, where a part in braces stands for any text."""
+
+
+def grouped(name: str, table: RouteTable) -> RouteTable:
+    return {key: replace(route, group=name) for key, route in table.items()}
+
+
+class Plane:
+    """Gives every request to its route, and every failure an answer.
+
+    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        identities: IdentityCache,
+        counts: PlaneCounts,
+        *,
+        in_lanes: bool = False,
+        traces: Traces | None = None,
+    ) -> None:
+        self._traces = traces
+        self._in_lanes = in_lanes
+        self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
+        self._counts = counts
+        self._identities = identities
+        self._loop_time = asyncio.get_running_loop().time
+
+    async def handle(self, exchange: Exchange) -> None:
+        cell = self._counts.other
+        head = exchange.head
+        lane: Lane | None = None
+        try:
+            route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
+            if route.open is not None:
+                await route.open(exchange)
+                return
+            assert route.guarded is not None
+            now = self._loop_time()
+            identity = self._identities.find(exchange, now)
+            if identity is None:
+                identity = await self._identities.identify(exchange.headers.get(b"authorization"), now)
+            allowed = route.scope is None or route.scope in identity.scopes
+            quota = identity.quota
+            if quota is not None:
+                if quota.take(now):
+                    exchange.extra_headers += quota.headers(now)
+                else:
+                    await count(exchange, identity, now, refuse=allowed)
+            if not allowed:
+                scope = route.scope.value if route.scope else ""
+                raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
+            exchange.usage = identity.usage
+            if self._in_lanes:
+                lane = identity.lane
+            if lane is not None:
+                if head is not None:
+                    head.gate = lane
+                if not lane.enter(exchange):
+                    await lane.wait(exchange)
+            try:
+                if self._traces is not None:
+                    exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
+                await route.guarded(exchange, identity)
+            finally:
+                if lane is not None:
+                    lane.leave()
+        except ServiceError as exc:
+            respond_error(exchange, exc)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
+            known = to_service_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
+            error = known or unexpected(exchange, exc)
+            if not exchange.answered:
+                respond_error(exchange, error)
+            else:
+                exchange.keep_alive = False
+        finally:
+            if lane is None and head is not None:
+                head.gate = None  # whoever comes with what was refused does not wait with those who are let in
+            if exchange.place is not None:
+                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
+            answered(cell, exchange.status, exchange.started_ns)
+            if exchange.error_code is not None:
+                self._counts.failed(exchange.error_code)
+            if self._traces is not None:
+                self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
+            usage = exchange.usage
+            if usage is not None:
+                usage.requests += 1
+                usage.rows += exchange.row_count
+                usage.bytes += exchange.sent_bytes
+                if exchange.failed or exchange.status >= 400:
+                    usage.errors += 1
+
+    def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        allowed = []
+        for (offered, template), found in self._routes.items():
+            values = match_template(template, exchange.path)
+            if values is not None and offered == method:
+                exchange.path_values = values
+                return found
+            if values is not None:
+                allowed.append(offered)
+        if allowed and method == "OPTIONS":
+            return Route("What the path takes.", None, open=partial(_options, allowed)), self._counts.other
+        if allowed:
+            raise ServiceError(
+                "method_not_allowed",
+                f"{exchange.path} takes {', '.join(sorted(allowed))}, not {exchange.method}",
+                headers=(("allow", ", ".join(sorted(allowed))),),
+            )
+        raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
+
+
+async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
+    """Every authenticated request counts. One without the right to its route is not refused here: it hears that."""
+    quota = identity.quota
+    if quota is None:
+        return
+    taken = quota.take(now) or await quota.take_more(now)
+    exchange.extra_headers += quota.headers(now)
+    if not taken and refuse:
+        raise quota.refusal(now)
+
+
+async def _options(methods: list[str], exchange: Exchange) -> None:
+    respond_options(exchange, methods)
+
+
+def match_template(template: str, path: str) -> dict[str, str] | None:
+    """What stands in the path for every {name} of the template; None where the path is another one.
+
+    No thing has a NUL in its name, and the engine would take it for the end of it.
+    """
+    if "\0" in path:
+        return None
+    parts, given = template.split("/"), path.split("/")
+    if len(parts) != len(given):
+        return None
+    values: dict[str, str] = {}
+    for part, value in zip(parts, given, strict=True):
+        if part.startswith("{") and value:
+            values[part[1:-1]] = value
+        elif part != value:
+            return None
+    return values

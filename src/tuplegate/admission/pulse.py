@@ -1,0 +1,37 @@
+"""How a worker hears of changes: a look at the catalog several times a second.
+
+A change there (a key revoked, a database renamed) empties the worker's cache of identities; a database that is paused
+is let go of.
+"""
+
+import asyncio
+
+from tuplegate.admission.identity import IdentityCache
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.engine.port import Engine, EngineFailure
+
+_EVERY_S = 0.25
+
+
+class Pulse:
+    def __init__(self, catalog: Catalog, identities: IdentityCache, engine: Engine) -> None:
+        self._catalog = catalog
+        self._identities = identities
+        self._engine = engine
+        self._revision = 0
+
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.look()
+            except EngineFailure:
+                continue  # identities grow stale by themselves; it is asked again in a moment
+
+    async def look(self) -> None:
+        revision, paused = await self._catalog.pulse()
+        if revision != self._revision:
+            self._revision = revision
+            self._identities.forget()
+        self._engine.pause(paused)

@@ -1,0 +1,91 @@
+"""Heads of requests and answers on their way through: what is passed on, what is made anew. Pure.
+
+A head is always written from its parsed parts, with framing of our own. So what the client wrote and what the data
+plane reads cannot be cut into requests in two ways.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tuplegate.protocol.errors import ServiceError
+
+PSEUDONYM = b"tuplegate-alias"
+
+# RFC 9110 §7.6.1, and what older clients send. Host and framing are made anew for each hop.
+_HOP_BY_HOP = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",
+})  # fmt: skip
+_OF_REQUESTS = _HOP_BY_HOP | {b"host", b"content-length", b"via"}
+_OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-security"}
+# Pages of other origins have no business with the alias, so neither side hears of them.
+_CORS = b"access-control-"
+
+
+def is_chunked(headers: Mapping[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers
+
+
+def request_head(method: str, target: bytes, headers: Mapping[bytes, bytes], authority: bytes) -> bytes:
+    """The request as the data plane gets it. Raises ServiceError for one that came this way before."""
+    passed = headers.get(b"via", b"")
+    if PSEUDONYM in passed:
+        raise ServiceError(
+            "malformed_request",
+            "the request has come through an alias already",
+            hint="Does the setting data_url of the alias lead to an alias?",
+        )
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode("latin-1"), origin_form(target), authority)]
+    named = _named_by_connection(headers.get(b"connection", b""))
+    lines += [
+        _line(name, value)
+        for name, value in headers.items()
+        if name not in _OF_REQUESTS and name not in named and name != b"origin" and not name.startswith(_CORS)
+    ]
+    if is_chunked(headers):
+        lines.append(b"transfer-encoding: chunked\r\n")
+    elif b"content-length" in headers:
+        lines.append(b"content-length: %d\r\n" % int(headers[b"content-length"]))
+    elif method not in ("GET", "HEAD", "OPTIONS"):
+        lines.append(b"content-length: 0\r\n")
+    lines.append(b"via: %b1.1 %b\r\n\r\n" % (passed + b", " if passed else b"", PSEUDONYM))
+    return b"".join(lines)
+
+
+def answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
+    """The headers of an answer as the client gets them; `own` are those that are about this hop."""
+    given = list(headers)
+    named = _named_by_connection(b",".join(value for name, value in given if name == b"connection"))
+    passed = b", ".join(value for name, value in given if name == b"via")
+    lines = [
+        _line(name, value)
+        for name, value in given
+        if name not in _OF_ANSWERS and name not in named and not name.startswith(_CORS)
+    ]
+    if length is not None:
+        lines.append(b"content-length: %b\r\n" % length)
+    lines.append(b"via: %b1.1 %b\r\n%b" % (passed + b", " if passed else b"", PSEUDONYM, own))
+    return b"".join(lines)
+
+
+def origin_form(target: bytes) -> bytes:
+    """Path and query of a target that may name its host too, in ASCII."""
+    if target[:1] != b"/" and b"://" in target:
+        authority_and_path = target.partition(b"://")[2]
+        at = min((at for at in (authority_and_path.find(b"/"), authority_and_path.find(b"?")) if at >= 0), default=-1)
+        target = b"/" if at < 0 else authority_and_path[at:]
+        target = target if target[:1] == b"/" else b"/" + target
+    if target.isascii():
+        return target
+    return b"".join(bytes((byte,)) if byte < 128 else b"%%%02X" % byte for byte in target)
+
+
+def _named_by_connection(value: bytes) -> frozenset[bytes]:
+    if not value:
+        return frozenset()
+    return frozenset(part.strip().lower() for part in value.split(b","))
+
+
+def _line(name: bytes, value: bytes) -> bytes:
+    if b"\r" in value or b"\n" in value or b"\x00" in value:  # the parser lets none through; if it ever did, we do not
+        raise ServiceError("malformed_request", "a header has a line break in its value")
+    return b"%b: %b\r\n" % (name, value)

@@ -1,0 +1,212 @@
+"""The alias: data-plane routes are forwarded, control-plane routes redirected, nothing is judged.
+
+Who is asking, and whether the request makes sense, is the data plane's to say: its answers are passed on as they come,
+refusals too. What the alias itself answers is its banner, its health, redirects, and that the data plane is not there.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from tuplegate import __version__
+from tuplegate.admission.plane import match_template
+from tuplegate.alias.heads import answer_headers, is_chunked, origin_form, request_head
+from tuplegate.alias.upstream import UpstreamConnection, UpstreamLost, UpstreamPool, UpstreamUnreachable
+from tuplegate.http.answers import respond_error, unexpected
+from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.http.origins import Origin
+from tuplegate.metrics.cells import PlaneCounts, answered
+from tuplegate.protocol.errors import ServiceError
+
+_encode = msgspec.json.Encoder().encode
+
+_HEALTH_TIMEOUT_S = 5.0
+# RFC 9110 §9.2.1: asking twice is the same as asking once.
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Alias:
+    """`control_templates` are the paths that only the control plane has.
+
+    Requests are counted by what is done with them: the data plane counts them by their routes.
+    """
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        control: Origin | None,
+        control_templates: Iterable[str],
+        own_headers: bytes,
+        counts: PlaneCounts | None = None,
+    ) -> None:
+        self._counts = counts = counts or PlaneCounts("alias")
+        self._answering = counts.cell("other", "answered")
+        self._redirecting = counts.cell("other", "redirected")
+        self._forwarding = counts.cell("other", "forwarded")
+        self._pool = pool
+        self._authority = pool.origin.authority.encode()
+        self._control = control
+        self._control_templates = frozenset(control_templates)
+        self._own_headers = own_headers
+
+    async def handle(self, exchange: Exchange) -> None:
+        cell = self._answering
+        try:
+            if exchange.method == "CONNECT":
+                raise ServiceError(
+                    "method_not_allowed", "this is no proxy to other hosts", headers=(("allow", "GET, POST"),)
+                )
+            if exchange.method in ("GET", "HEAD") and exchange.path == "/":
+                exchange.respond(200, self._banner())
+            elif exchange.method in ("GET", "HEAD") and exchange.path == "/health":
+                await self._health(exchange)
+            elif any(match_template(template, exchange.path) is not None for template in self._control_templates):
+                cell = self._redirecting
+                self._redirect(exchange)
+            else:
+                cell = self._forwarding
+                await self._forward(exchange)
+        except ServiceError as exc:
+            if not exchange.answered:
+                respond_error(exchange, exc)
+            else:
+                exchange.keep_alive = False
+        except UpstreamLost:
+            exchange.keep_alive = False  # the client sees an answer without its end
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
+            error = unexpected(exchange, exc)
+            if not exchange.answered:
+                respond_error(exchange, error)
+            else:
+                exchange.keep_alive = False
+        finally:
+            answered(cell, exchange.status, exchange.started_ns)
+            if exchange.error_code is not None:
+                self._counts.failed(exchange.error_code)
+
+    # -- what the alias answers itself ----------------------------------------------------------------------------
+
+    def _banner(self) -> bytes:
+        return _encode(
+            {
+                "service": "tuplegate",
+                "plane": "alias",
+                "version": __version__,
+                "description": "PostgreSQL over HTTPS: another address of the data plane",
+                "forwards_to": str(self._pool.origin),
+                "redirects_to": None if self._control is None else str(self._control),
+                "endpoints": {
+                    "GET /health": "Whether the data plane answers.",
+                    "GET /": "This overview.",
+                },
+                "authentication": "Authorization: Bearer svc_k_…",
+                "documentation": "/docs",
+                "openapi": "/openapi.json",
+            }
+        )
+
+    async def _health(self, exchange: Exchange) -> None:
+        asking = asyncio.get_running_loop().create_task(self._ask_health())
+        try:
+            await asyncio.wait([asking], timeout=_HEALTH_TIMEOUT_S)
+            found = asking.result() if asking.done() else "does not answer"
+        finally:
+            asking.cancel()
+        healthy = found == "ok"
+        body = {
+            "status": "ok" if healthy else "failing",
+            "version": __version__,
+            "checks": {"data_plane": found},
+        }
+        exchange.respond(200 if healthy else 503, _encode(body), () if healthy else (("retry-after", "1"),))
+
+    async def _ask_health(self) -> str:
+        request = request_head("GET", b"/health", {}, self._authority)
+        try:
+            connection = await self._pool.open()
+        except UpstreamUnreachable as exc:
+            return str(exc)
+        try:
+            connection.ask(request, None, chunked=False, bodiless=False)
+            await connection.head()
+            while await connection.read():
+                pass
+        except UpstreamLost as exc:
+            return str(exc)
+        finally:
+            self._pool.give_back(connection)
+        return "ok" if connection.status == 200 else f"answers {connection.status}"
+
+    def _redirect(self, exchange: Exchange) -> None:
+        if self._control is None:
+            raise ServiceError("not_found", "this route is the control plane's, whose address the alias does not know")
+        location = f"{self._control}{origin_form(exchange.target).decode('ascii')}"
+        exchange.respond(307, _encode({"location": location}), (("location", location),))
+
+    # -- forwarding -----------------------------------------------------------------------------------------------
+
+    async def _forward(self, exchange: Exchange) -> None:
+        request = request_head(exchange.method, exchange.target, exchange.headers, self._authority)
+        connection = await self._asked(exchange, request)
+        try:
+            await self._pass_on(exchange, connection)
+        finally:
+            self._pool.give_back(connection)
+
+    async def _asked(self, exchange: Exchange, request: bytes) -> UpstreamConnection:
+        """A connection over which the request was sent and an answer has begun."""
+        used_before = True
+        while used_before:
+            try:
+                connection, used_before = await self._pool.take()
+            except UpstreamUnreachable as exc:
+                raise ServiceError(
+                    "data_plane_unavailable", f"the alias has no connection to the data plane: {exc}"
+                ) from exc
+            answered = False
+            try:
+                connection.ask(
+                    request,
+                    exchange.incoming,
+                    chunked=is_chunked(exchange.headers),
+                    bodiless=exchange.method == "HEAD",
+                    on_continue=exchange.send_continue if b"expect" in exchange.headers else None,
+                )
+                await connection.head()
+                answered = True
+            except UpstreamLost as exc:
+                # A connection can be closed by the other side just while it is used again.
+                if not (
+                    used_before and connection.got_nothing and exchange.method in _SAFE_METHODS and _empty(exchange)
+                ):
+                    raise _lost(connection, exchange, exc) from exc
+            finally:
+                if not answered:
+                    self._pool.give_back(connection)
+            if answered:
+                return connection
+        raise AssertionError("a connection that was not used before is not tried again")
+
+    async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection) -> None:
+        sized = connection.length is not None or exchange.method == "HEAD" or connection.status in (204, 304)
+        headers = answer_headers(connection.headers, connection.length, self._own_headers)
+        exchange.pass_on(connection.status, headers, sized=sized)
+        while data := await connection.read():
+            await exchange.write(data)
+        exchange.finish()
+
+
+def _empty(exchange: Exchange) -> bool:
+    """There is no body that would have to be sent again."""
+    return exchange.headers.get(b"content-length", b"0") == b"0" and not is_chunked(exchange.headers)
+
+
+def _lost(connection: UpstreamConnection, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
+    if exchange.method in _SAFE_METHODS or not connection.sent_all:
+        return ServiceError("data_plane_unavailable", f"the data plane was asked, but {exc}")
+    return ServiceError("outcome_unknown", f"the data plane was asked, but {exc}; the request may have been applied")

@@ -1,0 +1,92 @@
+"""From a token's id to who it stands for, in one statement each: the look-up behind every token that is not cached."""
+
+from dataclasses import dataclass
+
+from tuplegate.access.scopes import Principal, Scope, effective
+from tuplegate.catalog.session import Session
+
+_KEY_LIVES = (
+    "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND o.deleted_at IS NULL"
+)
+_DATABASE = (
+    "LEFT JOIN database d ON d.organization = k.organization AND d.state = 'active'"
+    " AND CASE WHEN {bound} IS NULL THEN d.is_default ELSE d.id = {bound} END"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What is on record for a token. `digests` are hexadecimal, as they are stored: one, or two while it is rotated.
+
+    `live` is false once it is revoked, destroyed or expired. `database` is the one that a request gets when it names
+    none: its id and what the engine calls it; None where there is none.
+    """
+
+    principal: Principal
+    digests: list[str]
+    live: bool
+    tier: str
+    database: tuple[str, str] | None
+
+
+class Credentials:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def find_key(self, id: str) -> Credential | None:
+        rows = await self._session.fetch(
+            "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
+            " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
+            f" {_KEY_LIVES}, o.tier, d.id, d.engine_name"
+            " FROM api_key k JOIN organization o ON o.id = k.organization "
+            + _DATABASE.format(bound="k.database")
+            + " WHERE k.id = $1",
+            id,
+        )
+        if not rows:
+            return None
+        organization, bound, scopes, digest, former, live, tier, *database = rows[0]
+        principal = Principal(id, str(organization), _scopes(scopes), bound)
+        digests = [str(digest)] if former is None else [str(digest), former]
+        return Credential(principal, digests, live == "t", str(tier), _place(database))
+
+    async def find_session(self, id: str) -> Credential | None:
+        """A session has its key's rights of now, or fewer."""
+        rows = await self._session.fetch(
+            "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
+            " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
+            f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {_KEY_LIVES}, o.tier,"
+            " d.id, d.engine_name"
+            " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
+            + _DATABASE.format(bound="coalesce(s.database, k.database)")
+            + " WHERE s.id = $1",
+            id,
+        )
+        if not rows:
+            return None
+        key, organization, bound, scopes, key_scopes, digest, live, tier, *database = rows[0]
+        rights = effective(_scopes(scopes)) & effective(_scopes(key_scopes))
+        principal = Principal(str(key), str(organization), rights, bound, session=id)
+        return Credential(principal, [str(digest)], live == "t", str(tier), _place(database))
+
+    async def find_database(self, organization: str, name: str) -> tuple[str, str] | None:
+        """Id and engine name of an active database."""
+        rows = await self._session.fetch(
+            "SELECT id, engine_name FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
+            organization,
+            name,
+        )
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    async def were_used(self, keys: list[str]) -> None:
+        await self._session.fetch(
+            "UPDATE api_key SET last_used_at = now() WHERE id = ANY (string_to_array($1, ','))", ",".join(keys)
+        )
+
+
+def _place(row: list[str | None]) -> tuple[str, str] | None:
+    return None if row[0] is None else (row[0], str(row[1]))
+
+
+def _scopes(text: str | None) -> frozenset[Scope]:
+    return frozenset(Scope(scope) for scope in str(text).split(","))

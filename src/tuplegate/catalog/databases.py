@@ -1,0 +1,237 @@
+"""Databases on record: what they are called, and where in their life they are."""
+
+from dataclasses import dataclass
+
+from tuplegate.catalog.paging import Page, page_of
+from tuplegate.catalog.session import Actor, Session, change, noted, read
+from tuplegate.protocol.control import DatabaseRecord
+
+_RECORDS = (
+    "SELECT d.id, d.name, d.state, d.is_default AS default, d.delete_protection, NULL AS size_bytes, d.created_at"
+    " FROM database d WHERE d.organization = $1 AND ($2::text IS NULL OR d.id = $2)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database as the engine knows it. `clone_of` is the id of the one it is to be a copy of."""
+
+    id: str
+    engine_name: str
+    state: str
+    clone_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """An active database, with what people call it and its organization."""
+
+    id: str
+    engine_name: str
+    name: str
+    organization: str
+    organization_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A database of the engine that took part in a reset. One that is not `doomed` is in place."""
+
+    engine_name: str
+    doomed: bool
+
+
+class Databases:
+    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(
+        self, actor: Actor, id: str, engine_name: str, organization: str, name: str, clone_of: str | None
+    ) -> None:
+        """Puts it on record, still to be made. A name that is taken fails with SQLSTATE 23505."""
+        await change(
+            self._session, actor, "database.clone" if clone_of else "database.create", "name",
+            "INSERT INTO database (id, engine_name, organization, name, state, clone_of)"
+            " VALUES ($1, $2, $3, $4, 'creating', $5) RETURNING id, name",
+            id, engine_name, organization, name, clone_of, concerns="id",
+        )  # fmt: skip
+
+    async def page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
+        sql, params = page_of("d", page, _RECORDS, organization, bound)
+        return await read(self._session, DatabaseRecord, sql, *params)
+
+    async def show(self, organization: str, bound: str | None, name: str) -> DatabaseRecord | None:
+        records = await read(self._session, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)
+        return records[0] if records else None
+
+    async def find(self, organization: str, id: str) -> DatabaseRecord | None:
+        records = await read(self._session, DatabaseRecord, _RECORDS, organization, id)
+        return records[0] if records else None
+
+    async def default_of(self, organization: str) -> str | None:
+        """What the engine knows its default database as, if that is in use."""
+        rows = await self._session.fetch(
+            "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'", organization
+        )
+        return rows[0][0] if rows else None
+
+    async def engine_names(self, ids: list[str]) -> dict[str, str]:
+        rows = await self._session.fetch(
+            "SELECT id, engine_name FROM database WHERE id = ANY (string_to_array($1, ','))", ",".join(ids)
+        )
+        return {str(id): str(name) for id, name in rows}
+
+    async def change(
+        self, actor: Actor, id: str, *, name: str | None, delete_protection: bool | None, default: bool
+    ) -> bool:
+        """What is None stays as it is. The default is taken from whichever has it, and all of it happens at once."""
+        change = noted(
+            actor, "database.change", "name",
+            "UPDATE database SET name = coalesce($3, name), is_default = is_default OR $5::boolean,"
+            " delete_protection = coalesce($4::boolean, delete_protection)"
+            " WHERE organization = $1 AND id = $2 AND state = 'active' RETURNING id, name",
+            actor.organization, id, name, None if delete_protection is None else str(delete_protection).lower(),
+            str(default).lower(), concerns="id",
+        )  # fmt: skip
+        if not default:
+            return bool(await self._session.fetch(change[0], *change[1]))
+        # Locked in one order, so that neither another change of the default nor a deletion comes between.
+        lock = "SELECT FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
+        clear = (
+            "UPDATE database SET is_default = false WHERE organization = $1 AND is_default AND EXISTS"
+            " (SELECT FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
+        )
+        steps = [(lock, (actor.organization,)), (clear, (actor.organization, id)), change]
+        return bool(await self._session.atomically(steps))
+
+    async def start_deleting(self, actor: Actor, id: str) -> bool:
+        """From now on it answers nobody. False where it may not be deleted any more, or not yet."""
+        done = await change(
+            self._session, actor, "database.delete", "name",
+            "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
+            " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING id, name",
+            actor.organization, id, concerns="id",
+        )  # fmt: skip
+        return bool(done)
+
+    async def note_dump(self, actor: Actor, id: str) -> None:
+        """Nothing changes, but who was given all that is in it is to be known."""
+        sql = "SELECT name FROM database WHERE id = $1"
+        await change(self._session, actor, "database.dump", "name", sql, id, quiet=True)
+
+    # -- its life, as the service brings it forward -------------------------------------------------------------
+
+    async def unfinished(self, organization: str | None = None) -> list[Place]:
+        """What is half made or half removed, of one organization or of all."""
+        return await self._places(
+            "state IN ('creating', 'deleting') AND ($1::text IS NULL OR organization = $1)", organization
+        )
+
+    async def find_place(self, id: str) -> Place | None:
+        places = await self._places("id = $1", id)
+        return places[0] if places else None
+
+    async def active(self) -> list[Tenant]:
+        """Of all organizations, in the order in which they were made."""
+        rows = await self._session.fetch(
+            "SELECT d.id, d.engine_name, d.name, o.id, o.name FROM database d"
+            " JOIN organization o ON o.id = d.organization WHERE d.state = 'active' ORDER BY d.created_at, d.id"
+        )
+        return [Tenant(*map(str, row)) for row in rows]
+
+    async def is_protected(self, id: str) -> bool:
+        return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
+
+    async def furnished_otherwise(self, furnishing: str) -> list[Place]:
+        """Active ones that another version has furnished."""
+        return await self._places("state = 'active' AND furnishing IS DISTINCT FROM $1", furnishing)
+
+    async def was_furnished(self, id: str, furnishing: str) -> None:
+        await self._session.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
+
+    async def was_made(self, id: str, furnishing: str) -> None:
+        await self._advance(
+            "UPDATE database SET state = 'active', clone_of = NULL, furnishing = $2"
+            " WHERE id = $1 AND state = 'creating'",
+            id,
+            furnishing,
+        )
+
+    async def was_not_made(self, id: str) -> None:
+        await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
+
+    async def discard(self, actor: Actor, id: str) -> None:
+        """Forgets one that could not be made and that nobody has heard of: its name is free again."""
+        await change(
+            self._session, actor, "database.fail", "name",
+            "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING id, name",
+            id, concerns="id",
+        )  # fmt: skip
+
+    async def was_removed(self, id: str) -> None:
+        """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
+        await self._advance("DELETE FROM database WHERE id = $1 AND state = 'deleting'", id)
+
+    async def note_leftovers(self, id: str, engine_names: list[str]) -> None:
+        """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
+        await self._session.fetch(
+            "INSERT INTO leftover SELECT unnest(string_to_array($2, ',')), $1 ON CONFLICT DO NOTHING",
+            id,
+            ",".join(engine_names),
+        )
+
+    async def in_reset(self) -> dict[str, str]:
+        """Databases of the engine that take part in a reset, each with the id of the one that is reset."""
+        rows = await self._session.fetch("SELECT engine_name, database FROM leftover")
+        return {str(name): str(id) for name, id in rows}
+
+    async def doom_leftovers(self, id: str) -> list[Leftover]:
+        """From now on what is not in place cannot be put there: the statement of a killed worker may still be under
+        way in the engine."""
+        # Locked first, so that the second statement sees what whoever had the lock has done.
+        rows = await self._session.atomically(
+            [
+                ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
+                (
+                    "UPDATE leftover l SET doomed ="
+                    " NOT EXISTS (SELECT FROM database d WHERE d.engine_name = l.engine_name)"
+                    " WHERE l.database = $1 RETURNING l.engine_name, l.doomed",
+                    (id,),
+                ),
+            ]
+        )
+        return [Leftover(str(name), doomed == "t") for name, doomed in rows]
+
+    async def forget_leftover(self, engine_name: str) -> None:
+        await self._session.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
+
+    async def move(self, actor: Actor, id: str, engine_name: str) -> bool:
+        """Another database of the engine, noted as a leftover, takes its place. False where it may not be reset."""
+        done = await change(
+            self._session, actor, "database.reset", "name",
+            "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
+            " AND NOT delete_protection"
+            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
+            actor.organization, id, engine_name, concerns="id",
+        )  # fmt: skip
+        return bool(done)
+
+    async def pause(self, id: str, seconds: float) -> None:
+        """Asks all workers to let go of it for so long, or with 0 no longer."""
+        await self._session.fetch(
+            "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"
+            " THEN clock_timestamp() + $2::float8 * interval '1 second' END WHERE id = $1",
+            id,
+            str(seconds),
+        )
+
+    async def _places(self, condition: str, *params: str | None) -> list[Place]:
+        rows = await self._session.fetch(
+            f"SELECT id, engine_name, state, clone_of FROM database WHERE {condition} ORDER BY created_at", *params
+        )
+        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
+
+    async def _advance(self, sql: str, *params: str) -> None:
+        await self._session.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

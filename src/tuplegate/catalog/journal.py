@@ -1,0 +1,67 @@
+"""What was done and used: the audit of the control plane, and usage by hour and database."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from tuplegate.catalog.session import Session, read
+from tuplegate.protocol.control import AuditRecord, UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What one database was used since it was last put on record. `database` is its id."""
+
+    organization: str
+    database: str
+    requests: int
+    rows: int
+    bytes: int
+    errors: int
+
+
+class Journal:
+    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def audit(self, organization: str, bound: str | None, limit: int, before: int | None) -> list[AuditRecord]:
+        """Newest first."""
+        return await read(
+            self._session, AuditRecord,
+            "SELECT id, at, action, subject, key, session, request_id FROM audit WHERE organization = $1"
+            " AND ($2::text IS NULL OR database = $2)"
+            " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
+            organization, bound, None if before is None else str(before), str(limit + 1),
+        )  # fmt: skip
+
+    async def add_usage(self, used: Iterable[Used]) -> None:
+        await self._session.atomically(
+            [
+                (
+                    "INSERT INTO usage (organization, database, hour, requests, rows, bytes, errors)"
+                    " SELECT $1, $2, date_trunc('hour', now()), $3::bigint, $4::bigint, $5::bigint, $6::bigint"
+                    " WHERE EXISTS (SELECT FROM organization WHERE id = $1)"
+                    " ON CONFLICT (organization, hour, database) DO UPDATE SET"
+                    " requests = usage.requests + excluded.requests, rows = usage.rows + excluded.rows,"
+                    " bytes = usage.bytes + excluded.bytes, errors = usage.errors + excluded.errors",
+                    (one.organization, one.database, *map(str, (one.requests, one.rows, one.bytes, one.errors))),
+                )
+                for one in used
+            ]
+        )
+
+    async def usage(
+        self, organization: str, bound: str | None, since: datetime | None, until: datetime | None
+    ) -> list[UsageRecord]:
+        """By hour, newest first; a database that is gone is shown by its id."""
+        return await read(
+            self._session, UsageRecord,
+            "SELECT u.hour, coalesce(d.name, u.database) AS database, u.requests, u.rows, u.bytes, u.errors"
+            " FROM usage u LEFT JOIN database d ON d.id = u.database WHERE u.organization = $1"
+            " AND ($2::text IS NULL OR u.database = $2)"
+            " AND u.hour >= coalesce($3::timestamptz, now() - interval '24 hours')"
+            " AND ($4::timestamptz IS NULL OR u.hour < $4::timestamptz) ORDER BY u.hour DESC, database",
+            organization, bound, since.isoformat() if since else None, until.isoformat() if until else None,
+        )  # fmt: skip

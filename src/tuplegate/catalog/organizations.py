@@ -1,0 +1,88 @@
+"""Organizations on record."""
+
+from tuplegate.access.tokens import Token
+from tuplegate.catalog.paging import Page, page_of
+from tuplegate.catalog.session import Actor, Session, change, read
+from tuplegate.protocol.control import OrganizationRecord
+
+_RECORDS = "SELECT o.id, o.name, o.tier, o.created_at FROM organization o WHERE o.deleted_at IS NULL"
+
+
+class Organizations:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def first(self) -> str | None:
+        """The installation's own."""
+        rows = await self._session.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")
+        return rows[0][0] if rows else None
+
+    async def add(
+        self, actor: Actor, id: str, name: str, tier: str, database: tuple[str, str], key: Token | None = None
+    ) -> None:
+        """The organization, its default database, still to be made, and a key that manages it.
+
+        A name that is taken fails with 23505. `database` is its id and its name.
+        """
+        await change(
+            self._session, actor, "organization.create", "name",
+            "INSERT INTO organization (id, name, tier) VALUES ($1, $2, $3) RETURNING id, name",
+            id, name, tier, *database, *((key.id, key.digest.hex(), key.hint) if key else (None, None, None)),
+            also="placed AS (INSERT INTO database (id, engine_name, organization, name, state, is_default)"
+            " SELECT $4::text, $4, id, $5, 'creating', true FROM done),"
+            " keyed AS (INSERT INTO api_key (id, organization, name, digest, hint, scopes)"
+            " SELECT $6::text, id, 'first', decode($7, 'hex'), $8, ARRAY['admin'] FROM done WHERE $6 IS NOT NULL)",
+        )  # fmt: skip
+
+    async def page(self, page: Page) -> list[OrganizationRecord]:
+        sql, params = page_of("o", page, _RECORDS)
+        return await read(self._session, OrganizationRecord, sql, *params)
+
+    async def show(self, id: str) -> OrganizationRecord | None:
+        records = await read(self._session, OrganizationRecord, f"{_RECORDS} AND o.id = $1", id)
+        return records[0] if records else None
+
+    async def change(self, actor: Actor, id: str, name: str | None, tier: str | None) -> bool:
+        done = await change(
+            self._session, actor, "organization.change", "id",
+            "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier)"
+            " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
+            id, name, tier,
+        )  # fmt: skip
+        return bool(done)
+
+    async def start_deleting(self, actor: Actor, id: str) -> bool:
+        """Ends its keys and begins the removal of its databases; false where it is gone already."""
+        done = await change(
+            self._session, actor, "organization.delete", "id",
+            "UPDATE organization SET deleted_at = now(), name = 'deleted-' || replace(id, '_', '-')"
+            " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
+            id,
+        )  # fmt: skip
+        return bool(done)
+
+    async def finish_deleting(self) -> list[str]:
+        """Sends the databases of deleted organizations on their way, removes those that have none left; says which
+        organizations still have some."""
+        await self._session.fetch(
+            "UPDATE database SET state = 'deleting', delete_protection = false, is_default = false"
+            " WHERE state IN ('active', 'failed')"
+            " AND organization IN (SELECT id FROM organization WHERE deleted_at IS NOT NULL)"
+        )
+        await self._session.atomically(
+            [
+                (
+                    "DELETE FROM api_key k USING organization o"
+                    " WHERE o.id = k.organization AND o.deleted_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT FROM database d WHERE d.organization = o.id)",
+                    (),
+                ),
+                (
+                    "DELETE FROM organization o WHERE o.deleted_at IS NOT NULL"
+                    " AND NOT EXISTS (SELECT FROM database d WHERE d.organization = o.id)",
+                    (),
+                ),
+            ]
+        )
+        rows = await self._session.fetch("SELECT id FROM organization WHERE deleted_at IS NOT NULL")
+        return [str(row[0]) for row in rows]

@@ -1,0 +1,49 @@
+"""The metadata database itself: its tables, made and changed by numbered migrations, and the installation's own row."""
+
+from dataclasses import dataclass
+from importlib import resources
+
+from tuplegate.catalog.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """`id` marks what belongs to it in a shared engine; `secret` signs what clients are given to hand back."""
+
+    id: str
+    secret: bytes
+
+
+async def migrate(session: Session) -> list[str]:
+    """Applies the numbered migrations that are missing, each in a transaction of its own; says which."""
+    await session.fetch(
+        "CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
+    )
+    applied = {row[0] for row in await session.fetch("SELECT name FROM migration")}
+    files = sorted(
+        (file for file in resources.files(__package__).joinpath("migrations").iterdir() if file.name.endswith(".sql")),
+        key=lambda file: file.name,
+    )
+    unknown = applied - {file.name for file in files}
+    if unknown:
+        raise RuntimeError(f"the data directory was used by a newer version: it has migration {max(map(str, unknown))}")
+    done = []
+    for file in files:
+        if file.name not in applied:
+            steps = [(part, ()) for part in file.read_text().split(";\n") if part.strip()]
+            await session.atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
+            done.append(file.name)
+    return done
+
+
+async def find_installation(session: Session) -> Installation | None:
+    rows = await session.fetch("SELECT id, encode(secret, 'hex') FROM installation")
+    return Installation(str(rows[0][0]), bytes.fromhex(str(rows[0][1]))) if rows else None
+
+
+async def add_installation(session: Session, installation: Installation) -> None:
+    await session.fetch(
+        "INSERT INTO installation (id, secret) VALUES ($1, decode($2, 'hex')) ON CONFLICT DO NOTHING",
+        installation.id,
+        installation.secret.hex(),
+    )

@@ -1,0 +1,66 @@
+"""Sessions on record."""
+
+from collections.abc import Iterable
+
+from tuplegate.access.tokens import Token
+from tuplegate.catalog.session import Actor, Session, change, read
+from tuplegate.protocol.control import SessionRecord
+
+_RECORD = (
+    "SELECT s.id, s.created_at, s.expires_at, k.organization, d.name AS database, s.scopes"
+    " FROM session s JOIN api_key k ON k.id = s.key LEFT JOIN database d ON d.id = coalesce(s.database, k.database)"
+    " WHERE s.id = $1"
+)
+_DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
+"""The one that a session is bound to, by itself or with its key."""
+
+_KEPT_S = 86_400
+"""How long a session that has ended stays on record."""
+
+
+class Sessions:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(
+        self, actor: Actor, token: Token, scopes: Iterable[str], database: str | None, lifetime_s: int
+    ) -> None:
+        await change(
+            self._session, actor, "session.create", "id",
+            "INSERT INTO session (id, key, digest, scopes, database, expires_at)"
+            " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5,"
+            " now() + $6::float8 * interval '1 second') RETURNING id, key, database",
+            token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s),
+            concerns=_DATABASE, quiet=True,
+        )  # fmt: skip
+
+    async def show(self, id: str) -> SessionRecord | None:
+        records = await read(self._session, SessionRecord, _RECORD, id)
+        return records[0] if records else None
+
+    async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:
+        """Moves its end by a lifetime, but not beyond the cap counted from its beginning."""
+        done = await change(
+            self._session, actor, "session.refresh", "id",
+            "UPDATE session SET expires_at = least(expires_at + $2::float8 * interval '1 second',"
+            " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
+            " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
+            id, str(lifetime_s), None if cap_s is None else str(cap_s),
+            concerns=_DATABASE, quiet=True,
+        )  # fmt: skip
+        return bool(done)
+
+    async def destroy(self, actor: Actor, id: str) -> bool:
+        done = await change(
+            self._session, actor, "session.destroy", "id",
+            "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL"
+            " RETURNING id, key, database",
+            id, concerns=_DATABASE,
+        )  # fmt: skip
+        return bool(done)
+
+    async def remove_old(self) -> None:
+        await self._session.fetch(
+            "DELETE FROM session WHERE least(expires_at, destroyed_at) < now() - $1::float8 * interval '1 second'",
+            str(_KEPT_S),
+        )

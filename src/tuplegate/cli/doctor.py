@@ -1,0 +1,150 @@
+"""`doctor`: looks at everything between here and the engine, and says what to do about what is wrong."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from tuplegate.cli import profiles
+from tuplegate.cli.certificates import check_certificate, is_usable
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.findings import Finding
+from tuplegate.cli.machine import check_machine
+from tuplegate.cli.output import default_format, harmless, has_color, write_records
+from tuplegate.cli.remote import ca_file_of, connect, options
+from tuplegate.cli.serving import settings_of
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client
+
+_CLOCK_OFF_S = 5.0
+_TIMEOUT_S = 5
+_NO_KEY = "no-key"
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="Settings file of the service.", envvar="TUPLEGATE_CONFIG")
+@click.option("--data-dir", metavar="DIR", help="Data directory of the service, on its own machine.")
+@options
+def doctor(format: str | None, config: str | None, data_dir: str | None, **where: Any) -> None:
+    """Check ports, TLS, engine, key, clock and control plane, and on the machine of the service its disk."""
+    findings = [*_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
+    if (format or default_format()) == "table":
+        _write_lines(findings)
+    else:
+        write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
+    if _failed(findings):
+        raise click.exceptions.Exit(Exit.UNHEALTHY)
+
+
+def _write_lines(findings: Iterable[Finding]) -> None:
+    """For people: nothing is cut, and what to do stands below what is wrong."""
+    color = {"ok": "32", "warning": "33", "failed": "31"} if has_color() else {}
+    for finding in findings:
+        result = f"{finding.result:8}"
+        if finding.result in color:
+            result = f"\x1b[{color[finding.result]}m{result}\x1b[0m"
+        click.echo(f"{result} {finding.check:16} {harmless(finding.found)}", color=True)
+        if finding.advice:
+            click.echo(f"{'':25} → {harmless(finding.advice)}")
+
+
+def _service(where: dict[str, Any]) -> Iterator[Finding]:
+    """What lies between here and the engine, in the order in which a request meets it."""
+    found = None if where["url"] is not None else profiles.find(where["profile"])
+    ca_file = ca_file_of(where["ca_file"], found)
+    # A file that is no use is found below; without it the rest can be looked at.
+    usable = ca_file if ca_file is not None and is_usable(ca_file) else None
+    with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
+        way = list(_plane("address", "tls", client.url, ca_file))
+        control_way = []
+        if client.control_url != client.url:
+            control_way = list(_plane("control address", "control tls", client.control_url, ca_file))
+        yield from (*way, *control_way)
+        has_key = bool(found.api_key if found else os.environ.get("TUPLEGATE_API_KEY"))
+        if not has_key:
+            advice = "Set TUPLEGATE_API_KEY, or keep one with `tuplegate profile set`."
+            yield Finding("key", "failed", "there is no key", advice)
+        if not _failed(way):
+            yield _tried("engine", lambda: _engine(client))
+            if has_key:
+                yield _tried("key", lambda: _key(client))
+                yield _tried("clock", lambda: _clock(client))
+        if has_key and not _failed(way) and not _failed(control_way):
+            yield _tried("control plane", lambda: _control(client))
+
+
+def _failed(findings: Iterable[Finding]) -> bool:
+    return any(finding.result == "failed" for finding in findings)
+
+
+def _plane(address: str, tls: str, url: str, ca_file: str | None) -> Iterator[Finding]:
+    reached = _address(address, url)
+    yield reached
+    if reached.result == "ok" and url.startswith("https:"):
+        yield check_certificate(tls, url, ca_file)
+
+
+def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+    from tuplegate.client import TuplegateError
+
+    try:
+        return check()
+    except TuplegateError as error:
+        advice = error.hint or ("Give a valid key." if error.status == 401 else "The log of the service has the cause.")
+        return Finding(name, "failed", error.message, advice)
+
+
+def _address(check: str, url: str) -> Finding:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=_TIMEOUT_S):
+            return Finding(check, "ok", f"{parts.hostname}:{port} accepts connections")
+    except OSError as exc:
+        flag = "--control-url" if check.startswith("control") else "--url"
+        return Finding(check, "failed", f"{url}: {exc}", f"Start the service (`tuplegate serve`), or correct {flag}.")
+
+
+def _engine(client: "Client") -> Finding:
+    health = client.health()
+    engine = health.get("engine", {})
+    said = f"tuplegate {health.get('version')}, {engine.get('kind')} {engine.get('version')}"
+    if health.get("status") == "ok":
+        return Finding("engine", "ok", said)
+    failing = ", ".join(name for name, state in health.get("checks", {}).items() if state != "ok")
+    return Finding("engine", "failed", f"{said}: {failing}", "The log of the service has the cause.")
+
+
+def _key(client: "Client") -> Finding:
+    started = time.monotonic()
+    client.query("select 1")
+    return Finding("key", "ok", f"accepted; a query takes {(time.monotonic() - started) * 1000:.0f} ms")
+
+
+def _clock(client: "Client") -> Finding:
+    """Compared with the middle of the time that asking took."""
+    before = datetime.now(UTC)
+    there = client.query("select clock_timestamp()").value()
+    took = datetime.now(UTC) - before
+    off_s = abs((there - before - took / 2) / timedelta(seconds=1))
+    if off_s > _CLOCK_OFF_S:
+        return Finding("clock", "warning", f"{off_s:.0f} s apart from the engine's", "Synchronise the clocks (NTP).")
+    return Finding("clock", "ok", f"within {_CLOCK_OFF_S:.0f} s of the engine's")
+
+
+def _control(client: "Client") -> Finding:
+    from tuplegate.client import TuplegateError
+
+    try:
+        found = client.organization()
+    except TuplegateError as error:
+        advice = "Give its address with --control-url or TUPLEGATE_CONTROL_URL."
+        return Finding("control plane", "warning", f"{client.control_url}: {error.message}", advice)
+    return Finding("control plane", "ok", f"organization {found.name}, tier {found.tier}")

@@ -1,0 +1,96 @@
+"""`dump` and `restore`: a database into a file that PostgreSQL's tools read, and such a file into a new database."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuplegate.cli import remote
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.files import whole_or_not
+from tuplegate.cli.remote import Failed, with_client
+from tuplegate.cli.transfer import Progress
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+def _in_mib(number: float) -> str:
+    return f"{number / 2**20:,.1f} MiB"
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[DATABASE] FILE")
+@remote.options
+def dump(names: tuple[str, ...], database: str | None, format: str | None, **where: Any) -> None:
+    """Write all that a database holds into FILE, as pg_restore reads it.
+
+    DATABASE is the default one where it is not given. The file has its name once it is whole. Needs the scope admin.
+    """
+    if not 1 <= len(names) <= 2:
+        raise click.UsageError("say which file to write: tuplegate dump [DATABASE] FILE")
+    if len(names) == 2 and database is not None:
+        raise click.UsageError("the database is named twice")
+    file = Path(names[-1])
+    with remote.told_apart(), remote.connect(database=None, **where) as client:
+        name = names[0] if len(names) == 2 else database or _default(client)
+        written = _dump(client, name, file)
+    click.echo(f"the database {name} is in {file}, {_in_mib(written)}", err=True)
+
+
+def _default(client: "Client") -> str:
+    """Of a key that is bound to a database, that one."""
+    found = client.databases.list()
+    names = [one.name for one in found if one.default or len(found) == 1]
+    if not names:
+        raise Failed("there is no default database; name one", Exit.NOT_THERE)
+    return names[0]
+
+
+def _dump(client: "Client", name: str, file: Path) -> int:
+    progress = Progress(_in_mib)
+    try:
+        # Only its owner may read it: it holds all that the database holds.
+        with (
+            whole_or_not(file) as part,
+            open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,
+        ):
+            written = client.databases.dump(name, out, progress=progress)
+            out.flush()
+            os.fsync(out.fileno())
+    except (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError) as exc:
+        raise Failed(f"{file} cannot be written: {exc.strerror}", Exit.FILE) from exc
+    finally:
+        progress.end()
+    return written
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.argument("name")
+@with_client
+def restore(client: "Client", format: str | None, file: Path, name: str) -> None:
+    """Make a new database NAME of a dump.
+
+    It has that name once it is whole; where something fails on the way, nothing of it stays. FILE is read on this
+    machine, by PostgreSQL's pg_restore. Needs the scope admin.
+    """
+    from tuplegate.cli.restores import RestoreFailed, check_file, find_program, restored
+
+    if not _NAME.fullmatch(name):
+        raise click.UsageError(f"{name!r} is no name for a database: [a-z][a-z0-9_-]{{0,62}}")
+    progress = Progress()
+    try:
+        program = find_program()
+        check_file(program, file)
+        rows = restored(client, program, file, name, progress, lambda text: click.echo(text, err=True))
+    except RestoreFailed as exc:
+        raise Failed(str(exc), exc.exit, exc.more) from exc
+    finally:
+        progress.end()
+    click.echo(f"the database {name} is restored, {rows} rows", err=True)

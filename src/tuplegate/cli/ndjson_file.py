@@ -1,0 +1,103 @@
+"""One JSON object a line, read in blocks of whole lines; each block is a batch. A field that is missing is NULL."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, hashed
+from tuplegate.cli.guesses import Guess
+from tuplegate.client.values import Number, write
+
+_BLOCK_BYTES = 2**19
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Numbers keep their digits.
+_decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
+
+
+class NdjsonFile:
+    null: str | None = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.digest = digest_of(path)
+        found: dict[str, None] = {}
+        for _, _, rows, _ in self._blocks():
+            for names in set(map(tuple, rows)):
+                found |= dict.fromkeys(names)
+        self.columns = check_columns(path, list(found))
+
+    def guess(self) -> Guessed:
+        guesses = [Guess() for _ in self.columns]
+        count = 0
+        for _, _, rows, _ in self._blocks():
+            count += len(rows)
+            for guess, values in zip(guesses, self._columns_of(rows), strict=True):
+                there = [value for value in values if value is not None]
+                guess.json = guess.json or any(isinstance(value, dict | list) for value in there)
+                guess.see([] if guess.json else _texts(there))  # type: ignore[arg-type]  # without None there is none
+        return Guessed([guess.type for guess in guesses], count)
+
+    def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
+        for number, (line, lines, rows, share) in enumerate(self._blocks()):
+            if rows:
+                pairs = zip(self.columns, self._columns_of(rows), strict=True)
+                columns = [_documents(values) if name in documents else _texts(values) for name, values in pairs]
+                yield Batch(number, columns, share, _Places(line, lines))
+
+    def _columns_of(self, rows: list[dict[str, Any]]) -> list[Sequence[Any]]:
+        if set(map(tuple, rows)) == {tuple(self.columns)}:
+            return list(zip(*map(dict.values, rows), strict=True))
+        return [[row.get(name) for row in rows] for name in self.columns]
+
+    def _blocks(self) -> Iterator[tuple[int, list[bytes], list[dict[str, Any]], float]]:
+        """The number of the first line, the lines, their rows, and how much of the file was read."""
+        number = 1
+        with hashed(self._path, self.digest) as (raw, file):
+            while lines := file.readlines(_BLOCK_BYTES):
+                if number == 1:
+                    lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+                yield number, lines, _decoded(number, lines), raw.share
+                number += len(lines)
+
+
+def _decoded(number: int, lines: list[bytes]) -> list[dict[str, Any]]:
+    rows = []
+    line = b""
+    decode = _decoder.decode
+    try:
+        for line in lines:
+            if not line.isspace():
+                rows.append(decode(line))
+            number += 1
+    except msgspec.ValidationError as exc:
+        raise BadFile(f"line {number} is no JSON object") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise BadFile(f"line {number}: {exc}") from exc
+    return rows
+
+
+class _Places:
+    def __init__(self, line: int, lines: list[bytes]) -> None:
+        self._line = line
+        self._lines = lines
+
+    def __call__(self, index: int) -> str:
+        numbers = [number for number, line in enumerate(self._lines, self._line) if not line.isspace()]
+        return f"line {numbers[index]}"
+
+
+def _texts(values: Sequence[Any]) -> Texts:
+    kinds = set(map(type, values))
+    if kinds <= {str, Number, type(None)}:
+        return values
+    return list(map(str, values)) if kinds == {int} else [_text(value) for value in values]
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else write(value)
+
+
+def _documents(values: Sequence[Any]) -> Texts:
+    return [None if value is None else write(value) for value in values]

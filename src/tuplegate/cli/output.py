@@ -1,0 +1,259 @@
+"""Rows on stdout: a table for people, JSON lines for programs, CSV and Markdown for others.
+
+Rows are written as they come. A table takes its widths from the first rows and keeps them, so memory stays the same
+however long it gets.
+"""
+
+import csv
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO, Any, Protocol
+
+FORMATS = ("table", "json", "ndjson", "csv", "markdown")
+
+_MEASURED_ROWS = 200
+_CELL_WIDTH_MAX = 80
+# What could move the cursor or recolour the screen; tab and line feed are treated apart.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+class Writer(Protocol):
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None: ...
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None: ...
+    def end(self) -> None: ...
+
+
+def default_format() -> str:
+    return "table" if sys.stdout.isatty() else "ndjson"
+
+
+def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
+    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
+    terminal = sys.stdout.isatty()
+    file = out or sys.stdout
+    kinds: dict[str, Callable[[], Writer]] = {
+        "table": lambda: Table(file, terminal, has_color()),
+        "json": lambda: Json(file, terminal),
+        "ndjson": lambda: JsonLines(file, terminal),
+        "csv": lambda: Csv(file),
+        "markdown": lambda: Markdown(file),
+    }
+    return kinds[format or default_format()]()
+
+
+def has_color() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def harmless(text: str) -> str:
+    """Text for a terminal: what would control it is shown instead."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def json_text(value: Any) -> str:
+    from tuplegate.client.values import write
+
+    return write(value, _quote)
+
+
+def cell_text(value: Any) -> str:
+    """A value as one text, for formats that have no other."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json_text(value)
+
+
+class JsonLines:
+    """One object a line."""
+
+    def __init__(self, out: IO[str], terminal: bool) -> None:
+        self._write = _careful(out) if terminal else out.write
+        self._columns: Sequence[str] = ()
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        self._columns = columns
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        columns = self._columns
+        self._write("".join(json_text(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+
+    def end(self) -> None:
+        pass
+
+
+class Json:
+    """One array of objects."""
+
+    def __init__(self, out: IO[str], terminal: bool) -> None:
+        self._write = _careful(out) if terminal else out.write
+        self._columns: Sequence[str] = ()
+        self._before = "[\n"
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        self._columns = columns
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._write(self._before + json_text(dict(zip(self._columns, row, strict=True))))
+            self._before = ",\n"
+
+    def end(self) -> None:
+        self._write("[]\n" if self._before == "[\n" else "\n]\n")
+
+
+def _careful(out: IO[str]) -> Callable[[str], Any]:
+    return lambda text: out.write(harmless(text))
+
+
+_WRITTEN_AS_THEY_ARE = frozenset({
+    "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bytea",
+    "date", "time", "timetz", "timestamp", "timestamptz", "interval",
+})  # fmt: skip
+"""Types whose values are texts or numbers."""
+
+
+class Csv:
+    """With a line of names. NULL is an empty field, and a value of json is JSON."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._writer = csv.writer(out, lineterminator="\n")
+        self._rewritten: list[tuple[int, Callable[[Any], str]]] = []
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        json_types = ("json", "jsonb")
+        self._rewritten = [
+            (index, json_text if name in json_types else cell_text)
+            for index, name in enumerate(types)
+            if name not in _WRITTEN_AS_THEY_ARE
+        ]
+        if columns:
+            self._writer.writerow(columns)
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        self._writer.writerows(map(self._row, rows) if self._rewritten else rows)
+
+    def _row(self, row: Sequence[Any]) -> Sequence[Any]:
+        cells = list(row)
+        for index, rewrite in self._rewritten:
+            if cells[index] is not None:
+                cells[index] = rewrite(cells[index])
+        return cells
+
+    def end(self) -> None:
+        pass
+
+
+class Markdown:
+    def __init__(self, out: IO[str]) -> None:
+        self._write = out.write
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        if columns:
+            self._line(columns)
+            self._write("|" + "---|" * len(columns) + "\n")
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._line(row)
+
+    def _line(self, row: Sequence[Any]) -> None:
+        cells = (harmless(cell_text(value)).replace("|", "\\|").replace("\n", "<br>") for value in row)
+        self._write("| " + " | ".join(cells) + " |\n")
+
+    def end(self) -> None:
+        pass
+
+
+_RIGHT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
+
+
+class Table:
+    """Columns side by side; numbers to the right. On a terminal, long cells are cut."""
+
+    def __init__(self, out: IO[str], terminal: bool, color: bool) -> None:
+        from rich.cells import cell_len, set_cell_size
+
+        self._length, self._resized = cell_len, set_cell_size
+        self._write = out.write
+        self._width_max = _CELL_WIDTH_MAX if terminal else None
+        self._bold = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+        self._columns: list[str] = []
+        self._right: list[bool] = []
+        self._widths: list[int] = []
+        self._waiting: list[list[str]] = []
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        self._columns = [self._cell(name) for name in columns]
+        self._right = [name in _RIGHT for name in types]
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        texts = [["NULL" if value is None else self._cell(cell_text(value)) for value in row] for row in rows]
+        if self._widths:
+            self._lines(texts)
+            return
+        self._waiting += texts
+        if len(self._waiting) >= _MEASURED_ROWS:
+            self._head()
+
+    def end(self) -> None:
+        if self._columns and not self._widths:
+            self._head()
+
+    def _cell(self, text: str) -> str:
+        text = harmless(text).replace("\n", "↵").replace("\t", " ")
+        if self._width_max is not None and self._length(text) > self._width_max:
+            return self._resized(text, self._width_max - 1) + "…"
+        return text
+
+    def _head(self) -> None:
+        cells = zip(self._columns, *self._waiting, strict=True)
+        self._widths = [max(1, *map(self._length, column)) for column in cells]
+        names = "  ".join(map(self._padded, self._columns, self._widths, self._right)).rstrip()
+        self._write(self._bold[0] + names + self._bold[1] + "\n")
+        self._write("  ".join("─" * width for width in self._widths) + "\n")
+        self._lines(self._waiting)
+        self._waiting = []
+
+    def _lines(self, rows: Iterable[Sequence[str]]) -> None:
+        for row in rows:
+            cells = zip(row, self._widths, self._right, strict=True)
+            self._write("  ".join(self._padded(*cell) for cell in cells).rstrip() + "\n")
+
+    def _padded(self, text: str, width: int, right: bool) -> str:
+        blanks = " " * (width - self._length(text))
+        return blanks + text if right else text + blanks
+
+
+def _type_of(values: Sequence[Any]) -> str:
+    """Numbers stand to the right."""
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
+    return "numeric" if numbers and all(numbers) else ""
+
+
+def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """A list of records, in the columns named; those of JSON have all fields."""
+    writer = make_writer(format)
+    shown = (
+        columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
+    )
+    writer.begin(shown, [_type_of([record.get(name) for record in records]) for name in shown])
+    writer.rows([record.get(name) for name in shown] for record in records)
+    writer.end()
+
+
+def write_record(format: str | None, record: dict[str, Any]) -> None:
+    """One record; in a table, a field a line."""
+    if (format or default_format()) not in ("table", "markdown"):
+        write_records(format, [record], list(record))
+        return
+    writer = make_writer(format)
+    writer.begin(["field", "value"], ["", ""])
+    writer.rows([name, value] for name, value in record.items())
+    writer.end()

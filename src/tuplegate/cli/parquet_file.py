@@ -1,0 +1,305 @@
+"""Parquet files both ways, by pyarrow, which the extra `tuplegate[parquet]` installs.
+
+Read: a batch has as many rows as fit into a request, by the sizes that the file's own footer tells. Written: a group of
+rows at a time, typed by the types of the answer; what Parquet has no type for is text.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of
+from tuplegate.client.values import converter, write
+
+_BATCH_BYTES = 2**19
+_BATCH_ROWS = 10_000
+_GROUP_ROWS = 50_000
+_GROUP_BYTES = 64 * 2**20
+
+
+def _arrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as exc:
+        raise BadFile("Parquet needs pyarrow: `pip install 'tuplegate[parquet]'` installs it") from exc
+
+
+# -- read ----------------------------------------------------------------------------------------------------------
+
+
+class ParquetSource:
+    null: str | None = None
+
+    def __init__(self, path: Path) -> None:
+        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._path = path
+        self.digest = digest_of(path)
+        with self._opened() as file:
+            self._schema = file.schema_arrow
+            self._metadata = file.metadata
+        self.columns = check_columns(path, self._schema.names)
+
+    def guess(self) -> Guessed:
+        """The types are the file's own."""
+        return Guessed([_type_of(self._arrow, field.type) for field in self._schema], self._metadata.num_rows)
+
+    def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
+        size = sum(self._metadata.row_group(n).total_byte_size for n in range(self._metadata.num_row_groups))
+        rows = max(self._metadata.num_rows, 1)
+        # A value takes more room as text than as a number.
+        count = max(min(_BATCH_BYTES * rows // max(size * 2, 1), _BATCH_ROWS), 1)
+        start = 0
+        for number, table in enumerate(self._tables(count)):
+            columns = [_texts(self._arrow, column) for column in table.columns]
+            end = start + table.num_rows
+            yield Batch(number, columns, end / rows, _Places(start))
+            start = end
+        if digest_of(self._path) != self.digest:
+            raise BadFile(f"{self._path} was changed while it was read; start it again")
+
+    def _tables(self, count: int) -> Iterator[Any]:
+        """Tables of `count` rows each, however the file is cut; the last has the rest."""
+        waiting, rows = [], 0
+        with self._opened() as file:
+            try:
+                for part in file.iter_batches(batch_size=count):
+                    waiting.append(part)
+                    rows += part.num_rows
+                    if rows >= count:
+                        table = self._arrow.Table.from_batches(waiting)
+                        whole = rows // count * count
+                        yield from (table.slice(start, count) for start in range(0, whole, count))
+                        waiting, rows = table.slice(whole).to_batches(), rows - whole
+            except (self._arrow.ArrowException, OSError) as exc:
+                raise BadFile(f"{self._path} is broken: {exc}") from exc
+        if rows:
+            yield self._arrow.Table.from_batches(waiting)
+
+    def _opened(self) -> Any:
+        try:
+            return self._parquet.ParquetFile(self._path)
+        except (self._arrow.ArrowException, OSError) as exc:
+            raise BadFile(f"{self._path} cannot be read as Parquet: {exc}") from exc
+
+
+class _Places:
+    def __init__(self, start: int) -> None:
+        self._start = start
+
+    def __call__(self, index: int) -> str:
+        return f"row {self._start + index + 1}"
+
+
+def _type_of(arrow: Any, kind: Any) -> str:
+    """The type of PostgreSQL that holds the values of a type of Arrow."""
+    is_ = arrow.types
+    if is_.is_dictionary(kind):
+        return _type_of(arrow, kind.value_type)
+    simple: tuple[tuple[Callable[[Any], bool], str], ...] = (
+        (is_.is_boolean, "boolean"), (is_.is_uint64, "numeric"), (is_.is_uint32, "bigint"), (is_.is_int64, "bigint"),
+        (is_.is_uint16, "integer"), (is_.is_int32, "integer"), (is_.is_integer, "smallint"),
+        (is_.is_float64, "double precision"), (is_.is_floating, "real"), (is_.is_date, "date"), (is_.is_time, "time"),
+        (is_.is_binary, "bytea"), (is_.is_large_binary, "bytea"), (is_.is_fixed_size_binary, "bytea"),
+        (is_.is_struct, "jsonb"), (is_.is_map, "jsonb"),
+    )  # fmt: skip
+    if is_.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if is_.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})" if 0 <= kind.scale <= kind.precision else "numeric"
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        element = _type_of(arrow, kind.value_type)
+        return "jsonb" if element == "jsonb" else element.removesuffix("[]") + "[]"
+    if str(kind) == "extension<arrow.uuid>":
+        return "uuid"
+    return next((name for test, name in simple if test(kind)), "text")
+
+
+def _texts(arrow: Any, column: Any) -> Texts:
+    is_ = arrow.types
+    kind = column.type
+    if is_.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if is_.is_string(kind) or is_.is_large_string(kind):
+        return list(column.to_pylist())
+    if is_.is_integer(kind) or is_.is_boolean(kind) or is_.is_date32(kind) or is_.is_float64(kind):
+        return list(column.cast(arrow.string()).to_pylist())
+    if is_.is_timestamp(kind):
+        return _moments(arrow, column)
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _moments(arrow: Any, column: Any) -> Texts:
+    """Timestamps, in UTC where they have a zone. Those of a nanosecond lose what the engine cannot keep."""
+    kind = column.type
+    micros = column.cast(arrow.timestamp("us", kind.tz), safe=False).cast(arrow.int64())
+    zone = "" if kind.tz is None else "Z"
+    texts = micros.cast(arrow.timestamp("us")).cast(arrow.string()).to_pylist()
+    return [None if text is None else text + zone for text in texts]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value)
+    written = write(_plain(value))
+    return str(_plain(value)) if written.startswith('"') else written
+
+
+def _plain(value: Any) -> Any:
+    """A value of Arrow as JSON can have it."""
+    match value:
+        case bytes():
+            return "\\x" + value.hex()
+        case list():
+            return [_plain(part) for part in value]
+        case tuple():  # an entry of a map
+            return [_plain(part) for part in value]
+        case dict():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case Decimal():
+            return format(value, "f") if value.is_finite() else str(value)
+        case datetime() | date():
+            return value.isoformat()
+        case timedelta():
+            return f"{value.days} days {value.seconds}.{value.microseconds:06} seconds"
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)
+
+
+# -- written -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The type of a column in the file, and what makes a value of it of a value of the answer."""
+
+    arrow: Any
+    convert: Callable[[Any], Any]
+
+
+class ParquetWriter:
+    """Rows of an answer into a file. `precisions` says of numeric columns how many digits they have."""
+
+    def __init__(self, out: IO[bytes], precisions: dict[str, tuple[int, int]]) -> None:
+        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._out = out
+        self._precisions = precisions
+        self._kinds: list[_Kind] = []
+        self._waiting: list[Sequence[Any]] = []
+        self._size = 0
+        self._writer: Any = None
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        pairs = list(zip(columns, types, strict=True))
+        check_columns(Path("the answer"), columns)
+        self._kinds = [_kind_of(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
+        fields = [(name, kind.arrow) for name, kind in zip(columns, self._kinds, strict=True)]
+        self._schema = self._arrow.schema(fields)
+        self._writer = self._parquet.ParquetWriter(self._out, self._schema, compression="zstd")
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._waiting.append(row)
+            self._size += sum(len(value) for value in row if isinstance(value, str))
+        if len(self._waiting) >= _GROUP_ROWS or self._size >= _GROUP_BYTES:
+            self._flush()
+
+    def end(self) -> None:
+        if self._waiting:
+            self._flush()
+        self._writer.close()
+
+    def close(self) -> None:
+        """Whatever became of it, the library must not write again: the file will be closed."""
+        if self._writer is not None and self._writer.is_open:
+            try:
+                self._writer.close()
+            except (OSError, self._arrow.ArrowException):
+                pass  # the disk is full, and the file is thrown away
+            finally:
+                self._writer.is_open = False
+
+    def _flush(self) -> None:
+        columns = zip(*self._waiting, strict=True)
+        arrays = [self._array(kind, values) for kind, values in zip(self._kinds, columns, strict=True)]
+        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self._waiting, self._size = [], 0
+
+    def _array(self, kind: _Kind, values: Sequence[Any]) -> Any:
+        converted = [None if value is None else kind.convert(value) for value in values]
+        return self._arrow.array(converted, kind.arrow)
+
+
+def _kind_of(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _Kind:
+    if type_.endswith("[]"):
+        element = _kind_of(arrow, type_.removesuffix("[]"), None)
+        return _Kind(arrow.list_(element.arrow), _list_of(element.convert))
+    kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "bool": (arrow.bool_(), _same),
+        "int2": (arrow.int16(), _same),
+        "int4": (arrow.int32(), _same),
+        "int8": (arrow.int64(), _same),
+        "oid": (arrow.int64(), _same),
+        "float4": (arrow.float32(), float),
+        "float8": (arrow.float64(), float),
+        "date": (arrow.date32(), _instance_of(date, "date")),
+        "timestamp": (arrow.timestamp("us"), _instance_of(datetime, "timestamp")),
+        "timestamptz": (arrow.timestamp("us", "UTC"), _instance_of(datetime, "timestamptz")),
+        "bytea": (arrow.binary(), _bytes),
+        "json": (arrow.string(), write),
+        "jsonb": (arrow.string(), write),
+    }
+    if type_ == "numeric" and digits is not None and digits[0] <= 38 and 0 <= digits[1] <= digits[0]:
+        return _Kind(arrow.decimal128(*digits), _decimal)
+    return _Kind(*kinds.get(type_, (arrow.string(), _text_of)))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _bytes(value: str) -> bytes:
+    return bytes.fromhex(value[2:])
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else write(value)
+
+
+def _decimal(value: Any) -> Decimal:
+    found = Decimal(value)
+    if not found.is_finite():
+        raise BadFile(f"{value} is no number for Parquet; cast the column to text")
+    return found
+
+
+def _instance_of(kind: type, type_: str) -> Callable[[Any], Any]:
+    read = converter(type_)
+    assert read is not None
+
+    def convert(value: Any) -> Any:
+        found = read(value)
+        if not isinstance(found, kind):
+            raise BadFile(f"{value} is no {type_} for Parquet; cast the column to text")
+        return found
+
+    return convert
+
+
+def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def each(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise BadFile(f"{value} is no list for Parquet; cast the column to text")
+        if any(isinstance(part, list) for part in value):
+            raise BadFile("arrays of more than one dimension are no lists for Parquet; cast the column to text")
+        return [None if part is None else convert(part) for part in value]
+
+    return each

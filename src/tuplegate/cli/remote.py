@@ -1,0 +1,184 @@
+"""What the commands that talk to a service share: which service, with which key, and what a failure looks like."""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.output import FORMATS, harmless
+from tuplegate.cli.profiles import Profile, find
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client, TuplegateError
+
+_OPTIONS = (
+    click.option("--profile", metavar="NAME", help="Address and key from this profile. [TUPLEGATE_PROFILE]"),
+    click.option("--url", metavar="URL", help="Address of the service. [TUPLEGATE_URL]"),
+    click.option("--control-url", metavar="URL", help="Address of its control plane. [TUPLEGATE_CONTROL_URL]"),
+    click.option("--database", metavar="NAME", help="Database, where the key is for all of them."),
+    click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0.001), metavar="SECONDS", help="Time for the call."
+    ),
+    click.option("--ca-file", metavar="FILE", help="Certificates to trust, as PEM. [TUPLEGATE_CA_FILE]"),
+    click.option(
+        "-o",
+        "--output",
+        "format",
+        type=click.Choice(FORMATS),
+        help="Form of the output. [table on a terminal, else ndjson]",
+    ),
+)
+_WHERE = ("profile", "url", "control_url", "database", "timeout_s", "ca_file")
+"""Of these, what says which service, with which key."""
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that talks to a service."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def with_client(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first arguments are a client and the form of its output."""
+
+    @options
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        where = {name: given.pop(name) for name in _WHERE}
+        with told_apart(str(given.get("sql") or "")), connect(**where) as client:
+            command(client, given.pop("format"), **given)
+
+    return run
+
+
+def run_with(client: "Client", command: click.Command, arguments: list[str]) -> None:
+    """Runs a command that was made by `with_client`, with a client that is there already."""
+    given = command.make_context(command.name, arguments).params
+    for name in _WHERE:
+        del given[name]
+    inner = command.callback.__wrapped__  # type: ignore[union-attr]  # functools.wraps has put it there
+    with told_apart(str(given.get("sql") or "")):
+        inner(client, given.pop("format"), **given)
+
+
+@contextmanager
+def connect(
+    profile: str | None,
+    url: str | None,
+    control_url: str | None,
+    database: str | None,
+    timeout_s: float | None,
+    ca_file: str | None,
+    key_if_none: str | None = None,
+) -> Iterator["Client"]:
+    """A client of the service that is named. `key_if_none` is for what needs no key."""
+    from tuplegate.client import Client
+
+    if profile is not None and url is not None:
+        raise click.UsageError("--profile and --url name two services; give one of them")
+    found = None if url is not None else find(profile)
+    try:
+        client = Client(
+            url or (found.url if found else None),
+            (found.api_key if found else os.environ.get("TUPLEGATE_API_KEY")) or key_if_none,
+            control_url=control_url or (found.control_url if found else None),
+            database=database or (found.database if found else None),
+            timeout_s=timeout_s or 60.0,
+            ca_file=ca_file_of(ca_file, found),
+        )
+    except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
+        raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
+    except ValueError as exc:
+        raise click.UsageError(f"{exc}; `tuplegate profile set` keeps both for later") from exc
+    with client:
+        yield client
+
+
+def ca_file_of(given: str | None, found: Profile | None) -> str | None:
+    """Certificates to trust: given, of the profile, or of the environment; an empty text is none at all."""
+    if given is None:
+        given = (found.ca_file if found else None) or os.environ.get("TUPLEGATE_CA_FILE")
+    return given or None
+
+
+def has_key() -> bool:
+    """Whether a service is known that a command can talk to."""
+    return bool(os.environ.get("TUPLEGATE_API_KEY")) or find(None) is not None
+
+
+class Failed(click.ClickException):
+    """A call that failed, with its exit code."""
+
+    def __init__(self, message: str, code: Exit, more: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.exit_code = code  # type: ignore[misc]  # the only way to give an exception of this kind a code of its own
+        self.more = more
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {harmless(self.message)}", err=True)
+        for line in self.more:
+            click.echo(harmless(line), err=True)
+
+
+@contextmanager
+def told_apart(sql: str = "") -> Iterator[None]:
+    """Failures of the client as messages with exit codes. `sql` is shown where the engine points into it."""
+    from tuplegate.client import TuplegateError
+
+    try:
+        yield
+    except TuplegateError as error:
+        raise failure(error, sql) from error
+
+
+def failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
+    """The failure of a call, with what else is to be said of it."""
+    return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
+
+
+def exit_of(error: "TuplegateError") -> Exit:
+    from tuplegate import client
+
+    table: tuple[tuple[type[TuplegateError], Exit], ...] = (
+        (client.ConnectionFailed, Exit.UNREACHABLE),
+        (client.OutcomeUnknown, Exit.UNKNOWN),
+        (client.StreamCut, Exit.UNKNOWN),
+        (client.Unauthenticated, Exit.REFUSED),
+        (client.Forbidden, Exit.REFUSED),
+        (client.NotFound, Exit.NOT_THERE),
+        (client.AlreadyExists, Exit.NOT_THERE),
+        (client.RateLimited, Exit.TRY_LATER),
+        (client.Unavailable, Exit.TRY_LATER),
+        (client.SqlError, Exit.SQL),
+    )
+    return next((code for kind, code in table if isinstance(error, kind)), Exit.FAILED)
+
+
+def _message(error: "TuplegateError") -> str:
+    return error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
+
+
+def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
+    lines = _pointed(sql, error.position) if error.position is not None else []
+    if error.detail:
+        lines.append(f"detail: {error.detail}")
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    if error.request_id and error.status == 500:
+        lines.append(f"request id: {error.request_id}")
+    return tuple(lines)
+
+
+def _pointed(sql: str, position: int) -> list[str]:
+    """The line of the statement that the engine points to, and a mark below it. Positions count from 1."""
+    start = sql.rfind("\n", 0, position - 1) + 1
+    line = sql[start:].split("\n", 1)[0].replace("\t", " ")
+    if not line or position - 1 - start > len(line):
+        return []
+    return [f"  {line}", "  " + " " * (position - 1 - start) + "^"]

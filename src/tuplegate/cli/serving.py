@@ -1,0 +1,79 @@
+"""`serve`, and keys that are made on the machine itself: commands that need no running service."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuplegate.cli.output import write_record
+from tuplegate.settings import Entry, Settings, SettingsError, entries, load
+
+
+def _option(entry: Entry) -> click.Option:
+    kind: Any = click.Choice(entry.choices) if entry.choices else str
+    names = [entry.name, entry.flag]
+    if entry.kind is bool:
+        return click.Option(names, is_flag=True, default=None, help=f"{entry.help} [{entry.variable}]")
+    shown = f"{entry.help} [default: {entry.default or 'none'}; {entry.variable}]"
+    return click.Option(names, type=kind, default=None, metavar=None if entry.choices else _metavar(entry), help=shown)
+
+
+def _metavar(entry: Entry) -> str:
+    return {int: "N", Path: "DIR"}.get(entry.kind, "TEXT")
+
+
+def settings_of(flags: dict[str, Any]) -> Settings:
+    config = flags.pop("config", None)
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return load(given, os.environ, Path(config) if config else None)
+    except SettingsError as exc:
+        raise click.UsageError(str(exc)) from exc
+
+
+def _serve(**flags: Any) -> None:
+    """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
+    from tuplegate.engine.postgres.logins import BadUrl, has_password, read_url
+    from tuplegate.serve import ServeError, serve
+
+    try:
+        if flags.get("engine") and has_password(read_url(flags["engine"])):
+            click.echo(
+                "Warning: the password in --engine is visible in the list of processes;"
+                " give the URL as TUPLEGATE_ENGINE or in the settings file.",
+                err=True,
+            )
+    except BadUrl:
+        pass  # it is said when it is used
+    try:
+        serve(settings_of(flags))
+    except ServeError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+_CONFIG = click.Option(
+    ["config", "--config"], metavar="FILE", help="Settings file (TOML). [TUPLEGATE_CONFIG]", envvar="TUPLEGATE_CONFIG"
+)
+
+serve = click.Command(
+    "serve", params=[_CONFIG, *(_option(entry) for entry in entries())], callback=_serve, help=_serve.__doc__
+)
+
+
+def make_key_here(
+    format: str | None, config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]
+) -> None:
+    from tuplegate.access.scopes import Scope
+    from tuplegate.local import LocalError, make_local_key
+
+    try:
+        made = make_local_key(
+            settings_of({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
+        )
+    except LocalError as exc:
+        raise click.ClickException(str(exc)) from exc
+    if format is None:
+        click.echo(f"key: {made}")
+    else:
+        write_record(format, {"name": name, "scopes": list(scopes), "key": made})

@@ -1,0 +1,1 @@
+"""`tuplegate shell`: SQL typed by a person."""

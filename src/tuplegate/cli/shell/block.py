@@ -1,0 +1,64 @@
+"""BEGIN … COMMIT typed by a person: gathered here, and sent as one transaction. Pure.
+
+The service keeps no transaction open between requests, so statements after BEGIN wait until COMMIT. Which is said.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tuplegate.protocol.statements import first_keyword
+
+_READ_ONLY = re.compile(r"\bread\s+only\b", re.IGNORECASE)
+_READ_WRITE = re.compile(r"\bread\s+write\b", re.IGNORECASE)
+_CHAIN = re.compile(r"\band\s+chain\b", re.IGNORECASE)
+_POINT = re.compile(r"\bto\b", re.IGNORECASE)
+_PREPARED = re.compile(r"\s*prepared\b", re.IGNORECASE)
+
+
+class Act(Enum):
+    """What a statement is to a block."""
+
+    BEGIN = auto()
+    COMMIT = auto()
+    ROLLBACK = auto()
+    POINT = auto()
+    STATEMENT = auto()
+
+
+@dataclass
+class Block:
+    """The statements since BEGIN."""
+
+    read_only: bool = False
+    statements: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """As a person would type it again; it is still open."""
+        begin = "begin read only" if self.read_only else "begin"
+        return "".join(f"{sql};\n" for sql in (begin, *self.statements))
+
+
+def act_of(sql: str) -> Act:
+    keyword, end = first_keyword(sql)
+    rest = sql[end:]
+    if keyword == "begin" or (keyword == "start" and first_keyword(rest)[0] == "transaction"):
+        return Act.BEGIN
+    if keyword in ("commit", "end"):
+        # Of a transaction prepared by somebody: nothing of this block, and the service refuses it.
+        return Act.STATEMENT if _PREPARED.match(rest) else Act.COMMIT
+    if keyword in ("rollback", "abort"):
+        if _PREPARED.match(rest):
+            return Act.STATEMENT
+        return Act.POINT if _POINT.search(rest) else Act.ROLLBACK
+    return Act.POINT if keyword in ("savepoint", "release") else Act.STATEMENT
+
+
+def is_read_only(begin: str) -> bool:
+    return _READ_ONLY.search(begin) is not None and _READ_WRITE.search(begin) is None
+
+
+def is_chained(end: str) -> bool:
+    """COMMIT AND CHAIN begins the next block at once."""
+    return _CHAIN.search(end) is not None

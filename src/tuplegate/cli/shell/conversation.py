@@ -1,0 +1,67 @@
+"""A shell from its beginning to its end: at a terminal with a person, or with statements piped in."""
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.remote import Failed, told_apart
+from tuplegate.cli.shell.commands import run_command
+from tuplegate.cli.shell.pager import PagerLeft
+from tuplegate.cli.shell.results import Results, say
+from tuplegate.cli.shell.session import Leave, Session
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client
+
+
+def run_shell(client: "Client", format: str | None) -> None:
+    interactive = sys.stdin.isatty()
+    session = Session(client, Results(format, interactive), run_command)
+    if not interactive:
+        _run_script(session)
+        return
+    from tuplegate.cli.shell.prompt import typed_texts
+
+    with told_apart():
+        health = client.health()
+        client.query("select 1")  # a key that is not valid is told of before anything is typed
+    engine = health.get("engine", {})
+    say(f"tuplegate {health.get('version')}, {engine.get('kind')} {engine.get('version')}; \\? helps, \\q leaves")
+    _converse(session, typed_texts(session))
+
+
+def _run_script(session: Session) -> None:
+    """The first failure ends it, and so does a transaction that is never committed."""
+    try:
+        for line in sys.stdin:
+            session.take(line.removesuffix("\n"))
+        session.finish(session.reader)
+    except Leave:
+        pass
+    except UnicodeDecodeError as exc:
+        raise Failed(f"what was piped in is not UTF-8: {exc}", Exit.FILE) from exc
+    if session.tell_open_block():
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _converse(session: Session, texts: Iterable[str]) -> None:
+    """Until the person leaves: what fails, or is cancelled, ends only what it was."""
+    from tuplegate.cli.shell.prompt import LEAVING
+
+    for text in texts:
+        if session.reader.is_blank and text.strip().rstrip(";").lower() in LEAVING:
+            break
+        try:
+            session.take(text)
+        except Leave:
+            break
+        except click.ClickException as exc:
+            exc.show()
+        except KeyboardInterrupt:
+            say("cancelled")
+        except PagerLeft:
+            pass  # in the moment in which it had all
+    session.tell_open_block()

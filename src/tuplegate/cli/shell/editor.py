@@ -1,0 +1,43 @@
+"""`\\e`: a statement in the person's own editor."""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.remote import Failed
+
+
+def edit_text(text: str) -> str | None:
+    """The text as it was saved, or None where it was not changed. The file is the person's alone, and goes again."""
+    handle, name = tempfile.mkstemp(prefix="tuplegate-", suffix=".sql")
+    file = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            opened.write(text.rstrip() + "\n" if text.strip() else "")
+        before = file.read_text("utf-8")
+        edit_file(file)
+        after = file.read_text("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Failed(f"what was saved is not UTF-8: {exc}; nothing was run", Exit.FILE) from exc
+    finally:
+        file.unlink(missing_ok=True)
+    return None if after == before else after.strip()
+
+
+def edit_file(file: Path) -> None:
+    """Waits for the editor. One that fails has saved nothing that is meant to be run."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # in the editor Ctrl-C is the editor's
+    try:
+        done = subprocess.run([*shlex.split(command), str(file)], check=False)  # noqa: S603 - the person's own editor
+    except (OSError, ValueError) as exc:
+        hint = ("hint: VISUAL or EDITOR names the editor to use",)
+        raise Failed(f"the editor {command} cannot be started: {exc}", Exit.FILE, hint) from exc
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if done.returncode != 0:
+        raise Failed(f"the editor {command} ended with {done.returncode}; nothing was run", Exit.FILE)

@@ -1,0 +1,82 @@
+"""Rows as one field a line, always or where they are wider than the screen."""
+
+import io
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+from rich.cells import cell_len
+
+from tuplegate.cli.output import Table, Writer, cell_text, harmless
+
+_MEASURED_ROWS = 200
+_RULE_WIDTH = 40
+
+
+class Expanded:
+    """A heading and a line for each field of a row; nothing is cut."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._write = out.write
+        self._names: list[str] = []
+        self._number = 0
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        names = [harmless(name).replace("\n", "↵") for name in columns]
+        width = max(map(cell_len, names), default=0)
+        self._names = [name + " " * (width - cell_len(name)) for name in names]
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            self._number += 1
+            head = f"─[ row {self._number} ]"
+            self._write(head + "─" * (_RULE_WIDTH - len(head)) + "\n")
+            for name, value in zip(self._names, row, strict=True):
+                lines = ["NULL"] if value is None else harmless(cell_text(value)).split("\n")
+                self._write(f"{name} │ {lines[0]}\n")
+                for line in lines[1:]:
+                    self._write(" " * cell_len(name) + f" │ {line}\n")
+
+    def end(self) -> None:
+        pass
+
+
+class AsFits:
+    """A table, or one field a line where its first rows are wider than the screen."""
+
+    def __init__(self, out: IO[str], color: bool) -> None:
+        self._out = out
+        self._color = color
+        self._head: tuple[Sequence[str], Sequence[str]] = ((), ())
+        self._waiting: list[Sequence[Any]] = []
+        self._writer: Writer | None = None
+
+    def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
+        self._head = (columns, types)
+
+    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        if self._writer is not None:
+            self._writer.rows(rows)
+            return
+        self._waiting += rows
+        if len(self._waiting) >= _MEASURED_ROWS:
+            self._choose()
+
+    def end(self) -> None:
+        if self._writer is None:
+            self._choose()
+        assert self._writer is not None
+        self._writer.end()
+
+    def _choose(self) -> None:
+        drawn = io.StringIO()
+        self._fill(Table(drawn, terminal=True, color=False)).end()
+        width = max(map(cell_len, drawn.getvalue().splitlines()), default=0)
+        fits = width <= shutil.get_terminal_size().columns
+        self._writer = self._fill(Table(self._out, True, self._color) if fits else Expanded(self._out))
+        self._waiting = []
+
+    def _fill(self, writer: Writer) -> Writer:
+        writer.begin(*self._head)
+        writer.rows(self._waiting)
+        return writer

@@ -1,0 +1,132 @@
+"""The terminal of the shell: several lines that are edited as one, with history, colours and completion."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import completion_is_selected, has_focus, is_searching
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import PostgresLexer
+
+from tuplegate.cli.output import has_color
+from tuplegate.cli.shell.commands import COMMANDS
+from tuplegate.cli.shell.completion import Candidate, candidates, relation_candidates
+from tuplegate.cli.shell.names import NameKeeper
+from tuplegate.cli.shell.session import Session
+from tuplegate.cli.splitting import Reader, is_complete
+
+LEAVING = frozenset({"quit", "exit"})
+_FILES = frozenset({"\\i", "\\e"})
+_RELATIONS = frozenset({"\\d", "\\dt", "\\dv", "\\dm", "\\ds"})
+_CHOICES = {"\\x": ("on", "off", "auto"), "\\timing": ("on", "off"), "\\pset": ("pager on", "pager off")}
+
+
+def history_file() -> Path:
+    """Made, if need be, for its owner alone: what people type holds secrets."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    file = Path(state).expanduser() / "tuplegate" / "history"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))
+    file.chmod(0o600)
+    return file
+
+
+class ShellCompleter(Completer):
+    """Answers from memory, at once."""
+
+    def __init__(self, session: Session, keeper: NameKeeper) -> None:
+        self._session = session
+        self._keeper = keeper
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        before, after = document.text_before_cursor, document.text_after_cursor
+        line = document.current_line_before_cursor
+        if line.startswith("\\"):
+            yield from self._of_command(line, complete_event)
+            return
+        for found in candidates(self._session.reader.pending + before, after, self._keeper.names):
+            yield _completion(found)
+
+    def _of_command(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
+        name, blank, rest = line.partition(" ")
+        if not blank:
+            found = (known for known in COMMANDS if known.startswith(name))
+            yield from (Completion(known, -len(name), display_meta=COMMANDS[known].help) for known in found)
+        elif name in _CHOICES:
+            yield from (Completion(choice, -len(rest)) for choice in _CHOICES[name] if choice.startswith(rest))
+        elif name in _FILES or (name == "\\copy" and "'" in rest):
+            path = rest.rpartition("'")[2]
+            yield from self._paths.get_completions(Document(path, len(path)), event)
+        elif name in _RELATIONS or name == "\\copy":
+            yield from map(_completion, relation_candidates(rest, self._keeper.names))
+
+
+def _completion(found: Candidate) -> Completion:
+    return Completion(found.text, -found.typed, display_meta=found.kind)
+
+
+def _bindings(session: Session) -> KeyBindings:
+    bindings = KeyBindings()
+    typing = has_focus(DEFAULT_BUFFER) & ~is_searching
+
+    @bindings.add("enter", filter=typing & ~completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        """Runs what is complete; else the statement goes on in another line."""
+        buffer = event.current_buffer
+        text = buffer.text
+        if is_complete(session.reader.pending, text) or text.strip().lower() in LEAVING:
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    @bindings.add("enter", filter=typing & completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        """Takes what is offered."""
+        event.current_buffer.complete_state = None
+
+    @bindings.add("escape", "enter", filter=typing)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+def typed_texts(session: Session) -> Iterator[str]:
+    """What a person types: whole statements and commands, each of as many lines as it needs."""
+    history = FileHistory(str(history_file()))
+    keeper = session.names = NameKeeper(session.client)
+    keeper.refresh()
+    session.remember = history.append_string
+
+    def continuation(width: int, line: int, wrapped: int) -> str:
+        if wrapped:
+            return " " * width
+        reader = Reader()
+        lines = asked.default_buffer.text.split("\n")[:line]
+        list(reader.feed(session.reader.pending + "\n".join(lines) + "\n"))
+        return session.continuation(reader.inside).rjust(width)
+
+    asked: PromptSession[str] = PromptSession(
+        history=history,
+        lexer=PygmentsLexer(PostgresLexer) if has_color() else None,
+        completer=ShellCompleter(session, keeper),
+        complete_while_typing=False,
+        multiline=True,
+        prompt_continuation=continuation,
+        key_bindings=_bindings(session),
+        enable_open_in_editor=True,
+    )
+    while True:
+        try:
+            yield asked.prompt(lambda: session.prompt)
+        except KeyboardInterrupt:
+            session.reader.clear()  # what was being typed
+        except EOFError:
+            return

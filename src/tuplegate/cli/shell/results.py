@@ -1,0 +1,72 @@
+"""How the shell shows rows: their form, one field a line or not, through a pager or not, with the time or not."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import click
+
+from tuplegate.cli.output import Writer, default_format, has_color, make_writer
+from tuplegate.cli.queries import Outcome, run_query, tell
+from tuplegate.cli.shell.expanded import AsFits, Expanded
+from tuplegate.cli.shell.pager import Paged, pager_command
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client
+
+
+def say(text: str) -> None:
+    """Beside the data."""
+    click.echo(text, err=True)
+
+
+class Results:
+    """`expanded` is off, on or auto. `pager` says whether one is wanted; `interactive`, whether there may be one."""
+
+    def __init__(self, format: str | None, interactive: bool) -> None:
+        self.format = format or default_format()
+        self.expanded = "off"
+        self.timing = False
+        self.pager = True
+        self._interactive = interactive
+
+    def out(self) -> Paged:
+        """Where rows are written to, for as long as they come."""
+        paged = self.pager and self._interactive and sys.stdout.isatty()
+        return Paged(pager_command() if paged else [])
+
+    def writer(self, out: Paged) -> Writer:
+        file = cast("IO[str]", out)  # writers only write
+        if self.format != "table" or self.expanded == "off":
+            return make_writer(self.format, file)
+        return Expanded(file) if self.expanded == "on" else AsFits(file, has_color())
+
+    def run(self, client: "Client", sql: str) -> None:
+        """Runs a statement and shows its rows as they come."""
+        started = time.monotonic()
+        outcome: Outcome | None = None
+        with self.out() as out:
+            outcome = run_query(client, self.writer(out), out.flush, sql, [], None)
+        if out.left and outcome is None:
+            say("(the pager was left: the statement was cancelled)")
+        if outcome is not None:
+            tell(outcome, None)
+            if self._interactive:
+                say(f"({outcome.counted})")
+        self.tell_time(started)
+
+    def show(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Rows that are here already."""
+        with self.out() as out:
+            self.write(out, columns, types, rows)
+
+    def write(self, out: Paged, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        writer = self.writer(out)
+        writer.begin(columns, types)
+        writer.rows(rows)
+        writer.end()
+
+    def tell_time(self, started: float) -> None:
+        if self.timing:
+            say(f"time: {(time.monotonic() - started) * 1000:.0f} ms")

@@ -1,0 +1,177 @@
+"""What is typed, piece by piece, and what comes of it."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.remote import Failed, told_apart
+from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only
+from tuplegate.cli.shell.names import NameKeeper, may_change_names
+from tuplegate.cli.shell.results import Results, say
+from tuplegate.cli.splitting import Command, Reader
+
+if TYPE_CHECKING:
+    from tuplegate.client import Client, TuplegateError
+
+_OPEN = {"": "… ", "/*": "*… "}
+
+
+class Leave(Exception):
+    """The person wants to go."""
+
+
+class Session:
+    """The shell without its terminal. `commands` runs what begins with a backslash."""
+
+    def __init__(self, client: "Client", results: Results, commands: Callable[["Session", str], None]) -> None:
+        self.client = client
+        self.results = results
+        self.reader = Reader()
+        self.block: Block | None = None
+        self.names: NameKeeper | None = None
+        """Where somebody types, who may want names to be completed."""
+        self.last = ""
+        """The statement, or the block, that was run last."""
+        self.remember: Callable[[str], None] = lambda text: None
+        """Puts into the history what was not typed at the prompt."""
+        self.included: list[str] = []
+        """The files that are being run."""
+        self._commands = commands
+
+    @property
+    def prompt(self) -> str:
+        name = "tuplegate*" if self.block is not None else "tuplegate"
+        return f"{name}> " if self.reader.is_blank else self.continuation(self.reader.inside)
+
+    @staticmethod
+    def continuation(inside: str) -> str:
+        """In front of a further line of a statement: what is open in it."""
+        return _OPEN.get(inside, f"{inside[:1] if inside[:1] != 'e' else inside[1:]}… ").rjust(len("tuplegate> "))
+
+    @property
+    def current(self) -> str:
+        """What commands are about: what is being typed, else the open block, else what was run last."""
+        return self.reader.pending.strip() or (self.block.text if self.block is not None else self.last)
+
+    def take(self, text: str) -> None:
+        """Text that was typed or piped in; runs what is complete with it."""
+        self.run_parts(self.reader, text + "\n")
+
+    def run_parts(self, reader: Reader, text: str) -> None:
+        """What stands behind a failure was meant to follow a success, and is dropped."""
+        parts = reader.feed(text)
+        try:
+            for part in parts:
+                if isinstance(part, Command):
+                    self._commands(self, part.text)
+                else:
+                    self.statement(part.sql)
+        except Failed as exc:
+            left = len(list(parts))
+            reader.clear()
+            if left:
+                exc.more += ("what was typed behind it was not run",)
+            raise
+        except BaseException:
+            reader.clear()
+            raise
+
+    def finish(self, reader: Reader) -> None:
+        """At the end of a file: a last statement may lack its semicolon."""
+        if reader.inside and reader.inside != "(":
+            raise Failed(f"the text ends within {reader.inside}; its last statement was not run", Exit.FILE)
+        if not reader.is_blank:
+            text = reader.pending
+            reader.clear()
+            self.statement(text.strip())
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def statement(self, sql: str) -> None:
+        act = act_of(sql)
+        if act is Act.BEGIN:
+            self._begin(sql)
+        elif self.block is None:
+            self._alone(act, sql)
+        elif act is Act.ROLLBACK:
+            self.block = Block(self.block.read_only) if is_chained(sql) else None
+            say("dropped; nothing was sent")
+        elif act is Act.COMMIT:
+            block = self.block
+            self.block = Block(block.read_only) if is_chained(sql) else None
+            self._commit(block)
+        elif act is Act.POINT:
+            say("error: there are no savepoints: the statements after BEGIN are sent together; this one was left out")
+        else:
+            self.block.statements.append(sql)
+
+    def _begin(self, sql: str) -> None:
+        if self.block is not None:
+            say("there was a BEGIN before; nothing changes")
+            return
+        self.block = Block(is_read_only(sql))
+        say("statements are gathered until COMMIT, and then sent as one transaction; their rows are shown then")
+
+    def _alone(self, act: Act, sql: str) -> None:
+        if act in (Act.COMMIT, Act.ROLLBACK):
+            say("there was no BEGIN; nothing to end")
+            return
+        self.run(sql)
+
+    def run(self, sql: str) -> None:
+        """One statement, at once."""
+        self.last = sql
+        with told_apart(sql):
+            self.results.run(self.client, sql)
+        self._note_names([sql])
+
+    def _commit(self, block: Block) -> None:
+        from tuplegate.client import TuplegateError
+
+        if not block.statements:
+            say("there was nothing to send")
+            return
+        self.last = block.text + "commit"
+        started = time.monotonic()
+        try:
+            with told_apart():
+                done = self.client.transaction(block.statements, read_only=block.read_only)
+        except Failed as exc:
+            error = exc.__cause__
+            if isinstance(error, TuplegateError) and error.statement is not None:
+                raise _at_statement(error, block.statements) from error
+            raise
+        with self.results.out() as out:
+            for rows in done.results:
+                if rows.columns:
+                    self.results.write(out, rows.columns, rows.types, rows.tuples())
+        count = len(block.statements)
+        one = "1 statement" if count == 1 else f"{count} statements"
+        say(f"committed {one} as one transaction, {done.affected_rows} rows affected")
+        self.results.tell_time(started)
+        self._note_names(block.statements)
+
+    def _note_names(self, statements: list[str]) -> None:
+        if self.names is not None and any(map(may_change_names, statements)):
+            self.names.refresh()
+
+    def tell_open_block(self) -> bool:
+        """Says what becomes of a block that nobody ended."""
+        if self.block is None or not self.block.statements:
+            return False
+        count = len(self.block.statements)
+        one = "1 statement after BEGIN was" if count == 1 else f"{count} statements after BEGIN were"
+        say(f"{one} never committed; nothing of it was sent")
+        return True
+
+
+def _at_statement(error: "TuplegateError", statements: list[str]) -> Failed:
+    """Of a block: which of its statements, and that none of them was applied."""
+    number = error.statement or 0
+    try:
+        with told_apart(statements[number]):
+            raise error
+    except Failed as exc:
+        message = f"statement {number + 1} of {len(statements)}: {exc.message}"
+        return Failed(message, exc.code, (*exc.more, "nothing of the transaction was applied; \\e edits it"))

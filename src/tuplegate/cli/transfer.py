@@ -1,0 +1,209 @@
+"""`import` and `export`: files into tables, and rows into files."""
+
+import errno
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuplegate.cli import files
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.output import Csv, JsonLines, Writer, write_records
+from tuplegate.cli.remote import Failed, exit_of, failure, with_client
+
+if TYPE_CHECKING:
+    from tuplegate.cli.imports import Target
+    from tuplegate.client import Client
+
+Digits = dict[str, tuple[int, int]]
+"""Precision and scale of numeric columns."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_GO_ON = "the table has all rows of the file or none; start it again and it goes on"
+_COLLECTED_EVERY = 200_000
+"""Objects, as the collector of Python counts them."""
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def in_rows(number: float) -> str:
+    return f"{number:,.0f} rows"
+
+
+class Progress:
+    """How many, the rate and the time left, on one line of a terminal; nothing elsewhere. `say` names the unit."""
+
+    def __init__(self, say: Callable[[float], str] = in_rows) -> None:
+        self._say = say
+        self._started = self._shown = time.monotonic()
+        self._first: tuple[int, float] | None = None
+
+    def __call__(self, rows: int, share: float = 0.0) -> None:
+        """`share` is how much of the whole is done, from 0 to 1, where that is known."""
+        now = time.monotonic()
+        first_rows, first_share = self._first = self._first or (rows, share)
+        if not sys.stderr.isatty() or now - self._shown < 0.1:
+            return
+        self._shown = now
+        passed = now - self._started
+        text = f"{self._say(rows)}, {self._say((rows - first_rows) / passed)} a second"
+        if share > first_share:
+            text = f"{share:4.0%}  {text}, {(1 - share) / (share - first_share) * passed:,.0f} s left"
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+
+
+@click.command("import")
+@click.argument("file", type=_FILE)
+@click.option("--table", required=True, metavar="NAME", help="The table, as SQL names it.")
+@click.option("--format", "kind", type=click.Choice(files.FORMATS), help="What FILE is. [by its name]")
+@click.option("--null", default="", metavar="TEXT", help="What stands for NULL in CSV. [default: an empty field]")
+@click.option("--create", is_flag=True, help="Make the table where there is none, with guessed types.")
+@click.option("--dry-run", is_flag=True, help="Read the file, show columns and types, and change nothing.")
+@click.option("--job", default="", metavar="NAME", help="Tells a second import of the same file from the first.")
+@with_client
+def import_(
+    client: "Client",
+    format: str | None,
+    file: Path,
+    table: str,
+    kind: str | None,
+    null: str,
+    create: bool,
+    dry_run: bool,
+    job: str,
+) -> None:
+    """Load a CSV, NDJSON or Parquet file into a table: all of it or nothing, and once.
+
+    An import that was cut off goes on where it was when it is started again. CSV has a first line with the names of the
+    columns.
+    """
+    from tuplegate.cli.imports import ImportFailed, Job, create_target, find_target
+    from tuplegate.cli.sources import open_source
+    from tuplegate.client import TuplegateError
+
+    # A row is an object or a few, and none of them is in a cycle: the collector need not look at all of them so often.
+    threshold = gc.get_threshold()
+    gc.set_threshold(_COLLECTED_EVERY, *threshold[1:])
+    progress = Progress()
+    try:
+        kind = files.format_of(file, kind)
+        source = open_source(file, kind, null)
+        target = find_target(client, table)
+        if dry_run:
+            _show_guessed(format, source, target)
+            return
+        if target is None and create:
+            create_target(client, table, source, source.guess())
+            target = find_target(client, table)
+        if target is None:
+            raise ImportFailed(f"there is no table {table}; --create makes one")
+        unknown = [name for name in source.columns if name not in target.columns]
+        if unknown:
+            raise ImportFailed(f"the table has no column {', '.join(unknown)}; it has {', '.join(target.columns)}")
+        done = Job(client, source, kind, target, job).run(progress)
+    except (files.BadFile, ImportFailed) as exc:
+        raise Failed(str(exc), Exit.FILE) from exc
+    except TuplegateError as error:
+        cut_off = exit_of(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
+        raise failure(error, "", *([_GO_ON] if cut_off else [])) from error
+    except KeyboardInterrupt:
+        raise Failed(f"interrupted: {_GO_ON}", Exit.INTERRUPTED) from None
+    finally:
+        progress.end()
+        gc.set_threshold(*threshold)
+    if done.before:
+        click.echo(f"{file} was imported before; --job NAME imports it once more", err=True)
+    else:
+        resumed = f", {done.resumed_at} of them by an earlier start" if done.resumed_at else ""
+        click.echo(f"{done.rows} rows imported{resumed}", err=True)
+
+
+def _show_guessed(format: str | None, source: files.Source, target: "Target | None") -> None:
+    guessed = source.guess()
+    types = {name: column.type for name, column in target.columns.items()} if target else {}
+    pairs = zip(source.columns, guessed.types, strict=True)
+    shown = [{"column": name, "guessed": guess, "type_in_table": types.get(name)} for name, guess in pairs]
+    write_records(format, shown, ("column", "guessed", "type_in_table"))
+    click.echo(f"{guessed.rows} rows; nothing was changed", err=True)
+
+
+@click.command()
+@click.argument("sql")
+@click.argument("file", type=_FILE)
+@click.option("--format", "kind", type=click.Choice(files.FORMATS), help="What FILE becomes. [by its name]")
+@with_client
+def export(client: "Client", format: str | None, sql: str, file: Path, kind: str | None) -> None:
+    """Write the rows of a SELECT into a CSV, NDJSON or Parquet file.
+
+    The file has its name once it is whole. SQL can also be the name of a table.
+    """
+    table = sql if " " not in sql.strip() else None
+    if table is not None:
+        sql = f"select * from {table}"
+    try:
+        kind = files.format_of(file, kind)
+        digits = _digits(client, table) if kind == "parquet" and table is not None else {}
+    except files.BadFile as exc:
+        raise Failed(str(exc), Exit.FILE) from exc
+    try:
+        with files.whole_or_not(file) as part:
+            count = _export(client, sql, kind, part, digits)
+    except OSError as exc:
+        code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
+        raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
+    except files.BadFile as exc:
+        raise Failed(f"{exc}; {file} is as it was", Exit.FILE) from exc
+    click.echo(f"{count} rows exported", err=True)
+
+
+def _export(client: "Client", sql: str, kind: str, part: Path, digits: Digits) -> int:
+    progress = Progress()
+    count = 0
+    try:
+        with client.stream(sql, convert=False) as stream, _written(kind, part, digits) as writer:
+            writer.begin(stream.columns, stream.types)
+            while rows := stream.next_tuples():
+                writer.rows(rows)
+                count += len(rows)
+                progress(count)
+            writer.end()
+    finally:
+        progress.end()
+    return count
+
+
+@contextmanager
+def _written(kind: str, part: Path, digits: Digits) -> Iterator[Writer]:
+    """What writes rows of this kind into a file, which is on the disk afterwards."""
+    if kind == "parquet":
+        from tuplegate.cli.parquet_file import ParquetWriter
+
+        with part.open("wb") as binary, closing(ParquetWriter(binary, digits)) as parquet:
+            yield parquet
+            binary.flush()
+            os.fsync(binary.fileno())
+        return
+    with part.open("w", encoding="utf-8", newline="") as text:
+        yield Csv(text) if kind == "csv" else JsonLines(text, terminal=False)
+        text.flush()
+        os.fsync(text.fileno())
+
+
+def _digits(client: "Client", table: str) -> Digits:
+    """Precision and scale of the numeric columns of a table that have them."""
+    rows = client.query(
+        "select attname, (atttypmod - 4) >> 16 & 65535 as precision, (atttypmod - 4) & 2047 as scale "
+        "from pg_attribute where attrelid = to_regclass($1) and atttypid = 'numeric'::regtype and atttypmod >= 4 "
+        "and attnum > 0 and not attisdropped",
+        [table],
+    )
+    return {row["attname"]: (row["precision"], row["scale"]) for row in rows}

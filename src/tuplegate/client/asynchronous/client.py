@@ -1,0 +1,282 @@
+"""The client of the data plane, and of what the control plane says about whoever is asking."""
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tuplegate.client.addresses import DEFAULT_URL, checked_url, control_url_beside
+from tuplegate.client.answers import Answer, rows_of, transaction_of
+from tuplegate.client.asynchronous.control import AsyncDatabases, AsyncKeys, AsyncOrganizations, AsyncPlane
+from tuplegate.client.asynchronous.stream import AsyncRowStream
+from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
+from tuplegate.client.requests import Statement, query_body, transaction_body, without_stream_hint
+from tuplegate.client.retries import AnswerLost, Course, Repeat
+from tuplegate.client.rows import Rows
+from tuplegate.client.statements import seems_to_read
+
+_NO_BLOCK = "25001"
+"""SQLSTATE of a statement that cannot run inside a transaction block."""
+
+
+class AsyncClient:
+    """A connection to a Tuplegate service. Use it with `async with`, or call `aclose()` when done.
+
+    `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY` where they are not given, `control_url` from
+    `TUPLEGATE_CONTROL_URL`. `timeout_s` is for a whole call, its retries included.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        control_url: str | None = None,
+        database: str | None = None,
+        timeout_s: float = 60.0,
+        retries: int = 5,
+        ca_file: str | None = None,
+    ) -> None:
+        self.url = checked_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
+        control_url = control_url or os.environ.get("TUPLEGATE_CONTROL_URL") or control_url_beside(self.url)
+        self.control_url = checked_url(control_url)
+        self._api_key = api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
+        if not self._api_key:
+            raise ValueError("there is no API key: give api_key, or set TUPLEGATE_API_KEY")
+        if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
+            raise ValueError("the API key has characters that no key has")
+        self.timeout_s = timeout_s
+        secure = self.url.startswith("https:") or self.control_url.startswith("https:")
+        self._transport = AsyncTransport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
+        self.database: str | None = None
+        self._headers: dict[str, str] = {}
+        self.use_database(database)
+        self._control = AsyncPlane(self._transport, self.control_url, timeout_s)
+        self.databases = AsyncDatabases(self._control)
+        self.keys = AsyncKeys(self._control)
+        self.organizations = AsyncOrganizations(self._control)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections. Statements that are still running are cancelled."""
+        await self._transport.aclose()
+
+    def use_database(self, name: str | None) -> None:
+        """From now on another database, where the key is for all of them; None for the default one."""
+        self.database = name
+        self._headers = {} if name is None else {"Tuplegate-Database": name}
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    async def query(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
+        max_rows: int | None = None,
+        idempotent: bool = True,
+        idempotency_key: str | None = None,
+        convert: bool = True,
+    ) -> Rows:
+        """Runs one statement. `params` fill `$1`, `$2`, …
+
+        A lost answer is asked for again, and never writes twice. `idempotent=False` sends a writing statement without
+        an Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown. `convert=False` leaves the values as
+        JSON has them, numbers with a fraction as `Number`, a text of their digits.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        course = self._transport.course(timeout_s)
+        sql = without_stream_hint(sql)
+        body = query_body(sql, params, timeout_s, max_rows, convert)
+        call = Call("POST", f"{self.url}/v1/query", body, self._headers, exact=not convert)
+        if idempotency_key is not None:
+            answer = await self._keyed(call, idempotency_key, course)
+        elif seems_to_read(sql):
+            answer = await self._read(
+                call, transaction_body([(sql, params)], timeout_s, convert, read_only=True), course
+            )
+        elif idempotent:
+            answer = await self._keyed_if_possible(call, course)
+        else:
+            answer = await self._unkeyed(call, course)
+        return rows_of(answer, max_rows, convert)
+
+    async def _keyed(self, call: Call, key: str, course: Course) -> Answer:
+        headers = {**call.headers, "Idempotency-Key": key}
+        return await self._transport.call(replace(call, headers=headers, repeat=Repeat.KEYED), course)
+
+    async def _keyed_if_possible(self, call: Call, course: Course) -> Answer:
+        """With a key of its own; a statement that cannot run in a transaction block cannot have one."""
+        try:
+            return await self._keyed(call, secrets.token_hex(16), course)
+        except SqlError as error:
+            if error.status != 400 or error.sqlstate != _NO_BLOCK:
+                raise
+        # The service has refused it, so nothing was run.
+        return await self._unkeyed(call, course)
+
+    async def _unkeyed(self, call: Call, course: Course) -> Answer:
+        try:
+            return await self._transport.call(call, course)
+        except AnswerLost as error:
+            raise OutcomeUnknown(f"{error.message}; the statement may have been applied") from error
+
+    async def _read(self, call: Call, read_only_body: str, course: Course) -> Answer:
+        """What seems to read, plainly; after a lost answer once more, where the engine refuses to write."""
+        try:
+            return await self._transport.call(call, course)
+        except (AnswerLost, OutcomeUnknown) as error:
+            lost = error
+        call = replace(call, url=f"{self.url}/v1/transaction", body=read_only_body, repeat=Repeat.HARMLESS)
+        try:
+            answer = await self._transport.call(call, course)
+        except ReadOnlyTransaction:
+            raise OutcomeUnknown(f"{lost.message}; the statement may have been applied") from lost
+        [result] = answer.body["results"]
+        return replace(answer, body=result)
+
+    def stream(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
+        max_rows: int | None = None,
+        convert: bool = True,
+    ) -> AsyncRowStream:
+        """The rows of one statement as they come, in constant memory. Nothing is repeated once it has been sent."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        headers = {**self._headers, "Accept": "application/x-ndjson"}
+        body = query_body(sql, params, timeout_s, max_rows, convert)
+        call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
+        return AsyncRowStream(self._transport, call, timeout_s)
+
+    async def transaction(
+        self,
+        statements: Sequence[Statement],
+        *,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        transaction_id: str | None = None,
+    ) -> Transaction:
+        """Runs statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
+
+        A lost answer is asked for again, and never writes twice. With a `transaction_id` of one's own it is not: then
+        OutcomeUnknown is raised, and `transaction_state` says what became of it.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        headers, repeat = dict(self._headers), Repeat.HARMLESS if read_only else Repeat.KEYED
+        if transaction_id is not None:
+            if idempotency_key is not None:
+                raise ValueError("give transaction_id or idempotency_key, not both")
+            headers["Tuplegate-Transaction-Id"] = transaction_id
+            repeat = Repeat.NEVER
+        elif not read_only or idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
+        body = transaction_body(statements, timeout_s, True, read_only=read_only)
+        call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
+        try:
+            answer = await self._transport.call(call, self._transport.course(timeout_s))
+        except AnswerLost as error:
+            if repeat is not Repeat.NEVER:
+                raise
+            raise OutcomeUnknown(f"{error.message}; {transaction_id} may have been committed") from error
+        return transaction_of(answer)
+
+    async def transaction_state(self, transaction_id: str) -> str:
+        """`committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
+        answer = await self._data("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
+        return str(answer.body["state"])
+
+    async def abort_transaction(self, transaction_id: str) -> str:
+        """Makes an unfinished or unknown id aborted for good, and answers its final state."""
+        path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
+        # To abort twice is the same as once.
+        return str((await self._data("POST", path)).body["state"])
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    async def tables(self) -> list[Table]:
+        """The tables and views of the database, with their columns."""
+        return records(Table, (await self._data("GET", "/tables")).body["tables"])
+
+    async def capabilities(self) -> dict[str, Any]:
+        """What this service and its engine can do, and the limits in force."""
+        return dict((await self._data("GET", "/capabilities")).body)
+
+    async def capability(self, name: str) -> dict[str, Any]:
+        """Runs one probe now, on the engine."""
+        return dict((await self._data("GET", f"/capabilities/{quote(name, safe='')}")).body)
+
+    async def bench(
+        self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
+    ) -> dict[str, Any]:
+        """Measures the database for some seconds: operations, how many a second, and percentiles of their times."""
+        asked = {"workload": workload, "seconds": seconds, "concurrency": concurrency}
+        wanted = urlencode({name: value for name, value in asked.items() if value is not None})
+        call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
+        return dict((await self._transport.call(call, self._transport.course(self.timeout_s))).body)
+
+    async def health(self) -> dict[str, Any]:
+        """Whether the service and its engine work; an answer also where they do not."""
+        return dict((await self._data("GET", "/health")).body)
+
+    async def _data(self, method: str, path: str) -> Answer:
+        call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
+        return await self._transport.call(call, self._transport.course(self.timeout_s))
+
+    # -- who is asking ------------------------------------------------------------------------------------------
+
+    async def login(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> Session:
+        """Begins a session of 24 hours, whose token is used from now on instead of the key."""
+        body: dict[str, Any] = {}
+        if scopes is not None:
+            body["scopes"] = list(scopes)
+        if database is not None:
+            body["database"] = database
+        self._transport.token = self._api_key
+        answer = await self._control.send("POST", "/v1/session", body)
+        self._transport.token = answer["token"]
+        return record(Session, {**answer["session"], "token": answer["token"]})
+
+    async def refresh(self) -> Session:
+        """Makes the session last 24 hours longer."""
+        return record(Session, (await self._control.send("POST", "/v1/session/refresh"))["session"])
+
+    async def logout(self) -> None:
+        """Ends the session; the client goes back to its key."""
+        await self._control.send("DELETE", "/v1/session")
+        self._transport.token = self._api_key
+
+    async def who_am_i(self) -> Session:
+        """The session that `login` began, or whose token the client was given."""
+        return record(Session, (await self._control.get("/v1/session"))["session"])
+
+    async def organization(self) -> Organization:
+        """The organization that the key belongs to, with its tier and limits."""
+        return record(Organization, await self._control.get("/v1/organization"))
+
+    async def usage(self) -> list[dict[str, Any]]:
+        """Requests, rows, bytes and errors, by the hour and database."""
+        return [dict(item) for item in (await self._control.get("/v1/usage"))["items"]]
+
+    async def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Who did what on the control plane, newest first."""
+        return [dict(item) for item in await self._control.list("/v1/audit", limit)]

@@ -1,0 +1,202 @@
+"""Requests and answers over HTTP: connections are reused, and a call is repeated where that is safe.
+
+A lost answer is the hard case. What changes nothing, and what has an Idempotency-Key, is sent again; of anything else
+the caller is told that its outcome is not known.
+"""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from urllib.parse import urlsplit
+
+import httpx
+
+from tuplegate.client.answers import Answer
+from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, error_of
+from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
+from tuplegate.client.values import Number
+
+_CONNECT_TIMEOUT_S = 10.0
+_ANSWER_GRACE_S = 5.0
+"""The service ends a statement at its limit by itself; so much later it is taken for dead."""
+_SILENCE_S = 60.0
+"""A stream that is alive sends something every 15 seconds."""
+# Shorter than the service keeps an idle connection open, so a request never meets one that is being closed.
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request. Sent again, it is the same to the byte."""
+
+    method: str
+    url: str
+    body: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeat: Repeat = Repeat.NEVER
+    exact: bool = False
+    """Numbers of the answer keep their digits, as `Number`."""
+
+
+class AsyncTransport:
+    """Sends calls with a token. Opens connections when they are needed."""
+
+    def __init__(self, token: str, *, secure: bool, ca_file: str | None, retries: int) -> None:
+        # Reading the certificate store takes a while, and plain HTTP has no use for it.
+        verify = ssl.create_default_context(cafile=ca_file) if secure else False
+        self._http = httpx.AsyncClient(verify=verify, limits=_LIMITS)
+        self._retries = retries
+        self.token = token
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    def course(self, timeout_s: float) -> Course:
+        return Course(monotonic() + timeout_s, self._retries)
+
+    # -- whole answers ------------------------------------------------------------------------------------------
+
+    async def call(self, call: Call, course: Course) -> Answer:
+        """The answer of a success; raises the error of anything else."""
+        in_doubt = False
+        while True:
+            try:
+                return await self._answer(call, course)
+            except SqlError:
+                # The engine's word is final, also on a repeat: had the first one been applied, this were its answer.
+                raise
+            except TuplegateError as error:
+                lost = isinstance(error, AnswerLost | OutcomeUnknown)
+                in_doubt = in_doubt or lost
+                again = nothing_was_applied(error) or (lost and call.repeat is not Repeat.NEVER)
+                pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
+                if pause_s is None:
+                    if in_doubt and call.repeat is Repeat.KEYED:
+                        raise _in_doubt(call, error) from error
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _answer(self, call: Call, course: Course) -> Answer:
+        response = await self._send(call, max(course.deadline - monotonic(), 0) + _ANSWER_GRACE_S)
+        try:
+            return _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
+        finally:
+            await response.aclose()
+
+    async def _send(self, call: Call, read_timeout_s: float) -> httpx.Response:
+        """The head of the answer; its body is still to be read."""
+        headers = {"Authorization": f"Bearer {self.token}", **call.headers}
+        if call.body is not None:
+            headers["Content-Type"] = "application/json"
+        timeout = httpx.Timeout(read_timeout_s, connect=min(_CONNECT_TIMEOUT_S, read_timeout_s))
+        request = self._http.build_request(call.method, call.url, content=call.body, headers=headers, timeout=timeout)
+        try:
+            return await self._http.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
+            raise _not_sent(call, exc) from exc
+        except httpx.TransportError as exc:
+            raise AnswerLost(f"the connection to {_origin(call)} was lost before the answer: {_cause(exc)}") from exc
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    async def open(self, call: Call, course: Course, kind: str = "application/x-ndjson") -> httpx.Response:
+        """The head of a stream. Repeated only where nothing can have been run, or nothing changes by it."""
+        while True:
+            try:
+                response = await self._send(call, _SILENCE_S)
+                if response.headers.get("content-type", "").startswith(kind):
+                    return response
+                try:
+                    _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S))
+                finally:
+                    await response.aclose()
+                raise TuplegateError(f"{_origin(call)} did not answer with a stream: is it a Tuplegate service?")
+            except TuplegateError as error:
+                lost = isinstance(error, AnswerLost)
+                if lost and call.repeat is Repeat.NEVER:
+                    raise OutcomeUnknown(error.message) from error
+                again = lost or nothing_was_applied(error)
+                pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
+                if pause_s is None:
+                    raise
+            await asyncio.sleep(pause_s)
+
+
+async def _content(response: httpx.Response, deadline: float) -> bytes:
+    """The body, within the deadline in all, however slowly it trickles."""
+    parts = []
+    try:
+        async for part in response.aiter_bytes():
+            parts.append(part)
+            if monotonic() > deadline:
+                raise AnswerLost("the answer did not end in time")
+    except httpx.TransportError as exc:
+        raise AnswerLost(f"the connection was lost within the answer: {_cause(exc)}") from exc
+    return b"".join(parts)
+
+
+def _read(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
+    """The answer, if it is a success or at least no error."""
+    status = response.status_code
+    try:
+        body = json.loads(content, parse_float=Number if exact else None)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise _foreign(response)
+    if isinstance(body.get("error"), dict):
+        request_id = body.get("request_id") or response.headers.get("x-request-id")
+        raise error_of(status, body["error"], request_id, _retry_after_s(response))
+    if status >= 300 and "checks" not in body:  # of ill health is told with 503
+        raise _foreign(response)
+    return Answer(status, body, response.headers)
+
+
+def _foreign(response: httpx.Response) -> TuplegateError:
+    """What came back is no answer of the service: a proxy's, or that of something else."""
+    said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
+    if response.status_code in (502, 503, 504):
+        # A proxy lost the service. Whether that was before or after the request got there, it does not say.
+        return AnswerLost(said)
+    location = response.headers.get("location")
+    hint = f"It redirects to {location}." if location else "Is this the address of a Tuplegate service?"
+    return TuplegateError(said, status=response.status_code, hint=hint)
+
+
+def _retry_after_s(response: httpx.Response) -> float | None:
+    try:
+        return max(float(response.headers["retry-after"]), 0.0)
+    except (KeyError, ValueError):
+        return None
+
+
+def _in_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
+    unknown = OutcomeUnknown(
+        f"the answer was lost and could not be asked for again: {error.message}",
+        code="outcome_unknown",
+        request_id=error.request_id,
+        hint="The same call with this idempotency_key runs at most once.",
+    )
+    unknown.idempotency_key = call.headers["Idempotency-Key"]
+    return unknown
+
+
+def _not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
+    untrusted = "CERTIFICATE_VERIFY_FAILED" in str(exc)
+    trust = "Give the certificate of its authority as ca_file; to a command with --ca-file or TUPLEGATE_CA_FILE."
+    hint = trust if untrusted else "Is the service running?"
+    # A certificate does not become trusted by asking again.
+    return NotSent(f"{_origin(call)} cannot be reached: {_cause(exc)}", hint=hint, retryable=not untrusted)
+
+
+def _origin(call: Call) -> str:
+    parts = urlsplit(call.url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _cause(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__

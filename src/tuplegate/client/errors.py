@@ -1,0 +1,286 @@
+"""What a call can raise: one tree, chosen by what happened and, for SQL, by SQLSTATE. Pure.
+
+`TuplegateError` is above all of them. Every one carries what the service said: `code`, `sqlstate`, `position`, `hint`,
+`detail`, `statement`, `request_id` and `retryable`, each None (or False) where there is nothing to say.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class TuplegateError(Exception):
+    """Anything that went wrong between the call and its answer."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        sqlstate: str | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+        detail: str | None = None,
+        statement: int | None = None,
+        retryable: bool = False,
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.status = status
+        self.sqlstate = sqlstate
+        self.position = position
+        self.hint = hint
+        self.detail = detail
+        self.statement = statement
+        self.retryable = retryable
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+
+
+class ConnectionFailed(TuplegateError):
+    """The service could not be reached, or its answer was lost; nothing was applied by this call."""
+
+
+class OutcomeUnknown(TuplegateError):
+    """The answer was lost, and what was sent may have been applied or not.
+
+    Where the call had an Idempotency-Key, it is in `idempotency_key`: the same call with that key runs at most once.
+    """
+
+    idempotency_key: str | None = None
+
+
+class StreamCut(TuplegateError):
+    """A stream ended without its last event: the rows read so far count for nothing."""
+
+
+class NotOneRow(TuplegateError):
+    """`one()` or `value()` was asked of a result that has not exactly one row."""
+
+
+# -- refused by the service ----------------------------------------------------------------------------------------
+
+
+class ApiError(TuplegateError):
+    """The service refused the request, before or beside SQL."""
+
+
+class BadRequest(ApiError):
+    """400, 405, 406, 408, 415, 422: the request is not one that the service takes."""
+
+
+class Unauthenticated(ApiError):
+    """401: the key or session token is missing, unknown, expired or revoked."""
+
+
+class Forbidden(ApiError):
+    """403: the token is valid, but lacks the scope."""
+
+
+class NotFound(ApiError):
+    """404: there is no such thing, or it belongs to another organization."""
+
+
+class AlreadyExists(ApiError):
+    """409: a name or id that is taken, or a state that does not allow it."""
+
+
+class TooLarge(ApiError):
+    """413: the request body is over the limit."""
+
+
+class RateLimited(ApiError):
+    """429: the organization's quota is used up; `retry_after_s` says for how long."""
+
+
+class ServiceFault(ApiError):
+    """500: a fault of the service; its log has the cause under `request_id`."""
+
+
+class Unavailable(ApiError):
+    """503: the engine is away, or everything is busy; nothing was applied."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: AlreadyExists,
+    413: TooLarge,
+    429: RateLimited,
+    503: Unavailable,
+}
+
+
+# -- refused by the engine -----------------------------------------------------------------------------------------
+
+
+class SqlError(TuplegateError):
+    """The engine refused a statement; nothing of it was applied. `sqlstate` says why."""
+
+
+class DataError(SqlError):
+    """Class 22: a value is not one of its type, or out of range."""
+
+
+class NumericValueOutOfRange(DataError):
+    """22003."""
+
+
+class DivisionByZero(DataError):
+    """22012."""
+
+
+class InvalidTextRepresentation(DataError):
+    """22P02: a text or parameter is not a value of the type."""
+
+
+class IntegrityError(SqlError):
+    """Class 23: a constraint is violated."""
+
+
+class NotNullViolation(IntegrityError):
+    """23502."""
+
+
+class ForeignKeyViolation(IntegrityError):
+    """23503."""
+
+
+class UniqueViolation(IntegrityError):
+    """23505."""
+
+
+class CheckViolation(IntegrityError):
+    """23514."""
+
+
+class ExclusionViolation(IntegrityError):
+    """23P01."""
+
+
+class InvalidTransactionState(SqlError):
+    """Class 25."""
+
+
+class ReadOnlyTransaction(InvalidTransactionState):
+    """25006: a write by a key or in a transaction that may only read."""
+
+
+class TransactionRollback(SqlError):
+    """Class 40: a conflict with another transaction outlasted the service's own retries; the call may be repeated."""
+
+
+class SerializationFailure(TransactionRollback):
+    """40001."""
+
+
+class DeadlockDetected(TransactionRollback):
+    """40P01."""
+
+
+class ProgrammingError(SqlError):
+    """Class 42: the statement is wrong, or names what is not there, or what its role may not touch."""
+
+
+class SqlSyntaxError(ProgrammingError):
+    """42601."""
+
+
+class InsufficientPrivilege(ProgrammingError):
+    """42501."""
+
+
+class UndefinedColumn(ProgrammingError):
+    """42703."""
+
+
+class UndefinedFunction(ProgrammingError):
+    """42883."""
+
+
+class UndefinedTable(ProgrammingError):
+    """42P01."""
+
+
+class DuplicateTable(ProgrammingError):
+    """42P07."""
+
+
+class InsufficientResources(SqlError):
+    """Class 53."""
+
+
+class DiskFull(InsufficientResources):
+    """53100: the disk, or the size that the database may have."""
+
+
+class QueryCanceled(SqlError):
+    """57014: the statement ran longer than its limit."""
+
+
+class RaisedException(SqlError):
+    """P0001: RAISE in a function."""
+
+
+_BY_CLASS: dict[str, type[SqlError]] = {
+    "22": DataError,
+    "23": IntegrityError,
+    "25": InvalidTransactionState,
+    "40": TransactionRollback,
+    "42": ProgrammingError,
+    "53": InsufficientResources,
+}
+_BY_SQLSTATE: dict[str, type[SqlError]] = {
+    "22003": NumericValueOutOfRange,
+    "22012": DivisionByZero,
+    "22P02": InvalidTextRepresentation,
+    "23502": NotNullViolation,
+    "23503": ForeignKeyViolation,
+    "23505": UniqueViolation,
+    "23514": CheckViolation,
+    "23P01": ExclusionViolation,
+    "25006": ReadOnlyTransaction,
+    "40001": SerializationFailure,
+    "40P01": DeadlockDetected,
+    "42501": InsufficientPrivilege,
+    "42601": SqlSyntaxError,
+    "42703": UndefinedColumn,
+    "42883": UndefinedFunction,
+    "42P01": UndefinedTable,
+    "42P07": DuplicateTable,
+    "53100": DiskFull,
+    "57014": QueryCanceled,
+    "P0001": RaisedException,
+}
+
+
+def error_of(
+    status: int, error: Mapping[str, Any], request_id: str | None, retry_after_s: float | None
+) -> "TuplegateError":
+    """The exception for the `error` object of an answer."""
+    fields = {name: error.get(name) for name in ("code", "sqlstate", "position", "hint", "detail", "statement")}
+    return _class_of(status, error)(
+        str(error.get("message") or f"the service answered with status {status}"),
+        **fields,
+        status=status,
+        retryable=error.get("retryable") is True,
+        request_id=request_id,
+        retry_after_s=retry_after_s,
+    )
+
+
+def _class_of(status: int, error: Mapping[str, Any]) -> type[TuplegateError]:
+    if error.get("code") == "outcome_unknown":
+        return OutcomeUnknown
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    sqlstate = error.get("sqlstate")
+    if isinstance(sqlstate, str):
+        return _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2]) or SqlError
+    if status >= 500:
+        return ServiceFault
+    return SqlError if status == 200 else BadRequest

@@ -1,0 +1,212 @@
+"""Rows as data frames, by libraries that are installed or not.
+
+Every column gets the type that the answer says it has, also where there are no rows. numeric becomes a decimal type
+that holds all of its digits. What has no type there (json, uuid, ranges, …) becomes text, and so does a column with a
+value that its type cannot hold, such as an infinite date.
+"""
+
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tuplegate.client.errors import TuplegateError
+
+if TYPE_CHECKING:
+    from tuplegate.client.rows import Rows
+
+
+class MissingLibrary(TuplegateError, ImportError):
+    """The library that a conversion needs is not installed."""
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as exc:
+        raise MissingLibrary(f"{name} is not installed; `pip install {name}` installs it") from exc
+
+
+# -- columns, before any library -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """`kind` is the type's name in PostgreSQL, or `text`; `depth` counts the lists around a value."""
+
+    name: str
+    kind: str
+    depth: int
+    values: list[Any]
+    digits: tuple[int, int]
+    """Precision and scale, where the kind is numeric."""
+
+
+_NUMBERS = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
+_TIMES = frozenset({"date", "time", "timestamp", "timestamptz", "interval"})
+_KINDS = _NUMBERS | _TIMES | {"bool", "bytea"}
+
+
+def _columns(rows: "Rows", digits_max: int) -> Iterator[_Column]:
+    used: set[str] = set()
+    for index, name in enumerate(rows.columns):
+        yield _column(_unused(name, used), rows.types[index], rows.column(index), digits_max)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """A frame's columns have different names: the second `id` becomes `id_2`."""
+    made, number = name, 1
+    while made in used:
+        number += 1
+        made = f"{name}_{number}"
+    used.add(made)
+    return made
+
+
+def _column(name: str, type_name: str, values: list[Any], digits_max: int) -> _Column:
+    kind = type_name.removesuffix("[]")
+    depth = 0
+    if kind != type_name:
+        depths = {_depth(value) for value in values if value}
+        if len(depths) > 1:
+            return _Column(name, "text", 0, [_text(value) for value in values], (0, 0))
+        depth = max(depths, default=1)
+    leaves = list(_leaves(values, depth))
+    digits = _digits(leaves) if kind == "numeric" else (0, 0)
+    if kind not in _KINDS or digits is None or digits[0] > digits_max or _has_stray_text(kind, leaves):
+        return _Column(name, "text", depth, [_texts(value, depth) for value in values], (0, 0))
+    return _Column(name, kind, depth, values, digits)
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    while isinstance(value, list) and value:
+        value = value[0]
+        depth += 1
+    return depth
+
+
+def _leaves(values: Sequence[Any], depth: int) -> Iterator[Any]:
+    for value in values:
+        if value is not None and depth:
+            yield from _leaves(value, depth - 1)
+        elif value is not None:
+            yield value
+
+
+def _has_stray_text(kind: str, leaves: Sequence[Any]) -> bool:
+    """Text in a column of dates is what a date cannot hold."""
+    return kind in _TIMES and any(isinstance(leaf, str) for leaf in leaves)
+
+
+def _digits(leaves: Sequence[Any]) -> tuple[int, int] | None:
+    """Precision and scale that hold every one of the Decimals; None where one is not finite."""
+    whole, scale = 1, 0
+    for leaf in leaves:
+        exponent = leaf.as_tuple().exponent
+        if not isinstance(exponent, int):
+            return None
+        whole = max(whole, leaf.adjusted() + 1)
+        scale = max(scale, -exponent)
+    return whole + scale, scale
+
+
+def _texts(value: Any, depth: int) -> Any:
+    if value is None or not depth:
+        return _text(value)
+    return [_texts(part, depth - 1) for part in value]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if isinstance(value, dict | list | bool) else str(value)
+
+
+# -- the libraries -------------------------------------------------------------------------------------------------
+
+
+def to_arrow(rows: "Rows") -> Any:
+    arrow = _library("pyarrow")
+    types = {
+        "bool": arrow.bool_(),
+        "int2": arrow.int16(),
+        "int4": arrow.int32(),
+        "int8": arrow.int64(),
+        "oid": arrow.int64(),
+        "float4": arrow.float32(),
+        "float8": arrow.float64(),
+        "date": arrow.date32(),
+        "time": arrow.time64("us"),
+        "timestamp": arrow.timestamp("us"),
+        "timestamptz": arrow.timestamp("us", tz="UTC"),
+        "interval": arrow.duration("us"),
+        "bytea": arrow.binary(),
+        "text": arrow.string(),
+    }
+    names, arrays = [], []
+    for column in _columns(rows, digits_max=76):
+        kind = types.get(column.kind)
+        if kind is None:
+            kind = (arrow.decimal128 if column.digits[0] <= 38 else arrow.decimal256)(*column.digits)
+        for _ in range(column.depth):
+            kind = arrow.list_(kind)
+        names.append(column.name)
+        arrays.append(arrow.array(column.values, type=kind))
+    return arrow.Table.from_arrays(arrays, names=names)
+
+
+def to_polars(rows: "Rows") -> Any:
+    polars = _library("polars")
+    types = {
+        "bool": polars.Boolean,
+        "int2": polars.Int16,
+        "int4": polars.Int32,
+        "int8": polars.Int64,
+        "oid": polars.Int64,
+        "float4": polars.Float32,
+        "float8": polars.Float64,
+        "date": polars.Date,
+        "time": polars.Time,
+        "timestamp": polars.Datetime("us"),
+        "timestamptz": polars.Datetime("us", "UTC"),
+        "interval": polars.Duration("us"),
+        "bytea": polars.Binary,
+        "text": polars.String,
+    }
+    made = []
+    for column in _columns(rows, digits_max=38):
+        kind = types.get(column.kind) or polars.Decimal(*column.digits)
+        for _ in range(column.depth):
+            kind = polars.List(kind)
+        made.append(polars.Series(column.name, column.values, dtype=kind))
+    return polars.DataFrame(made)
+
+
+_PANDAS = {
+    "bool": "boolean",
+    "int2": "Int16",
+    "int4": "Int32",
+    "int8": "Int64",
+    "oid": "Int64",
+    "float4": "float32",
+    "float8": "float64",
+    "timestamp": "datetime64[us]",
+    "timestamptz": "datetime64[us, UTC]",
+    "interval": "timedelta64[us]",
+}
+
+
+def to_pandas(rows: "Rows") -> Any:
+    """Columns that pandas has no type for hold the Python values."""
+    pandas = _library("pandas")
+    series = {}
+    used: set[str] = set()
+    for index, name in enumerate(rows.columns):
+        values = rows.column(index)
+        kind = _PANDAS.get(rows.types[index], "object")
+        if _has_stray_text(rows.types[index], values):
+            kind = "object"
+        series[_unused(name, used)] = pandas.Series(values, dtype=kind)
+    return pandas.DataFrame(series)

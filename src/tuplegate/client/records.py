@@ -1,0 +1,114 @@
+"""What the service keeps and tells of, as frozen records. Fields that this version does not know are passed over."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tuplegate.client.rows import Rows
+
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A transaction that was committed: the rows of each of its statements, and how it went."""
+
+    id: str
+    results: list[Rows]
+    affected_rows: int
+    attempts: int
+    commit: str
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """Who is asking. `token` is there once, in the answer to a login."""
+
+    id: str
+    organization: str | None = None
+    database: str | None = None
+    scopes: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Database:
+    id: str
+    name: str
+    state: str
+    default: bool = False
+    delete_protection: bool = False
+    size_bytes: int | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Key:
+    """An API key. `key` is the key itself, once, where it has just been made."""
+
+    id: str
+    name: str
+    state: str
+    hint: str | None = None
+    scopes: tuple[str, ...] = ()
+    database: str | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Organization:
+    """`key` is the first admin key, once, where the organization has just been made."""
+
+    id: str
+    name: str
+    tier: str | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    created_at: datetime | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str
+    nullable: bool = True
+    default: str | None = None
+    primary_key: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    schema: str
+    name: str
+    kind: str
+    columns: tuple[Column, ...] = ()
+    row_estimate: int | None = None
+    size_bytes: int | None = None
+
+
+def record(kind: type[_R], answer: Mapping[str, Any]) -> _R:
+    """The record of an answer's JSON object."""
+    known: dict[str, Any] = {}
+    for item in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
+        if answer.get(item.name) is not None:
+            known[item.name] = _value(item.name, answer[item.name])
+    return kind(**known)
+
+
+def records(kind: type[_R], answers: Sequence[Mapping[str, Any]]) -> list[_R]:
+    return [record(kind, answer) for answer in answers]
+
+
+def _value(name: str, value: Any) -> Any:
+    if name.endswith("_at") and isinstance(value, str):
+        return datetime.fromisoformat(value)
+    if name == "columns":
+        return tuple(record(Column, column) for column in value)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,50 @@
+"""The bodies of requests as JSON text, made once, so that a repeat is the same to the byte. Pure."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tuplegate.client.values import write_params
+
+Statement = str | tuple[str, Sequence[Any]]
+"""A statement of a transaction: its SQL, or its SQL and its parameters."""
+
+_TIMEOUT_MS_MAX = 86_400_000
+# Numbers that a float could not hold come as strings, unless the caller wants them as JSON has them.
+_SHAPES = {
+    True: '"row_mode":"arrays","big_numbers":"string"',
+    False: '"row_mode":"arrays","big_numbers":"number"',
+}
+_HINT = "/*+ STREAM */"
+
+
+def query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:
+    bounds = f'"timeout_ms":{_timeout_ms(timeout_s)},' + ("" if max_rows is None else f'"max_rows":{max_rows},')
+    return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)},{bounds}{_SHAPES[convert]}}}'
+
+
+def transaction_body(statements: Sequence[Statement], timeout_s: float, convert: bool, *, read_only: bool) -> str:
+    if isinstance(statements, str):
+        raise TypeError("statements is a list: of SQL, or of pairs of SQL and parameters")
+    written = ",".join(_statement(statement) for statement in statements)
+    only = "true" if read_only else "false"
+    return f'{{"statements":[{written}],"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[convert]}}}'
+
+
+def _statement(statement: Statement) -> str:
+    if isinstance(statement, str):
+        return json.dumps(statement)
+    sql, params = statement
+    return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)}}}'
+
+
+def _timeout_ms(timeout_s: float) -> int:
+    return min(max(int(timeout_s * 1000), 1), _TIMEOUT_MS_MAX)
+
+
+def without_stream_hint(sql: str) -> str:
+    """The same text, blanks in place of the hint: whether an answer is streamed is said by the method called."""
+    start = len(sql) - len(sql.lstrip())
+    if not sql.startswith(_HINT, start):
+        return sql
+    return sql[:start] + " " * len(_HINT) + sql[start + len(_HINT) :]

@@ -1,0 +1,1 @@
+"""The client without async and await, made of `tuplegate.client.asynchronous`."""

@@ -1,0 +1,191 @@
+# Made by tools/sync_client.py of asynchronous/control.py. Do not edit.
+"""The control plane: databases, keys and organizations as lists and records."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+from urllib.parse import quote
+
+import httpx
+
+from tuplegate.client.errors import OutcomeUnknown, StreamCut
+from tuplegate.client.records import Database, Key, Organization, record, records
+from tuplegate.client.retries import AnswerLost, Repeat
+from tuplegate.client.synchronous.transport import Call, Transport
+
+_PAGE = 100
+
+# Each collection has a method `list`, so within it the type needs another name.
+_Items = list[Mapping[str, Any]]
+_Databases = list[Database]
+_Keys = list[Key]
+_Organizations = list[Organization]
+
+
+Progress = Callable[[int], None]
+"""Is told how many bytes there are so far."""
+
+
+class Plane:
+    """Requests to the control plane. What changes something is not repeated after a lost answer."""
+
+    def __init__(self, transport: Transport, url: str, timeout_s: float) -> None:
+        self._transport = transport
+        self._url = url
+        self._timeout_s = timeout_s
+
+    def get(self, path: str) -> Mapping[str, Any]:
+        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        return (self._transport.call(call, self._transport.course(self._timeout_s))).body
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        call = Call(method, self._url + path, None if body is None else json.dumps(body))
+        try:
+            return (self._transport.call(call, self._transport.course(self._timeout_s))).body
+        except AnswerLost as error:
+            raise OutcomeUnknown(f"{error.message}; it may have been done") from error
+
+    def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
+        """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
+        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        response = self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
+        written = 0
+        try:
+            for block in response.iter_bytes():
+                file.write(block)
+                written += len(block)
+                if progress is not None:
+                    progress(written)
+        except httpx.TransportError as exc:
+            raise StreamCut("the answer was cut off: what was written is no whole file") from exc
+        finally:
+            response.close()
+        return written
+
+    def list(self, path: str, limit: int | None = None) -> _Items:
+        """The items of all pages, or the first `limit` of them."""
+        items: _Items = []
+        cursor = ""
+        while True:
+            page = _PAGE if limit is None else min(limit - len(items), _PAGE)
+            answer = self.get(f"{path}?limit={page}" + (f"&cursor={quote(cursor, safe='')}" if cursor else ""))
+            items += answer["items"]
+            cursor = answer.get("next_cursor") or ""
+            if not cursor or (limit is not None and len(items) >= limit):
+                return items
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _path(collection: str, name: str) -> str:
+    return f"/v1/{collection}/{quote(name, safe='')}"
+
+
+class Databases:
+    """The databases of the organization. Needs the scope admin."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def list(self) -> _Databases:
+        return records(Database, self._plane.list("/v1/databases"))
+
+    def get(self, name: str) -> Database:
+        return record(Database, self._plane.get(_path("databases", name)))
+
+    def create(self, name: str, *, clone_of: str | None = None) -> Database:
+        """A new database: empty, or with all that `clone_of` holds."""
+        answer = self._plane.send("POST", "/v1/databases", _given(name=name, clone_of=clone_of))
+        return record(Database, answer)
+
+    def update(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        default: bool | None = None,
+        delete_protection: bool | None = None,
+    ) -> Database:
+        """Changes what is given. `default=True` takes the place of the default database before it."""
+        changes = _given(name=new_name, default=default, delete_protection=delete_protection)
+        return record(Database, self._plane.send("PATCH", _path("databases", name), changes))
+
+    def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
+        """Writes all that the database holds into a binary file, as `pg_restore` reads it; the number of bytes.
+
+        Raises StreamCut where the dump ends early: what was written is worth nothing then.
+        """
+        return self._plane.write(_path("databases", name) + "/dump", file, progress)
+
+    def delete(self, name: str) -> None:
+        """Deletes the database and all that it holds."""
+        self._plane.send("DELETE", _path("databases", name))
+
+
+class Keys:
+    """The API keys of the organization. Needs the scope admin."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def list(self) -> _Keys:
+        return records(Key, self._plane.list("/v1/keys"))
+
+    def get(self, id: str) -> Key:
+        return record(Key, self._plane.get(_path("keys", id)))
+
+    def create(
+        self, name: str, scopes: Sequence[str], *, database: str | None = None, expires_in: int | None = None
+    ) -> Key:
+        """A new key, for one database or all of them. The record's `key` is shown this once."""
+        fields = _given(name=name, scopes=list(scopes), database=database, expires_in=expires_in)
+        return record(Key, self._plane.send("POST", "/v1/keys", fields))
+
+    def update(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_in: int | None = None,
+    ) -> Key:
+        """Changes what is given. `expires_in` is in seconds from now."""
+        scopes = None if scopes is None else list(scopes)
+        changes = _given(name=name, scopes=scopes, expires_in=expires_in)
+        return record(Key, self._plane.send("PATCH", _path("keys", id), changes))
+
+    def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
+        """A new secret for the key; the old one stays valid for `grace_seconds`."""
+        answer = self._plane.send("POST", _path("keys", id) + "/rotate", _given(grace_seconds=grace_seconds))
+        return record(Key, answer)
+
+    def revoke(self, id: str) -> None:
+        """Ends the key and its sessions, everywhere within 5 seconds."""
+        self._plane.send("DELETE", _path("keys", id))
+
+
+class Organizations:
+    """All organizations of the installation. Needs the scope operator."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def list(self) -> _Organizations:
+        return records(Organization, self._plane.list("/v1/organizations"))
+
+    def get(self, id: str) -> Organization:
+        return record(Organization, self._plane.get(_path("organizations", id)))
+
+    def create(self, name: str, *, tier: str | None = None) -> Organization:
+        """With its first database and admin key; the record's `key` is shown this once."""
+        answer = self._plane.send("POST", "/v1/organizations", _given(name=name, tier=tier))
+        return record(Organization, answer)
+
+    def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
+        answer = self._plane.send("PATCH", _path("organizations", id), _given(name=name, tier=tier))
+        return record(Organization, answer)
+
+    def delete(self, id: str) -> None:
+        self._plane.send("DELETE", _path("organizations", id))

@@ -1,0 +1,144 @@
+# Made by tools/sync_client.py of asynchronous/stream.py. Do not edit.
+"""A streamed answer as an iterator of rows, in constant memory."""
+
+import json
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from tuplegate.client.errors import StreamCut, TuplegateError, error_of
+from tuplegate.client.rows import Row
+from tuplegate.client.synchronous.transport import Call, Transport
+from tuplegate.client.values import Number, RowReader
+
+
+class RowStream:
+    """Iterate over it to get the rows as dicts; it is opened by the first row, or by `with`.
+
+    Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
+    `with`, which closes the connection, and that cancels the statement. `columns` and `types` are there once it
+    is open, `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
+    """
+
+    def __init__(self, transport: Transport, call: Call, timeout_s: float) -> None:
+        self.columns: list[str] = []
+        self.types: list[str] = []
+        self.row_count = 0
+        self.affected_rows = 0
+        self.truncated = False
+        self.notices: list[dict[str, Any]] = []
+        self._transport = transport
+        self._call = call
+        self._timeout_s = timeout_s
+        self._response: httpx.Response | None = None
+        self._chunks: Any = None
+        self._parts: list[bytes] = []
+        self._number = Number if call.exact else None
+        self._read = RowReader(()).read
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._described = False
+        self._ended = False
+        self._failure: TuplegateError | None = None
+
+    def __enter__(self) -> "RowStream":
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> "RowStream":
+        return self
+
+    def __next__(self) -> Row:
+        if not self._waiting:
+            self._waiting.extend(self.next_tuples())
+        if not self._waiting:
+            raise StopIteration
+        return dict(zip(self.columns, self._waiting.popleft(), strict=True))
+
+    def next_tuples(self) -> list[tuple[Any, ...]]:
+        """The rows that have come in since, as tuples, at least one; an empty list at the end."""
+        self._open()
+        rows = list(self._waiting)
+        self._waiting.clear()
+        while not rows and not self._ended:
+            rows = self._read_events()
+        if not rows and self._failure is not None:
+            raise self._failure
+        return rows
+
+    def close(self) -> None:
+        """Ends the stream. A statement that is still running is cancelled."""
+        self._ended = True
+        if self._response is not None:
+            response, self._response = self._response, None
+            response.close()
+
+    def _open(self) -> None:
+        """Up to the columns."""
+        if self._response is not None or self._ended:
+            return
+        self._response = self._transport.open(self._call, self._transport.course(self._timeout_s))
+        self._chunks = self._response.iter_bytes()
+        while not self._described and not self._ended:
+            self._waiting.extend(self._read_events())
+        if self._failure is not None and not self._described:
+            raise self._failure
+
+    def _read_events(self) -> list[tuple[Any, ...]]:
+        """The rows of the events of the next chunk; acts on its other events."""
+        try:
+            chunk = next(self._chunks, b"")
+        except httpx.TransportError as exc:
+            self.close()
+            raise StreamCut("the connection was lost within the stream: its rows count for nothing") from exc
+        if not chunk:
+            self.close()
+            raise StreamCut("the stream ended without its last event: its rows count for nothing")
+        lines, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            self._parts.append(chunk)
+            return []
+        lines = b"".join([*self._parts, lines])
+        self._parts = [rest]
+        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
+        if self._ended:
+            self._finish()
+        return rows
+
+    def _act(self, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        rows = []
+        for event in events:
+            data = event["data"]
+            match event["event"]:
+                case "row":
+                    rows.append(self._read(data))
+                case "columns":
+                    self.columns, self.types = data["columns"], data["types"]
+                    self._read = RowReader(() if self._call.exact else self.types).read
+                    self._described = True
+                case "done":
+                    self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
+                    self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
+                    self._ended = True
+                case "error":
+                    self._failure = error_of(200, data["error"], self._request_id(), None)
+                    self._ended = True
+        return rows
+
+    def _request_id(self) -> str | None:
+        return self._response.headers.get("x-request-id") if self._response is not None else None
+
+    def _finish(self) -> None:
+        """Reads what is left, which is nothing but the end, so that the connection can be used again."""
+        try:
+            for _ in self._chunks:
+                pass
+        except httpx.TransportError:
+            pass  # all that matters has been read
+        self.close()

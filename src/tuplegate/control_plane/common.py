@@ -1,0 +1,106 @@
+"""What the routes of the control plane share: reading bodies and pages, answering with records, naming the actor."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+
+from tuplegate.access.states import IllegalTransition, Life
+from tuplegate.admission.identity import Identity
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.paging import BadCursor, Dated, Page, make_cursor, read_cursor
+from tuplegate.engine.port import EngineUnavailable, OutcomeUnknown, StatementFailed
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query, whole_number
+from tuplegate.http.requests import check_content_type, read_json
+from tuplegate.protocol.control import DatabaseRecord
+from tuplegate.protocol.errors import ServiceError
+
+_T = TypeVar("_T")
+_encode = msgspec.json.Encoder().encode
+
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+_UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
+
+
+def read_body(exchange: Exchange, kind: type[_T]) -> _T:
+    """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
+    read_query(exchange)
+    body = exchange.read_body()
+    if body:
+        check_content_type(exchange, "application/json")
+    return read_json(msgspec.json.Decoder(kind).decode, body or b"{}")
+
+
+def answer(exchange: Exchange, fields: Mapping[str, object], status: int = 200) -> None:
+    exchange.respond(status, _encode({"success": True, **fields}))
+
+
+def fields_of(record: msgspec.Struct) -> dict[str, object]:
+    return msgspec.structs.asdict(record)
+
+
+def read_limit(given: dict[str, str]) -> int:
+    return whole_number(given, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
+
+
+def read_page(exchange: Exchange) -> Page:
+    given = read_query(exchange, ("limit", "cursor"))
+    limit = read_limit(given)
+    cursor = given.get("cursor")
+    if cursor is None:
+        return Page(limit)
+    try:
+        return Page(limit, read_cursor(cursor))
+    except BadCursor as exc:
+        raise bad_cursor() from exc
+
+
+def bad_cursor() -> ServiceError:
+    return ServiceError("malformed_request", "the cursor is none that this list has given out")
+
+
+def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> None:
+    shown = records[: page.limit]
+    more = make_cursor(shown[-1]) if len(records) > page.limit else None
+    answer(exchange, {"items": shown, "next_cursor": more})
+
+
+@contextmanager
+def after_change() -> Iterator[None]:
+    """Where the engine is lost in here, the change itself is done, and nobody may hear that it is not."""
+    try:
+        yield
+    except EngineUnavailable as gone:
+        raise OutcomeUnknown("the engine was lost after the change") from gone
+
+
+@contextmanager
+def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
+    """What it means where the catalog refuses a change: a name that is not free, a thing that was deleted meanwhile."""
+    try:
+        yield
+    except StatementFailed as failure:
+        if taken and failure.sqlstate == _UNIQUE_VIOLATION:
+            raise ServiceError("already_exists", taken) from failure
+        if gone and failure.sqlstate == _FOREIGN_KEY_VIOLATION:
+            raise ServiceError("not_found", gone) from failure
+        raise
+
+
+async def find_database(catalog: Catalog, identity: Identity, name: str) -> DatabaseRecord:
+    """The database of that name, where it is one that the token may manage. Raises not_found."""
+    principal = identity.principal
+    record = await catalog.databases.show(principal.organization, principal.database, name)
+    if record is None:
+        raise ServiceError("not_found", f"there is no database {name!r}")
+    return record
+
+
+def state_after(life: Life, state: str, event: str, what: str) -> str:
+    """The state that follows for the thing that `what` names. Raises wrong_state."""
+    try:
+        return life.after(state, event)
+    except IllegalTransition as exc:
+        raise ServiceError("wrong_state", f"{what} is {state}") from exc

@@ -1,0 +1,126 @@
+"""Databases: listed, made, copied, changed, deleted."""
+
+import msgspec
+
+from tuplegate.access.states import DATABASE
+from tuplegate.admission.actor import actor_of
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.control_plane.common import (
+    after_change,
+    answer,
+    answer_page,
+    fields_of,
+    find_database,
+    read_body,
+    read_page,
+    refusing,
+    state_after,
+)
+from tuplegate.engine.port import Databases
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
+from tuplegate.protocol.control import DatabaseChange, DatabaseRecord, DatabaseRequest
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.tenancy.lifecycle import Lifecycle
+
+
+class DatabaseRoutes:
+    """A token that is bound to one database sees and changes that one alone."""
+
+    def __init__(self, catalog: Catalog, lifecycle: Lifecycle, databases: Databases, identities: IdentityCache) -> None:
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._databases = databases
+        self._identities = identities
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        principal = identity.principal
+        records = await self._catalog.databases.page(principal.organization, principal.database, page)
+        answer_page(exchange, page, await self._measured(records))
+
+    async def create(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, DatabaseRequest)
+        if identity.principal.database is not None:
+            raise ServiceError("forbidden", "a token that is bound to one database cannot make another")
+        source = None
+        if request.clone_of is not None:
+            source = await self._find(identity, request.clone_of)
+            _after(source, "be cloned")
+        with refusing(taken=f"there is a database {request.name!r} already"):
+            id = await self._lifecycle.create(
+                actor_of(identity, exchange), request.name, None if source is None else source.id
+            )
+        await self._answer(exchange, identity, id, 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        [record] = await self._measured([await self._find(identity, exchange.path_values["name"])])
+        answer(exchange, fields_of(record))
+
+    async def change(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, DatabaseChange)
+        record = await self._find(identity, exchange.path_values["name"])
+        _after(record, "change")
+        if request.default is True and identity.principal.database is not None:
+            raise ServiceError(
+                "forbidden", "a token that is bound to one database cannot take the default from another"
+            )
+        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
+        with refusing(taken=f"there is a database {name!r} already"):
+            changed = await self._catalog.databases.change(
+                actor_of(identity, exchange),
+                record.id,
+                name=name,
+                delete_protection=protection,
+                default=request.default is True,
+            )
+        if not changed:
+            raise ServiceError("wrong_state", f"the database {record.name!r} is not active any more")
+        self._identities.forget()
+        await self._answer(exchange, identity, record.id)
+
+    async def delete(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        record = await self._find(identity, exchange.path_values["name"])
+        state = _after(record, "be deleted")
+        if record.default:
+            raise ServiceError(
+                "wrong_state",
+                f"{record.name!r} is the organization's default database",
+                hint='Make another the default first: PATCH it with {"default": true}.',
+            )
+        if record.delete_protection:
+            raise ServiceError(
+                "delete_protected",
+                f"the database {record.name!r} is protected",
+                hint='PATCH it with {"delete_protection": false} first.',
+            )
+        deleted = await self._lifecycle.delete(actor_of(identity, exchange), record.id)
+        if not deleted:
+            raise ServiceError("wrong_state", f"the database {record.name!r} was changed at the same time")
+        self._identities.forget()
+        answer(exchange, {"state": DATABASE.after(state, "be removed")})
+
+    async def _find(self, identity: Identity, name: str) -> DatabaseRecord:
+        return await find_database(self._catalog, identity, name)
+
+    async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
+        """After a change. By its id: its name may be another by now."""
+        with after_change():
+            record = await self._catalog.databases.find(identity.principal.organization, id)
+            if record is None:
+                raise ServiceError("not_found", "the database was deleted at the same time")
+            [record] = await self._measured([record])
+        answer(exchange, fields_of(record), status)
+
+    async def _measured(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
+        names = await self._catalog.databases.engine_names([record.id for record in records])
+        sizes = await self._databases.sizes(list(names.values()))
+        return [msgspec.structs.replace(record, size_bytes=sizes.get(names.get(record.id, ""))) for record in records]
+
+
+def _after(record: DatabaseRecord, event: str) -> str:
+    return state_after(DATABASE, record.state, event, f"the database {record.name!r}")

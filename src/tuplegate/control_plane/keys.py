@@ -1,0 +1,133 @@
+"""API keys: listed, made, changed, rotated, revoked."""
+
+import secrets
+from collections.abc import Iterable
+
+import msgspec
+
+from tuplegate.access.scopes import Scope, covers
+from tuplegate.access.states import KEY
+from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.admission.actor import actor_of
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.control_plane.common import (
+    after_change,
+    answer,
+    answer_page,
+    fields_of,
+    read_body,
+    read_page,
+    refusing,
+    state_after,
+)
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
+from tuplegate.protocol.control import KeyChange, KeyRecord, KeyRequest, RotateRequest
+from tuplegate.protocol.errors import ServiceError
+
+
+class KeyRoutes:
+    """A token that is bound to one database sees and makes keys of that one alone. Nobody gives what they have not."""
+
+    def __init__(self, catalog: Catalog, identities: IdentityCache) -> None:
+        self._catalog = catalog
+        self._identities = identities
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        principal = identity.principal
+        answer_page(exchange, page, await self._catalog.keys.page(principal.organization, principal.database, page))
+
+    async def create(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, KeyRequest)
+        _check_scopes(identity, request.scopes)
+        principal = identity.principal
+        database = principal.database
+        if request.database is not None:
+            found = await self._catalog.databases.show(principal.organization, database, request.database)
+            if found is None:
+                raise ServiceError("not_found", f"there is no database {request.database!r}")
+            database = found.id
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        with refusing(gone="the database was deleted at the same time"):
+            await self._catalog.keys.add(
+                actor_of(identity, exchange), token, principal.organization, request.name,
+                sorted(set(request.scopes)), database, request.expires_in,
+            )  # fmt: skip
+        with after_change():
+            fields = await self._fields(identity, token.id)
+        answer(exchange, {**fields, "key": token.text}, 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        answer(exchange, await self._fields(identity, exchange.path_values["id"]))
+
+    async def change(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, KeyChange)
+        record = await self._find(identity, exchange.path_values["id"])
+        _after(record, "change")
+        _check_scopes(identity, record.scopes)
+        scopes = None if isinstance(request.scopes, msgspec.UnsetType) else sorted(set(request.scopes))
+        if scopes is not None:
+            _check_scopes(identity, scopes)
+        expiry = request.expires_in
+        changed = await self._catalog.keys.change(
+            actor_of(identity, exchange),
+            record.id,
+            name=None if isinstance(request.name, msgspec.UnsetType) else request.name,
+            scopes=scopes,
+            expires=not isinstance(expiry, msgspec.UnsetType),
+            expires_in=None if isinstance(expiry, msgspec.UnsetType) else expiry,
+        )
+        await self._changed(exchange, identity, record, changed)
+
+    async def rotate(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, RotateRequest)
+        record = await self._find(identity, exchange.path_values["id"])
+        _after(record, "rotate")
+        _check_scopes(identity, record.scopes)
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES), record.id)
+        rotated = await self._catalog.keys.rotate(actor_of(identity, exchange), token, request.grace_seconds)
+        await self._changed(exchange, identity, record, rotated, key=token.text)
+
+    async def revoke(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        record = await self._find(identity, exchange.path_values["id"])
+        _after(record, "be revoked")
+        _check_scopes(identity, record.scopes)
+        revoked = await self._catalog.keys.revoke(actor_of(identity, exchange), record.id)
+        await self._changed(exchange, identity, record, revoked)
+
+    async def _changed(
+        self, exchange: Exchange, identity: Identity, record: KeyRecord, done: bool, **more: object
+    ) -> None:
+        if not done:
+            raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
+        self._identities.forget()
+        with after_change():
+            fields = await self._fields(identity, record.id)
+        answer(exchange, {**fields, **more})
+
+    async def _find(self, identity: Identity, id: str) -> KeyRecord:
+        principal = identity.principal
+        record = await self._catalog.keys.show(principal.organization, principal.database, id)
+        if record is None:
+            raise ServiceError("not_found", f"there is no key {id!r}")
+        return record
+
+    async def _fields(self, identity: Identity, id: str) -> dict[str, object]:
+        return fields_of(await self._find(identity, id))
+
+
+def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
+    """Nobody hands on, or touches in another key, a right that they do not have themselves."""
+    wanted = frozenset(Scope(scope) for scope in scopes)
+    if not covers(identity.principal.scopes, wanted):
+        raise ServiceError(
+            "forbidden", f"a key with the scopes {', '.join(sorted(wanted))} is above the scopes of this token"
+        )
+
+
+def _after(record: KeyRecord, event: str) -> str:
+    return state_after(KEY, record.state, event, f"the key {record.id}")

@@ -1,0 +1,157 @@
+"""Organizations: one's own for everybody, all of them for operators; and what an organization used and did."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from tuplegate.access.quotas import WINDOW_S, Tier, tier_of
+from tuplegate.access.states import GONE
+from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_id, make_token
+from tuplegate.admission.actor import actor_of
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.control_plane.common import (
+    after_change,
+    answer,
+    answer_page,
+    bad_cursor,
+    fields_of,
+    read_body,
+    read_limit,
+    read_page,
+    refusing,
+)
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
+from tuplegate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.tenancy.lifecycle import Lifecycle
+
+_FIRST_DATABASE = "main"
+
+
+class OrganizationRoutes:
+    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lifecycle: Lifecycle,
+        identities: IdentityCache,
+        tiers: Mapping[str, Tier],
+        default_tier: str,
+        limits: Mapping[str, int],
+    ) -> None:
+        self._catalog = catalog
+        self._lifecycle = lifecycle
+        self._identities = identities
+        self._tiers = tiers
+        self._default_tier = default_tier
+        self._limits = limits
+
+    # -- one's own ----------------------------------------------------------------------------------------------
+
+    async def own(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        record = await self._find(identity.principal.organization)
+        tier = tier_of(self._tiers, record.tier)
+        rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
+        answer(
+            exchange,
+            {**fields_of(record), "limits": {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}},
+        )
+
+    async def usage(self, exchange: Exchange, identity: Identity) -> None:
+        given = read_query(exchange, ("since", "until"))
+        principal = identity.principal
+        since, until = (_time(given, name) for name in ("since", "until"))
+        items = await self._catalog.journal.usage(principal.organization, principal.database, since, until)
+        answer(exchange, {"items": items, "next_cursor": None})
+
+    async def audit(self, exchange: Exchange, identity: Identity) -> None:
+        given = read_query(exchange, ("limit", "cursor"))
+        limit, cursor = read_limit(given), given.get("cursor")
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise bad_cursor()
+        before = None if cursor is None else int(cursor)
+        principal = identity.principal
+        items = await self._catalog.journal.audit(principal.organization, principal.database, limit, before)
+        shown = items[:limit]
+        answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
+
+    # -- the operator's -----------------------------------------------------------------------------------------
+
+    async def index(self, exchange: Exchange, identity: Identity) -> None:
+        page = read_page(exchange)
+        answer_page(exchange, page, await self._catalog.organizations.page(page))
+
+    async def create(self, exchange: Exchange, identity: Identity) -> None:
+        """With its first database and a key that manages it."""
+        request = read_body(exchange, OrganizationRequest)
+        tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
+        id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        with refusing(taken=f"there is an organization {request.name!r} already"):
+            await self._lifecycle.create_organization(
+                actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
+            )
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, {**fields_of(record), "key": token.text}, 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        answer(exchange, fields_of(await self._find(exchange.path_values["id"])))
+
+    async def change(self, exchange: Exchange, identity: Identity) -> None:
+        request = read_body(exchange, OrganizationChange)
+        id = exchange.path_values["id"]
+        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
+        with refusing(taken=f"there is an organization {name!r} already"):
+            changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
+        if not changed:
+            raise _unknown(id)
+        self._identities.forget()
+        with after_change():
+            record = await self._find(id)
+        answer(exchange, fields_of(record))
+
+    async def delete(self, exchange: Exchange, identity: Identity) -> None:
+        """With everything in it."""
+        read_query(exchange)
+        id = exchange.path_values["id"]
+        if id == await self._catalog.organizations.first():
+            raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")
+        if not await self._lifecycle.delete_organization(actor_of(identity, exchange), id):
+            raise _unknown(id)
+        self._identities.forget()
+        answer(exchange, {"state": GONE})
+
+    async def _find(self, id: str) -> OrganizationRecord:
+        record = await self._catalog.organizations.show(id)
+        if record is None:
+            raise _unknown(id)
+        return record
+
+    def _known_tier(self, name: str) -> str:
+        if name not in self._tiers:
+            raise ServiceError("malformed_request", f"there is no tier {name!r}; there are {', '.join(self._tiers)}")
+        return name
+
+
+def _unknown(id: str) -> ServiceError:
+    return ServiceError("not_found", f"there is no organization {id!r}")
+
+
+def _time(given: Mapping[str, str], name: str) -> datetime | None:
+    if name not in given:
+        return None
+    try:
+        time = datetime.fromisoformat(given[name])
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        message = f"{name} must be a time such as 2026-11-14T23:00:00Z, not {given[name]!r}"
+        raise ServiceError("malformed_request", message) from exc

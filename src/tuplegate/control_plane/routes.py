@@ -1,0 +1,210 @@
+"""The control plane's table of routes: what each is called, needs, takes and gives."""
+
+from tuplegate.access.quotas import Tier
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.metrics import Metrics
+from tuplegate.admission.openapi import Description, Parameter
+from tuplegate.admission.plane import Route, RouteTable, grouped
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.control_plane.common import LIMIT_MAX
+from tuplegate.control_plane.databases import DatabaseRoutes
+from tuplegate.control_plane.dumps import DUMP_TYPE, DumpRoute
+from tuplegate.control_plane.keys import KeyRoutes
+from tuplegate.control_plane.organizations import OrganizationRoutes
+from tuplegate.control_plane.sessions import SessionBounds, SessionRoutes
+from tuplegate.engine.port import Databases, Engine
+from tuplegate.protocol import control
+from tuplegate.settings import Settings
+from tuplegate.tenancy.lifecycle import Lifecycle
+
+ABOUT = """Sessions, databases, keys and organizations: what is managed rather than queried.
+
+An error has one shape, whatever its status. A field or a parameter that a route does not know is 400. A thing of
+another organization is 404. `HEAD` works where `GET` does; other methods are 405.
+"""
+
+
+def control_routes(
+    catalog: Catalog,
+    engine: Engine,
+    identities: IdentityCache,
+    lifecycle: Lifecycle,
+    databases: Databases,
+    settings: Settings,
+    tiers: dict[str, Tier],
+    metrics: Metrics,
+) -> RouteTable:
+    """In the order of the banner."""
+    bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
+    limits = {
+        "statement_timeout_ms": settings.statement_timeout_ms,
+        "transaction_timeout_ms": settings.transaction_timeout_ms,
+        "transaction_statements": settings.transaction_statements_max,
+        "body_bytes": settings.body_bytes_max,
+        "answer_bytes": settings.answer_bytes_max,
+    }
+    organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
+    return {
+        **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
+        **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **grouped("Databases", _dumps(DumpRoute(catalog, engine, settings.dump_timeout_s))),
+        **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
+        **grouped("The organization", _own_organization(organizations)),
+        **grouped("Organizations, for operators", _organizations(organizations)),
+        ("GET", "/metrics"): Route(
+            "What the service counts, for Prometheus.",
+            Scope.OPERATOR,
+            guarded=metrics.guarded,
+            describes=Description("text/plain"),
+        ),
+    }
+
+
+_LIMIT = Parameter("limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}, "How many at most.")
+_PAGE = (_LIMIT, Parameter("cursor", {"type": "string"}, "The `next_cursor` of the page before."))
+_TIME = {"type": "string", "examples": ["2026-11-14T23:00:00Z"]}
+
+
+def _sessions(of: SessionRoutes) -> RouteTable:
+    opens = Description(
+        control.SessionOpened,
+        201,
+        body=control.SessionRequest,
+        body_required=False,
+        errors=("unauthenticated", "forbidden", "rate_limited", "not_found"),
+        text="The API key comes as Bearer or in the body. A session has its rights, or fewer.",
+        example={"scopes": ["read"]},
+    )
+    shows, refreshes = Description(control.SessionAnswer), Description(control.SessionRefreshed)
+    destroys = Description(control.SessionDestroyed)
+    return {
+        ("POST", "/v1/session"): Route("Open a session with an API key.", None, open=of.create, describes=opens),
+        ("GET", "/v1/session"): Route("The session that the token is for.", None, guarded=of.show, describes=shows),
+        ("POST", "/v1/session/refresh"): Route("Extend the session.", None, guarded=of.refresh, describes=refreshes),
+        ("DELETE", "/v1/session"): Route("Log out.", None, guarded=of.destroy, describes=destroys),
+    }
+
+
+def _databases(of: DatabaseRoutes) -> RouteTable:
+    lists = Description(control.DatabaseList, parameters=_PAGE)
+    makes = Description(
+        control.DatabaseAnswer,
+        201,
+        body=control.DatabaseRequest,
+        errors=("already_exists", "wrong_state", "not_found"),
+        example={"name": "staging", "clone_of": "main"},
+    )
+    shows = Description(control.DatabaseAnswer)
+    changes = Description(
+        control.DatabaseAnswer,
+        body=control.DatabaseChange,
+        body_required=False,
+        errors=("already_exists", "wrong_state"),
+        example={"delete_protection": True},
+    )
+    deletes = Description(control.Gone, errors=("wrong_state", "delete_protected"))
+    admin = Scope.ADMIN
+    return {
+        ("GET", "/v1/databases"): Route("List databases.", admin, guarded=of.index, describes=lists),
+        ("POST", "/v1/databases"): Route("Make a database, also as a copy.", admin, guarded=of.create, describes=makes),
+        ("GET", "/v1/databases/{name}"): Route("One database.", admin, guarded=of.show, describes=shows),
+        ("PATCH", "/v1/databases/{name}"): Route("Rename or protect it.", admin, guarded=of.change, describes=changes),
+        ("DELETE", "/v1/databases/{name}"): Route("Delete it.", admin, guarded=of.delete, describes=deletes),
+    }
+
+
+def _dumps(of: DumpRoute) -> RouteTable:
+    gives = Description(
+        DUMP_TYPE,
+        errors=("wrong_state", "already_running", "dump_failed", "not_supported"),
+        text="The file is what `pg_restore` reads. An answer that is cut off, without the end that its transfer coding"
+        " has, is no dump.",
+    )
+    dump = Route("Dump it into a file.", Scope.ADMIN, guarded=of.answer, describes=gives)
+    return {("GET", "/v1/databases/{name}/dump"): dump}
+
+
+def _keys(of: KeyRoutes) -> RouteTable:
+    lists = Description(control.KeyList, parameters=_PAGE)
+    makes = Description(
+        control.KeyMade,
+        201,
+        body=control.KeyRequest,
+        errors=("not_found",),
+        example={"name": "reports", "scopes": ["read"]},
+    )
+    shows = Description(control.KeyAnswer)
+    changes = Description(
+        control.KeyAnswer,
+        body=control.KeyChange,
+        body_required=False,
+        errors=("wrong_state",),
+        example={"name": "weekly reports"},
+    )
+    revokes = Description(control.KeyAnswer, errors=("wrong_state",))
+    rotates = Description(
+        control.KeyMade,
+        body=control.RotateRequest,
+        body_required=False,
+        errors=("wrong_state",),
+        example={"grace_seconds": 3600},
+    )
+    admin = Scope.ADMIN
+    return {
+        ("GET", "/v1/keys"): Route("List API keys.", admin, guarded=of.index, describes=lists),
+        ("POST", "/v1/keys"): Route("Make an API key.", admin, guarded=of.create, describes=makes),
+        ("GET", "/v1/keys/{id}"): Route("One API key.", admin, guarded=of.show, describes=shows),
+        ("PATCH", "/v1/keys/{id}"): Route(
+            "Change its name, scopes or expiry.", admin, guarded=of.change, describes=changes
+        ),
+        ("DELETE", "/v1/keys/{id}"): Route("Revoke it.", admin, guarded=of.revoke, describes=revokes),
+        ("POST", "/v1/keys/{id}/rotate"): Route("Give it a new secret.", admin, guarded=of.rotate, describes=rotates),
+    }
+
+
+def _own_organization(of: OrganizationRoutes) -> RouteTable:
+    shows = Description(control.OwnOrganization, errors=("not_found",))
+    used = Description(
+        control.UsageList,
+        parameters=(
+            Parameter("since", _TIME, "The first hour; 24 hours ago without it."),
+            Parameter("until", _TIME, "The hour behind the last."),
+        ),
+    )
+    audits = Description(control.AuditList, parameters=_PAGE)
+    admin = Scope.ADMIN
+    return {
+        ("GET", "/v1/organization"): Route("The token's organization.", None, guarded=of.own, describes=shows),
+        ("GET", "/v1/usage"): Route("What it used, by hour and database.", admin, guarded=of.usage, describes=used),
+        ("GET", "/v1/audit"): Route("Who did what, newest first.", admin, guarded=of.audit, describes=audits),
+    }
+
+
+def _organizations(of: OrganizationRoutes) -> RouteTable:
+    lists = Description(control.OrganizationList, parameters=_PAGE)
+    makes = Description(
+        control.OrganizationMade,
+        201,
+        body=control.OrganizationRequest,
+        errors=("already_exists", "not_found"),
+        example={"name": "acme"},
+    )
+    shows = Description(control.OrganizationAnswer)
+    changes = Description(
+        control.OrganizationAnswer,
+        body=control.OrganizationChange,
+        body_required=False,
+        errors=("already_exists",),
+        example={"tier": "pro"},
+    )
+    deletes = Description(control.Gone, errors=("wrong_state",))
+    operator = Scope.OPERATOR
+    one = "/v1/organizations/{id}"
+    return {
+        ("GET", "/v1/organizations"): Route("List organizations.", operator, guarded=of.index, describes=lists),
+        ("POST", "/v1/organizations"): Route("Make an organization.", operator, guarded=of.create, describes=makes),
+        ("GET", one): Route("One organization.", operator, guarded=of.show, describes=shows),
+        ("PATCH", one): Route("Change it.", operator, guarded=of.change, describes=changes),
+        ("DELETE", one): Route("Delete it.", operator, guarded=of.delete, describes=deletes),
+    }

@@ -1,0 +1,109 @@
+"""Sessions: opened with an API key, refreshed, asked for, destroyed. Their life is the table in `access.states`."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+
+from tuplegate.access.scopes import Scope, covers, effective
+from tuplegate.access.states import SESSION
+from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.admission.actor import actor_of
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.admission.plane import count
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.control_plane.common import after_change, answer, read_body, refusing
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
+from tuplegate.protocol.control import SessionRecord, SessionRequest
+from tuplegate.protocol.errors import ServiceError
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBounds:
+    """`cap_s` is the longest a session can live by being refreshed; None for as long as it is."""
+
+    lifetime_s: int
+    cap_s: int | None
+
+
+class SessionRoutes:
+    def __init__(self, catalog: Catalog, identities: IdentityCache, bounds: SessionBounds) -> None:
+        self._catalog = catalog
+        self._identities = identities
+        self._bounds = bounds
+
+    async def create(self, exchange: Exchange) -> None:
+        """Judges its token itself: the key may stand in the body."""
+        now = asyncio.get_running_loop().time()
+        authorization = exchange.headers.get(b"authorization")
+        request = None if authorization is not None else read_body(exchange, SessionRequest)
+        if request is None or request.api_key is None:
+            identity = await self._identities.identify(authorization, now)
+        else:
+            identity = await self._identities.identify_token(request.api_key.encode(), now)
+        await count(exchange, identity, now)
+        exchange.usage = identity.usage
+        request = request or read_body(exchange, SessionRequest)
+        if identity.principal.session is not None:
+            raise ServiceError("forbidden", "a session is opened with an API key, not with another session's token")
+        if authorization is not None and request.api_key is not None:
+            raise ServiceError("malformed_request", "the API key is given twice: as Bearer and in the body")
+        await self._open(exchange, identity, request)
+
+    async def _open(self, exchange: Exchange, identity: Identity, request: SessionRequest) -> None:
+        principal = identity.principal
+        scopes = principal.scopes if request.scopes is None else frozenset(Scope(scope) for scope in request.scopes)
+        if not covers(principal.scopes, scopes):
+            more = ", ".join(sorted(effective(scopes) - identity.scopes))
+            raise ServiceError("forbidden", f"the key has not the scope {more} and cannot give it to a session")
+        database = principal.database
+        if request.database is not None:
+            found = await self._catalog.credentials.find_database(principal.organization, request.database)
+            if found is None or database not in (None, found[0]):
+                raise ServiceError("not_found", f"there is no database {request.database!r} for this key")
+            database = found[0]
+        token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
+        actor = actor_of(identity, exchange)
+        with refusing(gone="the key or its database was deleted at the same time"):
+            await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
+        with after_change():
+            record = await self._record(token.id)
+        fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": self._bounds.lifetime_s}
+        answer(exchange, {**fields, "session": record}, 201)
+
+    async def show(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        answer(exchange, {"session": await self._record(_session_of(identity))})
+
+    async def refresh(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        id = _session_of(identity)
+        bounds = self._bounds
+        if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
+            raise _ended()
+        with after_change():
+            record = await self._record(id)
+        answer(exchange, {"expires_at": record.expires_at, "session": record})
+
+    async def destroy(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
+            raise _ended()
+        self._identities.forget()
+        answer(exchange, {"state": SESSION.after("active", "log out")})
+
+    async def _record(self, id: str) -> SessionRecord:
+        record = await self._catalog.sessions.show(id)
+        if record is None:
+            raise _ended()
+        return record
+
+
+def _ended() -> ServiceError:
+    return ServiceError("unauthenticated", "the session is unknown, expired or revoked")
+
+
+def _session_of(identity: Identity) -> str:
+    if identity.principal.session is None:
+        raise ServiceError("forbidden", "this route is about a session; the token is an API key")
+    return identity.principal.session

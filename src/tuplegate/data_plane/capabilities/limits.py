@@ -1,0 +1,26 @@
+"""The limits in force: every whole number among the settings, but for those about the machine and not its requests."""
+
+from tuplegate.access.quotas import read_tiers
+from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
+from tuplegate.data_plane.storage_test import BYTES_MAX
+from tuplegate.engine import port
+from tuplegate.settings import Settings, entries
+
+_NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
+
+
+def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+    """By the names of the settings, which carry their units."""
+    numbers = {
+        entry.name: getattr(settings, entry.name)
+        for entry in entries()
+        if entry.kind is int and entry.name not in _NOT_LIMITS
+    }
+    return {
+        **numbers,
+        "tiers": {tier.name: {"requests_per_minute": tier.requests} for tier in read_tiers(settings.tiers).values()},
+        "bench_seconds_max": SECONDS_MAX,
+        "bench_concurrency_max": CONCURRENCY_MAX,
+        "storage_test_bytes_max": BYTES_MAX,
+        "serializable": engine.serializable_headroom(),
+    }

@@ -1,0 +1,120 @@
+"""What a probe is. The tables of probes, by group, are in the modules beside this one.
+
+A probe claims nothing by itself: it is a few statements and what must come out of them, and the engine's
+answers decide.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tuplegate.engine import port
+
+Value = str | int | bool | None
+Rows = tuple[tuple[str | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement that must give `rows` (None: whatever it likes), or fail with `sqlstate`."""
+
+    sql: str
+    rows: Rows | None = None
+    sqlstate: str | None = None
+
+
+def does(sql: str) -> Step:
+    return Step(sql)
+
+
+def gives(sql: str, *rows: tuple[Value, ...]) -> Step:
+    return Step(sql, rows=tuple(tuple(_text(value) for value in row) for row in rows))
+
+
+def fails(sql: str, sqlstate: str) -> Step:
+    return Step(sql, sqlstate=sqlstate)
+
+
+def _text(value: Value) -> str | None:
+    """As the engine writes it."""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return None if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Steps in a scratch schema; in one transaction that is rolled back, unless they cannot be in one.
+
+    `extension` is made for it where the database has not got it; {ext} in a statement stands for its schema, so that
+    nothing else of that schema can be meant.
+    """
+
+    name: str
+    group: str
+    title: str
+    steps: tuple[Step, ...]
+    extension: str | None = None
+    rolled_back: bool = True
+
+    @property
+    def statements(self) -> list[str]:
+        return [step.sql for step in self.steps]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A step of one of the transactions of a race."""
+
+    actor: str
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A history of several transactions at once that the isolation level forbids.
+
+    Every transaction is begun at `isolation`. If all moves succeed and give what is written here, the forbidden history
+    has happened, and the level is not what it is called.
+    """
+
+    name: str
+    group: str
+    title: str
+    isolation: str
+    setup: tuple[str, ...]
+    history: tuple[Move, ...]
+
+    @property
+    def statements(self) -> list[str]:
+        return [*self.setup, *(f"{move.actor}: {move.step.sql}" for move in self.history)]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one statement did. `actor` tells the transactions of a race apart."""
+
+    sql: str
+    rows: Rows | None
+    error: str | None
+    sqlstate: str | None
+    expected: bool
+    microseconds: int
+    actor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """Something of the service that is no SQL, done through the port as any request would do it."""
+
+    name: str
+    group: str
+    title: str
+    statements: list[str]
+    run: Callable[[port.Engine, str], Awaitable[list[Observation]]]
+
+
+AnyProbe = Probe | Race | Exercise
+
+
+def probe(name: str, group: str, title: str, *steps: Step, extension: str | None = None) -> Probe:
+    return Probe(name, group, title, steps, extension)

@@ -1,0 +1,87 @@
+"""`Idempotency-Key`: the same key and body run once; a repeat gets the first answer.
+
+The answer is recorded by the transaction that it is the answer of, so there is never one without the other. While the
+first runs its key is held, by a lock that goes with the worker; failures are not recorded, so they may be tried again.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
+
+KEY_LENGTH_MAX: Final = 255
+KEPT_BYTES_MAX: Final = 2**20
+_REPLAYED: Final = (("idempotency-replayed", "true"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a transaction was answered: whole, and as it is kept if that is too large with its rows."""
+
+    body: bytes
+    without_rows: Callable[[], bytes]
+
+
+def idempotency_key(exchange: Exchange) -> str | None:
+    """The key of the request, if it has one that can be used."""
+    header = exchange.headers.get(b"idempotency-key")
+    if header is None:
+        return None
+    if not 1 <= len(header) <= KEY_LENGTH_MAX or not header.isascii() or not header.decode("ascii").isprintable():
+        raise ServiceError(
+            "malformed_request", f"an Idempotency-Key has 1 to {KEY_LENGTH_MAX} printable ASCII characters"
+        )
+    return header.decode("ascii")
+
+
+async def once(
+    engine: port.Engine,
+    exchange: Exchange,
+    target: port.Target,
+    key: str,
+    run: Callable[[port.Keep], Awaitable[object]],
+    make: Callable[[port.TransactionResult], Answer],
+) -> None:
+    """Runs the request unless it was run before; the answer is the recorded one either way."""
+    route = exchange.path
+    request = hashlib.sha256(exchange.body).hexdigest()
+    async with engine.hold(f"idempotency/{target.database}/{route}/{key}") as free:
+        if not free:
+            # Whoever has it may have answered already, and be about to let go.
+            if await _replayed(engine, exchange, target, key, request):
+                return
+            raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
+        if await _replayed(engine, exchange, target, key, request):
+            return
+        made: list[Answer] = []
+
+        def record(done: port.TransactionResult) -> bytes:
+            made.append(make(done))
+            return _small(made[-1])
+
+        try:
+            await run(port.Keep(route, key, request, record))
+        except port.Superseded:
+            # Another worker finished the same request between the look and the commit.
+            if not await _replayed(engine, exchange, target, key, request):
+                raise
+        else:
+            exchange.respond(200, made[-1].body)
+
+
+async def _replayed(engine: port.Engine, exchange: Exchange, target: port.Target, key: str, request: str) -> bool:
+    kept = await engine.find_kept(target.database, exchange.path, key)
+    if kept is None:
+        return False
+    if kept.request != request:
+        raise ServiceError("idempotency_mismatch", "this Idempotency-Key was used with another body; nothing was run")
+    exchange.respond(200, kept.body, _REPLAYED)
+    return True
+
+
+def _small(answer: Answer) -> bytes:
+    return answer.body if len(answer.body) <= KEPT_BYTES_MAX else answer.without_rows()

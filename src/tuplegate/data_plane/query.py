@@ -1,0 +1,201 @@
+"""`POST /v1/query` and `POST /query`: one statement in, its rows out, buffered or as a stream."""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, get_args
+
+import msgspec
+
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.answers import timings
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
+from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.engine import port
+from tuplegate.http.answers import respond_error
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.requests import check_content_type, read_json
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
+from tuplegate.protocol.statements import is_streamed, keyword_of_one
+
+_decode: Final = msgspec.json.Decoder(QueryRequest).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+_JSON: Final = "application/json"
+_SHAPES: Final = {
+    (row_mode, big_numbers): port.Shape(row_mode, big_numbers)
+    for row_mode in get_args(RowMode)
+    for big_numbers in get_args(BigNumbers)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBounds:
+    statement_timeout_ms: int
+    answer_bytes_max: int
+
+
+class QueryRoutes:
+    def __init__(
+        self, engine: port.Engine, identities: IdentityCache, bounds: QueryBounds, streams: StreamWriter
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._limit_ms = bounds.statement_timeout_ms
+        self._bounds = port.Bounds(bounds.statement_timeout_ms, None, bounds.answer_bytes_max)
+        self._streams = streams
+
+    def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        if exchange.head is None or not exchange.head.is_usual:
+            check_content_type(exchange, _JSON)
+        return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
+
+    def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        check_content_type(exchange, "text/plain")
+        try:
+            sql = exchange.read_body().decode()
+        except UnicodeDecodeError as exc:
+            raise ServiceError("malformed_request", f"the body is not UTF-8: byte {exc.start + 1} is wrong") from exc
+        return self._answer(exchange, identity, QueryRequest(sql))
+
+    async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
+        head = exchange.head
+        is_usual = head is not None and head.is_usual
+        accept = None if is_usual else exchange.headers.get(b"accept")
+        format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
+        if is_streamed(request.sql):
+            format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
+        statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
+        target = identity.target
+        if target is None or (not is_usual and b"tuplegate-database" in exchange.headers):
+            target = await self._identities.target(identity, exchange)
+        shape = _SHAPES[request.row_mode, request.big_numbers]
+        bounds = self._bounds
+        if request.timeout_ms is not None or request.max_rows is not None:
+            timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
+            bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
+        key = None if is_usual else idempotency_key(exchange)
+        if head is not None and not is_usual:
+            head.is_usual = exchange.method == "POST" and _is_usual(exchange)
+        if format is not None:
+            if key is not None:
+                raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
+            await self._streams.answer(exchange, format, target, statement, shape, bounds)
+            return
+        try:
+            if key is not None:
+                await self._answer_once(exchange, target, key, statement, shape, bounds)
+                return
+            result = await self._engine.query(target, statement, shape, bounds)
+        except port.EngineFailure as failure:
+            _respond_failure(exchange, failure)
+        else:
+            exchange.respond(200, _result_body(exchange, result))
+
+    async def _answer_once(
+        self,
+        exchange: Exchange,
+        target: port.Target,
+        key: str,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+    ) -> None:
+        """As a transaction of one statement, so that its answer can be recorded with what it did."""
+
+        def make(done: port.TransactionResult) -> Answer:
+            [result] = done.results
+            result.exec_us = done.exec_us
+            result.notices += done.notices
+            return Answer(_result_body(exchange, result), lambda: _result_body(exchange, result.bare()))
+
+        async def run(keep: port.Keep) -> None:
+            try:
+                await self._engine.transaction(
+                    target, [statement], shape, bounds, read_only=False, promise=port.Promise(keep=keep)
+                )
+            except port.StatementFailed as failure:
+                failure.statement = None
+                if failure.sqlstate == "25001" and failure.context is None:
+                    message = f"an Idempotency-Key cannot be used here: {failure.message}"
+                    raise ServiceError("malformed_request", message, sqlstate="25001") from failure
+                raise
+
+        await once(self._engine, exchange, target, key, run, make)
+
+
+def _is_usual(exchange: Exchange) -> bool:
+    """Whether the headers ask for nothing but a JSON body to be run and answered as a query is."""
+    headers = exchange.headers
+    return (
+        headers.get(b"content-type") in (None, _JSON.encode())
+        and headers.get(b"accept") in (None, b"*/*")
+        and b"tuplegate-database" not in headers
+        and b"idempotency-key" not in headers
+    )
+
+
+def wanted_format(accept: str) -> StreamFormat | None:
+    """What `Accept` asks for most: a stream's format, or None for the buffered answer. Raises not_acceptable."""
+    best: tuple[float, StreamFormat | None] | None = None
+    for entry in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        if kind in ("*/*", "application/*", _JSON):
+            format = None
+        elif kind in (StreamFormat.SSE.value, StreamFormat.NDJSON.value):
+            format = StreamFormat(kind)
+        else:
+            continue
+        quality = next((_quality(p[2:]) for p in parameters if p.startswith("q=")), 1.0)
+        if quality > 0 and (best is None or quality > best[0]):
+            best = quality, format
+    if best is None:
+        kinds = [_JSON, *(format.value for format in StreamFormat)]
+        raise ServiceError("not_acceptable", f"the answer can be {', '.join(kinds)}; Accept asks for {accept!r}")
+    return best[1]
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _result_body(exchange: Exchange, result: port.Result) -> bytes:
+    exchange.row_count = result.row_count
+    extra = b""
+    if result.notices:
+        extra = b',"notices":' + _encode(result.notices)
+    if result.truncated:
+        extra += b',"truncated":true,"hint":"Rows were cut. Start the statement with /*+ STREAM */ to get all of them."'
+    return b'{"success":true,"columns":%b,"types":%b,"rows":%b,"affected_rows":%d,%b%b}' % (
+        result.columns,
+        result.types,
+        result.rows,
+        result.affected_rows,
+        timings(exchange, result.exec_us),
+        extra,
+    )
+
+
+def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:
+    error = to_service_error(failure)
+    if error.status != 200:
+        respond_error(exchange, error)
+        return
+    exchange.failed = True
+    exchange.error_code = error.body.code
+    assert isinstance(failure, port.StatementFailed)
+    extra = b',"notices":' + _encode(failure.notices) if failure.notices else b""
+    body = (
+        b'{"success":false,"columns":[],"types":[],"rows":[],"affected_rows":0,%b,"error":%b,"request_id":"%b"%b}'
+        % (
+            timings(exchange, failure.exec_us),
+            _encode(error.body),
+            exchange.request_id.encode(),
+            extra,
+        )
+    )
+    exchange.respond(200, body)

@@ -1,0 +1,230 @@
+"""The data plane's table of routes: what each is called, needs, takes and gives."""
+
+from dataclasses import dataclass, replace
+
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.openapi import Description, Parameter
+from tuplegate.admission.plane import Route, RouteTable, grouped
+from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
+from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
+from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
+from tuplegate.data_plane.query import QueryBounds, QueryRoutes
+from tuplegate.data_plane.reset import ResetRoute
+from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
+from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.data_plane.tables import TableRoutes
+from tuplegate.data_plane.transaction import TransactionBounds, TransactionRoutes
+from tuplegate.data_plane.workloads import WORKLOADS
+from tuplegate.engine.port import Engine
+from tuplegate.protocol import answers
+from tuplegate.protocol.events import FRAMINGS, Framing
+from tuplegate.protocol.messages import QueryRequest, StreamFormat, TransactionRequest
+from tuplegate.settings import Settings
+from tuplegate.tenancy.lifecycle import Lifecycle
+
+ABOUT = """SQL over HTTP: one statement, a stream of rows, or a transaction.
+
+An error has one shape, whatever its status. What the engine says of a statement, beyond that it cannot be parsed, comes
+with status 200 and `"success": false`. `HEAD` works where `GET` does; other methods are 405. The alias forwards all of
+this, and answers paths of the control plane with 307.
+"""
+
+_DATABASE = Parameter(
+    "Tuplegate-Database",
+    {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}$"},
+    "The database, by name; without it the token's own, or the organization's default.",
+    "header",
+)
+_IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{KEY_LENGTH_MAX - 2}}}[!-~])?$"},
+    "The same key and body run once; a repeat gets the first answer. Not with a stream.",
+    "header",
+)
+_TRANSACTION_ID = Parameter(
+    "Tuplegate-Transaction-Id",
+    {"type": "string", "pattern": "^txn_[A-Za-z0-9_-]{8,120}$"},
+    "An id of the client's own, used once, by which the outcome can be asked.",
+    "header",
+)
+
+_ENGINE_SAID = ("sql_error", "conflict", "timeout")
+_OF_SQL = (
+    "parse_error",
+    "empty_statement",
+    "multiple_statements",
+    "parameter_mismatch",
+    "transaction_control",
+    "copy_not_supported",
+)
+_ONCE = ("idempotency_in_progress", "idempotency_mismatch")
+_STREAM_TEXT = (
+    "`Accept: text/event-stream` or `application/x-ndjson`, or the hint `/*+ STREAM */`, asks for a stream:"
+    " `columns`, a `row` each, then one of `done` and `error`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Routes:
+    query: QueryRoutes
+    transaction: TransactionRoutes
+    reset: ResetRoute
+    tables: TableRoutes
+    capabilities: CapabilityRoutes
+    bench: BenchRoutes
+    storage: StorageRoutes
+
+
+def data_routes(
+    engine: Engine,
+    identities: IdentityCache,
+    lifecycle: Lifecycle,
+    settings: Settings,
+    secret: bytes,
+    streams: StreamWriter,
+) -> RouteTable:
+    """In the order of the banner."""
+    query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
+    transaction_bounds = TransactionBounds(
+        settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
+    )
+    return _table(
+        _Routes(
+            QueryRoutes(engine, identities, query_bounds, streams),
+            TransactionRoutes(engine, identities, transaction_bounds, secret),
+            ResetRoute(identities, lifecycle),
+            TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max),
+            CapabilityRoutes(engine, identities, settings),
+            BenchRoutes(engine, identities),
+            StorageRoutes(engine, identities),
+        )
+    )
+
+
+def _table(of: _Routes) -> RouteTable:
+    return {
+        **grouped("Queries", _queries(of)),
+        **grouped("Transactions", _transactions(of)),
+        **grouped("The database", _database(of)),
+    }
+
+
+def _queries(of: _Routes) -> RouteTable:
+    read = Scope.READ
+    return {
+        ("POST", "/v1/query"): Route(
+            "Run one SQL statement, sent as JSON.", read, guarded=of.query.json, describes=_JSON_QUERY
+        ),
+        ("POST", "/query"): Route(
+            "Run one SQL statement, sent as plain text.", read, guarded=of.query.text, describes=_TEXT_QUERY
+        ),
+    }
+
+
+def _transactions(of: _Routes) -> RouteTable:
+    read, write = Scope.READ, Scope.WRITE
+    return {
+        ("POST", "/v1/transaction"): Route(
+            "Run several statements atomically.", read, guarded=of.transaction.run, describes=_TRANSACTION
+        ),
+        ("GET", "/v1/transaction/{id}"): Route(
+            "What became of a transaction.", read, guarded=of.transaction.state, describes=_OUTCOME
+        ),
+        ("POST", "/v1/transaction/{id}/abort"): Route(
+            "Make an unfinished or unknown transaction aborted for good.",
+            write,
+            guarded=of.transaction.abort,
+            describes=_OUTCOME,
+        ),
+    }
+
+
+def _database(of: _Routes) -> RouteTable:
+    read, admin = Scope.READ, Scope.ADMIN
+    return {
+        ("POST", "/admin/reset"): Route(
+            "Wipe all data of the database.", admin, guarded=of.reset.run, describes=_RESET
+        ),
+        ("GET", "/tables"): Route(
+            "Tables and views that the token may see.", read, guarded=of.tables.list, describes=_TABLES
+        ),
+        ("GET", "/capabilities"): Route(
+            "What the engine can do.", read, guarded=of.capabilities.matrix, describes=_CAPABILITIES
+        ),
+        ("GET", "/capabilities/{name}"): Route(
+            "Run one probe of them now.", read, guarded=of.capabilities.one, describes=_PROBE
+        ),
+        ("GET", "/bench"): Route("Measure the database, for seconds.", admin, guarded=of.bench.run, describes=_BENCH),
+        ("GET", "/storage/test"): Route(
+            "Write, read back, compare and delete random bytes.", admin, guarded=of.storage.run, describes=_STORAGE
+        ),
+    }
+
+
+def _stream(framing: Framing) -> str:
+    """An example of one."""
+    done = b'{"success":true,"row_count":1,"affected_rows":0,"timings":{"total_us":900,"exec_us":700}}'
+    columns = framing.event("columns", b'{"columns":["n"],"types":["int4"]}')
+    return (columns + framing.rows(b'{"n":42}\n') + framing.event("done", done)).decode()
+
+
+def _in_database(described: Description) -> Description:
+    """Every route of this plane with a token is about one database, and can be asked through the alias."""
+    return replace(
+        described,
+        parameters=(*described.parameters, _DATABASE),
+        errors=(*described.errors, "not_found", "data_plane_unavailable"),
+    )
+
+
+_JSON_QUERY = _in_database(
+    Description(
+        answers.QueryAnswer,
+        body=QueryRequest,
+        parameters=(_IDEMPOTENCY_KEY,),
+        errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
+        also=tuple((format.value, _stream(FRAMINGS[format])) for format in StreamFormat),
+        headers=("Idempotency-Replayed",),
+        text=_STREAM_TEXT,
+        example={"sql": "select $1::int + 1 as n", "params": [41]},
+    )
+)
+_TEXT_QUERY = replace(_JSON_QUERY, body="text/plain", example="select 41 + 1 as n")
+_TRANSACTION = _in_database(
+    Description(
+        answers.TransactionAnswer,
+        body=TransactionRequest,
+        parameters=(_IDEMPOTENCY_KEY, _TRANSACTION_ID),
+        errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "transaction_id_used", "transaction_aborted"),
+        headers=("Idempotency-Replayed",),
+        example={"statements": ["create table t (n int)", {"sql": "insert into t values ($1)", "params": [42]}]},
+    )
+)
+_OUTCOME = _in_database(Description(answers.TransactionState, errors=("sql_error", "timeout")))
+_RESET = _in_database(Description(answers.ResetAnswer, errors=("delete_protected",)))
+_TABLES = _in_database(Description(answers.TablesAnswer, errors=_ENGINE_SAID))
+_CAPABILITIES = _in_database(Description(answers.CapabilitiesAnswer, errors=_ENGINE_SAID))
+_PROBE = _in_database(Description(answers.ProbeAnswer, errors=_ENGINE_SAID))
+_BENCH = _in_database(
+    Description(
+        answers.BenchAnswer,
+        parameters=(
+            Parameter("workload", {"enum": list(WORKLOADS), "default": "point_read"}, "What is measured."),
+            Parameter("seconds", {"type": "integer", "minimum": 1, "maximum": SECONDS_MAX}, "For how long."),
+            Parameter(
+                "concurrency", {"type": "integer", "minimum": 1, "maximum": CONCURRENCY_MAX}, "How many at once."
+            ),
+        ),
+        errors=(*_ENGINE_SAID, "already_running"),
+    )
+)
+_STORAGE = _in_database(
+    Description(
+        answers.StorageAnswer,
+        parameters=(
+            Parameter("bytes", {"type": "integer", "minimum": 1, "maximum": BYTES_MAX}, "The size of the payload."),
+        ),
+        errors=(*_ENGINE_SAID, "already_running", "storage_mismatch"),
+    )
+)

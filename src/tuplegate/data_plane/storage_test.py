@@ -1,0 +1,141 @@
+"""`GET /storage/test`: random bytes are written, committed, read back on another connection, compared and deleted.
+
+A difference between what was written and what is read is the worst that a database can do: it is answered as a failure
+of its own and logged, with both hashes.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import perf_counter_ns
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query, whole_number
+from tuplegate.protocol.errors import ServiceError
+
+_log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+_T = TypeVar("_T")
+
+BYTES_MAX = 16 * 2**20
+_BYTES = 2**20
+_TIMEOUT_MS = 60_000
+
+
+class StorageRoutes:
+    def __init__(self, engine: port.Engine, identities: IdentityCache) -> None:
+        self._engine = engine
+        self._identities = identities
+
+    async def run(self, exchange: Exchange, identity: Identity) -> None:
+        values = read_query(exchange, ("bytes",))
+        size = whole_number(values, "bytes", _BYTES, 1, BYTES_MAX)
+        target = await self._identities.target(identity, exchange)
+        async with self._engine.hold(f"storage_test/{target.database}") as free:
+            if not free:
+                raise ServiceError("already_running", "a storage test of this database is running already")
+            try:
+                durability = await self._engine.durability(target)
+                async with StorageTrial.open(self._engine, target, size) as trial:
+                    await trial.write()
+                    await trial.commit()
+                    await trial.read()
+                    await trial.compare()
+                    await trial.delete()
+            except port.EngineFailure as failure:
+                raise to_service_error(failure) from failure
+        body = {
+            "success": True,
+            "bytes": size,
+            "sha256": trial.written,
+            "durable": durability.durable,
+            "engine_settings": durability.settings,
+            "steps_us": trial.steps_us,
+        }
+        exchange.respond(200, _encode(body))
+
+
+class StorageTrial:
+    """The steps, each timed. `writer` and `reader` are two connections; `written` and `found` are SHA-256 in hex."""
+
+    def __init__(self, writer: port.EngineSession, reader: port.EngineSession, schema: str, size: int) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._table = f"{schema}.payload"
+        self._size = size
+        self._text = ""
+        self.written = ""
+        self.found = ""
+        self.steps_us: dict[str, int] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, engine: port.Engine, target: port.Target, size: int) -> AsyncIterator["StorageTrial"]:
+        async with (
+            engine.scratch(target.database) as schema,
+            engine.session(target, _TIMEOUT_MS) as writer,
+            engine.session(target, _TIMEOUT_MS) as reader,
+        ):
+            yield cls(writer, reader, schema, size)
+
+    async def write(self) -> None:
+        payload = await _in_thread(lambda: secrets.token_bytes(self._size))
+        self.written, text = await _in_thread(lambda: (hashlib.sha256(payload).hexdigest(), "\\x" + payload.hex()))
+        await self._writer.run("BEGIN")
+        await self._writer.run(f"CREATE TABLE {self._table} (body bytea NOT NULL)")
+        with self._timed("write"):
+            await self._writer.run(f"INSERT INTO {self._table} VALUES ($1)", text)
+
+    async def commit(self) -> None:
+        with self._timed("commit"):
+            await self._writer.run("COMMIT")
+
+    async def read(self) -> None:
+        with self._timed("read"):
+            reply = await self._reader.run(f"SELECT body FROM {self._table}")
+        self._text = (reply.rows[0][0] if reply.rows else None) or ""
+
+    async def compare(self) -> None:
+        with self._timed("compare"):
+            self.found = await _in_thread(lambda: hashlib.sha256(bytes.fromhex(self._text[2:])).hexdigest())
+        if self.written != self.found:
+            _log.error("storage test: what was read is not what was written", written=self.written, found=self.found)
+            raise ServiceError(
+                "storage_mismatch",
+                "what was read is not what was written",
+                detail=f"SHA-256 written {self.written}, read {self.found}",
+            )
+
+    async def delete(self) -> None:
+        with self._timed("delete"):
+            await self._writer.run(f"DELETE FROM {self._table}")
+
+    def _timed(self, step: str) -> "_Stopwatch":
+        return _Stopwatch(self.steps_us, step)
+
+
+class _Stopwatch:
+    def __init__(self, into: dict[str, int], step: str) -> None:
+        self._into = into
+        self._step = step
+        self._started = 0
+
+    def __enter__(self) -> None:
+        self._started = perf_counter_ns()
+
+    def __exit__(self, *exc: object) -> None:
+        self._into[self._step] = (perf_counter_ns() - self._started) // 1000
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    """A payload of megabytes is not worked on in the loop's own time."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,116 @@
+"""A query answered as a stream: columns, rows as they come, then exactly one of `done` and `error`."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from time import perf_counter_ns
+
+import msgspec
+
+from tuplegate.data_plane.answers import note_engine
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ErrorBody, ServiceError
+from tuplegate.protocol.events import FRAMINGS, Framing
+from tuplegate.protocol.messages import StreamFormat
+
+_encode = msgspec.json.Encoder().encode
+
+
+class StreamWriter:
+    def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
+        self._engine = engine
+        self._heartbeat_s = heartbeat_s
+        self.begun = self.open = self.rows = 0
+        """Streams since the start and now, and the rows of those that have ended."""
+
+    async def answer(
+        self,
+        exchange: Exchange,
+        format: StreamFormat,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+    ) -> None:
+        framing = FRAMINGS[format]
+        rows: port.RowStream | None = None
+        try:
+            async with self._engine.stream(target, statement, shape, bounds) as rows:
+                self.begun += 1
+                self.open += 1
+                exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
+                columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
+                await exchange.write(framing.event("columns", columns))
+                await self._write_rows(exchange, framing, rows)
+        except port.EngineFailure as failure:
+            exchange.failed = True
+            error = to_service_error(failure)
+            exchange.error_code = error.body.code
+            if not exchange.answered and error.status != 200:
+                raise error from failure
+            if not exchange.answered:
+                exchange.start(200, format.value.encode())
+            await exchange.write(framing.event("error", _error(rows, error.body)))
+            exchange.finish()
+        except asyncio.CancelledError:
+            if exchange.answered and not exchange.client_gone:
+                stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
+                exchange.error_code = stopping.body.code
+                exchange.write_last(framing.event("error", _error(rows, stopping.body)))
+            raise
+        else:
+            await exchange.write(framing.event("done", _done(exchange, rows)))
+            exchange.finish()
+        finally:
+            if rows is not None:
+                exchange.row_count = rows.row_count
+                self.rows += rows.row_count
+                self.open -= 1
+                if exchange.traced:
+                    note_engine(exchange, rows.exec_us)
+
+    async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
+        """Rows as they come, and a sign of life where none come."""
+        async with aclosing(_with_silences(rows.lines(), self._heartbeat_s)) as blocks:
+            async for lines in blocks:
+                await exchange.write(framing.rows(lines) if lines else framing.silence)
+
+
+async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
+    """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
+    pending: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            pending = asyncio.ensure_future(anext(source))
+            while not (await asyncio.wait([pending], timeout=silence_s))[0]:
+                yield b""
+            try:
+                yield pending.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        if pending is not None and not pending.done():
+            pending.cancel()
+            await asyncio.wait([pending])
+        await source.aclose()
+
+
+def _error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
+    return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
+
+
+def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
+    total_us = (perf_counter_ns() - exchange.started_ns) // 1000
+    summary: dict[str, object] = {
+        "success": True,
+        "row_count": rows.row_count,
+        "affected_rows": rows.affected_rows,
+        "timings": {"total_us": total_us, "exec_us": rows.exec_us},
+    }
+    if rows.notices:
+        summary["notices"] = rows.notices
+    if rows.truncated:
+        summary["truncated"] = True
+    return _encode(summary)

@@ -1,0 +1,24 @@
+"""`GET /tables`: what the caller's database holds, as far as the caller may see it."""
+
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
+
+
+class TableRoutes:
+    def __init__(self, engine: port.Engine, identities: IdentityCache, timeout_ms: int, answer_bytes_max: int) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._bounds = port.Bounds(timeout_ms, None, answer_bytes_max)
+
+    async def list(self, exchange: Exchange, identity: Identity) -> None:
+        read_query(exchange)
+        target = await self._identities.target(identity, exchange)
+        try:
+            tables = await self._engine.tables(target, self._bounds)
+        except port.EngineFailure as failure:
+            raise to_service_error(failure) from failure
+        truncated = b',"truncated":true' if tables.truncated else b""
+        exchange.respond(200, b'{"success":true,"tables":%b%b}' % (tables.items, truncated))

@@ -1,0 +1,256 @@
+"""`POST /v1/transaction`: statements in, all of them or none applied; and what became of it, by its id."""
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tuplegate.access.transaction_ids import NONCE_BYTES, Kind, TransactionId, make, read
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.answers import timings
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
+from tuplegate.engine import port
+from tuplegate.http.answers import respond_error
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.requests import check_content_type, read_json
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.messages import StatementItem, TransactionRequest
+from tuplegate.protocol.statements import keyword_of_one
+
+_decode: Final = msgspec.json.Decoder(TransactionRequest).decode
+_encode: Final = msgspec.json.Encoder().encode
+_CHOSEN_ID: Final = re.compile(r"txn_[A-Za-z0-9_-]{8,120}")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBounds:
+    timeout_ms: int
+    statements_max: int
+    answer_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request, read and judged. `chosen` is the id that the client gave it."""
+
+    target: port.Target
+    statements: list[port.Statement]
+    shape: port.Shape
+    bounds: port.Bounds
+    read_only: bool
+    chosen: str | None
+
+
+class TransactionRoutes:
+    """`secret` signs the ids."""
+
+    def __init__(
+        self, engine: port.Engine, identities: IdentityCache, bounds: TransactionBounds, secret: bytes
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._bounds = bounds
+        self._secret = secret
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        check_content_type(exchange, "application/json")
+        return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
+
+    async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
+        key = idempotency_key(exchange)
+        job = self._job(exchange, await self._identities.target(identity, exchange), request)
+        try:
+            if key is None:
+                exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
+            else:
+                await once(
+                    self._engine,
+                    exchange,
+                    job.target,
+                    key,
+                    lambda keep: self._run(job, keep),
+                    lambda done: self._body(exchange, job, done),
+                )
+        except port.Superseded as exc:
+            raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
+        except port.EngineFailure as failure:
+            self._respond_failure(exchange, job, failure)
+
+    def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
+        limit_ms = self._bounds.timeout_ms
+        timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
+        return _Job(
+            target,
+            self._statements(request),
+            port.Shape(request.row_mode, request.big_numbers),
+            port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
+            request.read_only,
+            self._chosen_id(exchange, target),
+        )
+
+    def _statements(self, request: TransactionRequest) -> list[port.Statement]:
+        count, most = len(request.statements), self._bounds.statements_max
+        if not 1 <= count <= most:
+            raise ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
+        statements = []
+        for index, item in enumerate(request.statements):
+            sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
+            try:
+                statements.append(port.Statement(sql, keyword_of_one(sql), params))
+            except ServiceError as exc:
+                raise exc.at_statement(index) from exc
+        return statements
+
+    def _chosen_id(self, exchange: Exchange, target: port.Target) -> str | None:
+        header = exchange.headers.get(b"tuplegate-transaction-id")
+        if header is None:
+            return None
+        id = header.decode("latin-1")
+        if _CHOSEN_ID.fullmatch(id) is None:
+            takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
+            raise ServiceError("malformed_request", f"a Tuplegate-Transaction-Id is {takes}")
+        if read(id, target.id, self._secret) is not None:
+            raise _used(id)
+        return id
+
+    def _run(self, job: _Job, keep: port.Keep | None) -> Awaitable[port.TransactionResult]:
+        if job.chosen is not None:
+            return self._run_as(job.chosen, job, keep)
+        return self._begin(job, None if keep is None else port.Promise(None, keep))
+
+    async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
+        """The id that the client chose is this request's alone, and shows as in progress while it runs."""
+        database = job.target.database
+        async with self._engine.hold(f"transaction/{database}/{id}") as free:
+            if not free or not await self._engine.begin_id(database, id):
+                raise _used(id)
+            try:
+                return await self._begin(job, port.Promise(id, keep))
+            except (port.StatementFailed, port.EngineUnavailable, port.EngineBusy, port.CopyRefused):
+                await self._engine.abort_id(database, id)
+                raise
+
+    def _begin(self, job: _Job, promise: port.Promise | None) -> Awaitable[port.TransactionResult]:
+        return self._engine.transaction(
+            job.target, job.statements, job.shape, job.bounds, read_only=job.read_only, promise=promise
+        )
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _body(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
+        kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
+        id = (job.chosen or self._id(kind, job.target)).encode()
+        exchange.row_count = sum(result.row_count for result in done.results)
+        return Answer(
+            _written(exchange, id, done, with_rows=True), partial(_written, exchange, id, done, with_rows=False)
+        )
+
+    def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
+        error = to_service_error(failure)
+        if isinstance(failure, port.OutcomeUnknown):
+            known = job.chosen or failure.id
+            if known is None and failure.ticket is not None:
+                known = self._id(TransactionId(Kind.LOST, failure.ticket.number, failure.ticket.word), job.target)
+            if known is None:
+                respond_error(exchange, error)
+            else:
+                error = error.with_hint(f"Ask GET /v1/transaction/{known}")
+                respond_error(exchange, error, {"transaction_id": known})
+            return
+        id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
+        if error.status != 200:
+            respond_error(exchange, error, {"transaction_id": id})
+            return
+        exchange.failed = True
+        exchange.error_code = error.body.code
+        assert isinstance(failure, port.StatementFailed)
+        body = (
+            b'{"success":false,"transaction_id":"%b","results":[],"affected_rows":0,"attempts":%d,%b,"error":%b,'
+            b'"request_id":"%b"}'
+            % (
+                id.encode(),
+                failure.attempts,
+                timings(exchange, failure.exec_us),
+                _encode(error.body),
+                exchange.request_id.encode(),
+            )
+        )
+        exchange.respond(200, body)
+
+    def _id(self, id: TransactionId, target: port.Target) -> str:
+        return make(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    def state(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._respond_outcome(exchange, identity, self._engine.find_id)
+
+    def abort(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._respond_outcome(exchange, identity, self._engine.abort_id)
+
+    async def _respond_outcome(
+        self,
+        exchange: Exchange,
+        identity: Identity,
+        of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
+    ) -> None:
+        """`of_chosen` asks for, or makes, the outcome of an id that a client chose; others tell theirs themselves."""
+        target = await self._identities.target(identity, exchange)
+        text = exchange.path_values["id"]
+        id = read(text, target.id, self._secret)
+        if id is None and _CHOSEN_ID.fullmatch(text) is None:
+            raise ServiceError("not_found", "this is not the id of a transaction")
+        try:
+            outcome = await (of_chosen(target.database, text) if id is None else self._known(id, target))
+        except port.EngineFailure as failure:
+            raise to_service_error(failure) from failure
+        if outcome is None:
+            raise ServiceError(
+                "not_found", "this database has seen no transaction with that id, or does not remember it"
+            )
+        exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
+
+    async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
+        """An id of the service's own making tells, or the engine does."""
+        if id.kind is Kind.NUMBERED:
+            return await self._engine.outcome(target, id.number)
+        if id.kind is Kind.LOST:
+            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word))
+        return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
+
+
+def _used(id: str) -> ServiceError:
+    return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
+
+
+def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
+    results = [_result(result, result.rows if with_rows else b"[]") for result in done.results]
+    return (
+        b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
+        % (
+            id,
+            b",".join(results),
+            sum(result.affected_rows for result in done.results),
+            done.attempts,
+            done.commit.value.encode(),
+            timings(exchange, done.exec_us),
+        )
+    )
+
+
+def _result(result: port.Result, rows: bytes) -> bytes:
+    truncated = result.truncated or rows is not result.rows
+    return b'{"columns":%b,"types":%b,"rows":%b,"affected_rows":%d%b}' % (
+        result.columns,
+        result.types,
+        rows,
+        result.affected_rows,
+        b',"truncated":true' if truncated else b"",
+    )

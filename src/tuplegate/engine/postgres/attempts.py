@@ -1,0 +1,251 @@
+"""Runs a statement or a transaction until it is through: takes a connection, repeats what met a conflict, in turns."""
+
+import asyncio
+import random
+import secrets
+from functools import partial
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.execute import Execution, may_write
+from tuplegate.engine.postgres.guard import SerializableGuard
+from tuplegate.engine.postgres.ledger import Ledger
+from tuplegate.engine.postgres.measures import Measures
+from tuplegate.engine.postgres.parameters import wants_types
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.postgres.recovery import Recovery
+from tuplegate.engine.postgres.transaction import CannotPrepare, TransactionRun
+from tuplegate.engine.postgres.watch import Watch
+from tuplegate.metrics.cells import observe
+
+_RETRY_BASE_S: Final = 0.001
+_RETRY_CAP_S: Final = 0.03
+_TURN_S: Final = 0.1
+
+
+class Attempts:
+    """What it needs of the adapter's other parts, and how often it tries."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        watch: Watch,
+        guard: SerializableGuard,
+        ledger: Ledger,
+        recovery: Recovery,
+        attempts_max: int,
+    ) -> None:
+        self._pools = pools
+        self._watch = watch
+        self._running = watch.running
+        self._guard = guard
+        self._ledger = ledger
+        self._recovery = recovery
+        self._attempts_max = attempts_max
+        self._two_phase = pools.can.two_phase
+        self._time = asyncio.get_running_loop().time
+        self.queries = Measures("query")
+        self.transactions = Measures("transaction")
+
+    async def query(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> port.Result:
+        pool = self._pools.of(target)
+        if pool.state.crowded:
+            raise crowded()
+        now = self._time()
+        deadline = now + bounds.timeout_ms / 1000
+        describe = as_sent = False
+        attempt = 1
+        measures = self.queries
+        turns = pool.state.turns
+        turn = turns.hot and may_write(target, statement, pool) and await turns.wait(self._moment())
+        try:
+            while True:
+                member = pool.take() or await pool.wait(deadline)
+                if self._guard.must_wait:
+                    await self.admitted(pool, member, deadline)
+                execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe, as_sent)
+                execution.begun = self._guard.begun
+                self._running[execution] = now
+                measures.attempts += 1
+                try:
+                    result = await execution.run(now)
+                    result.attempts = attempt
+                    self._watch.served += 1
+                    observe(measures.seconds, result.exec_us * 1000)
+                    if turns.heat and may_write(target, statement, pool):
+                        turns.note(conflict=False)
+                    return result
+                except port.Conflict as conflict:
+                    measures.conflict(conflict.exec_us)
+                    if not _repeatable(statement):
+                        raise
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict, measures)
+                    attempt += 1
+                except port.StatementFailed as failure:
+                    observe(measures.seconds, failure.exec_us * 1000)
+                    if execution.prepared and _is_of_the_text(failure):
+                        as_sent = True
+                    elif describe or not wants_types(failure, statement):
+                        raise
+                    else:
+                        describe = True
+                finally:
+                    del self._running[execution]
+                now = self._time()
+        finally:
+            if turn:
+                turns.leave()
+
+    async def transaction(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        *,
+        read_only: bool,
+        promise: port.Promise | None,
+    ) -> port.TransactionResult:
+        pool = self._pools.of(target)
+        if pool.state.crowded:
+            raise crowded()
+        deadline = self._time() + bounds.timeout_ms / 1000
+        describe, two_phase = False, self._two_phase
+        attempt = 1
+        measures = self.transactions
+        turns = pool.state.turns
+        turn = turns.hot and not read_only and await turns.wait(self._moment())
+        try:
+            while True:
+                member = pool.take() or await pool.wait(deadline)
+                if self._guard.must_wait:
+                    await self.admitted(pool, member, deadline)
+                run = TransactionRun(
+                    pool,
+                    member,
+                    target,
+                    statements,
+                    shape,
+                    bounds,
+                    self._recovery,
+                    self._guard,
+                    self._ledger.records(target.database),
+                    partial(self._is_committed, target.database),
+                    deadline=deadline,
+                    read_only=read_only,
+                    promise=promise,
+                    describe=describe,
+                    two_phase=two_phase,
+                    attempt=attempt,
+                )
+                self._running[run] = self._time()
+                measures.attempts += 1
+                try:
+                    result = await run.run()
+                    self._watch.served += 1
+                    observe(measures.seconds, result.exec_us * 1000)
+                    if turns.heat and not read_only:
+                        turns.note(conflict=False)
+                    if promise is not None and run.is_read_only:
+                        await self._ledger.keep_promise(target.database, promise, result)
+                    return result
+                except CannotPrepare:
+                    two_phase = False
+                    promise = await self._with_id(target.database, promise)
+                except port.Conflict as conflict:
+                    conflict.attempts = attempt
+                    measures.conflict(conflict.exec_us)
+                    if (
+                        promise is not None
+                        and run.recording
+                        and await self._ledger.is_settled(target.database, promise)
+                    ):
+                        raise port.Superseded("somebody else settled it first") from conflict
+                    turn = await self._next_try(pool, turn, attempt, deadline, conflict, measures)
+                    attempt += 1
+                except port.EngineUnavailable as lost:
+                    await self._pause_before(attempt, deadline, lost, measures)
+                    attempt += 1
+                except port.StatementFailed as failure:
+                    failure.attempts = attempt
+                    observe(measures.seconds, failure.exec_us * 1000)
+                    if describe or not any(wants_types(failure, statement) for statement in statements):
+                        raise
+                    describe = True
+                finally:
+                    del self._running[run]
+        finally:
+            if turn:
+                turns.leave()
+
+    async def admitted(self, pool: Pool, member: Member, deadline: float) -> None:
+        """Returns when this service may begin one more transaction; the connection is kept."""
+        try:
+            await self._guard.wait(deadline)
+        except BaseException:
+            pool.give_back_unclean(member)
+            raise
+
+    async def _with_id(self, database: str, promise: port.Promise | None) -> port.Promise:
+        """What is committed in one phase needs an id, so that its record tells what became of it."""
+        if promise is not None and promise.id is not None:
+            return promise
+        id = f"txn_{secrets.token_hex(16)}"
+        await self._ledger.begin_id(database, id)
+        return port.Promise(id, promise.keep if promise is not None else None)
+
+    async def _is_committed(self, database: str, id: str) -> bool:
+        return await self._ledger.verdict(database, id) is port.Outcome.COMMITTED
+
+    async def _next_try(
+        self, pool: Pool, turn: bool, attempt: int, deadline: float, conflict: port.Conflict, measures: Measures
+    ) -> bool:
+        """Waits until it is worth another try; whether that has the turn. Raises the conflict where there is none."""
+        turns = pool.state.turns
+        turns.note(conflict=True)
+        if attempt >= self._attempts_max:
+            raise conflict
+        if turn:
+            measures.retries += 1
+            return True
+        at_most = self._moment()
+        if self._time() + at_most > deadline:
+            raise conflict
+        measures.retries += 1
+        return await turns.wait(at_most)
+
+    @staticmethod
+    def _moment() -> float:
+        """How long to wait for a turn at most."""
+        return random.uniform(_TURN_S / 2, _TURN_S)  # noqa: S311 - jitter
+
+    async def _pause_before(
+        self, attempt: int, deadline: float, failure: port.EngineFailure, measures: Measures
+    ) -> None:
+        """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
+        pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
+        if attempt >= self._attempts_max or self._time() + pause > deadline:
+            raise failure
+        measures.retries += 1
+        await asyncio.sleep(pause)
+
+
+def crowded() -> port.EngineBusy:
+    return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
+
+
+_OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
+
+
+def _is_of_the_text(failure: port.StatementFailed) -> bool:
+    """Whether the engine found the statement or a value wrong, or what was prepared out of date: worth another try with
+    the very text. Its error speaks of what the client wrote."""
+    return (failure.sqlstate or "")[:2] in _OF_THE_TEXT
+
+
+def _repeatable(statement: port.Statement) -> bool:
+    """A statement that commits in steps of its own cannot be started over."""
+    return "concurrently" not in statement.sql.lower()

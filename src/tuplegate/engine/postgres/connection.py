@@ -1,0 +1,447 @@
+"""One connection to a PostgreSQL server, driven on the event loop through libpq's pipeline mode.
+
+Contract: commands are sent in segments, each closed by a Sync. A segment's future resolves when the server is ready
+again, so an error of the commit itself is part of it: whoever reads a segment's results reads them to the end. Several
+segments may be under way; they are answered in order. A connection that is lost fails every segment under way with
+`ConnectionLost`. COPY to or from the client cannot be left in pipeline mode and so costs the connection.
+
+This module knows no statement of its own and no policy: what to send, when to reset and what an error means is
+decided above it.
+"""
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from tuplegate.engine.port import Notice
+from tuplegate.engine.postgres.failures import is_last_word, to_notice
+from tuplegate.reply import Reply
+
+# As plain numbers: comparing with a member of an enumeration takes three times as long.
+_SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
+_CHUNK: Final = int(pq.ExecStatus.TUPLES_CHUNK)
+_COPY: Final = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)))
+_BAD: Final = int(pq.ConnStatus.BAD)
+_ABORTED: Final = int(pq.PipelineStatus.ABORTED)
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_NOTICES_MAX: Final = 100
+
+CHUNK_ROWS: Final = 100
+"""Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
+server makes the next ones, and a result that nobody keeps takes no memory."""
+
+
+class ConnectionLost(Exception):
+    """The connection is gone; what was under way has no answer. `results` came before it went."""
+
+    results: Sequence[PGresult] = ()
+
+
+class LoginRefused(ConnectionLost):
+    """The server asked for a password and then refused: it is another one, or something else is in the way."""
+
+
+class CopyStarted(Exception):
+    """The server wants to copy from or to the client; the connection was closed."""
+
+
+class Command:
+    """One statement for the wire.
+
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
+    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
+    a text it is prepared, for parameters of the `types` given; without one it is run. `begins` is false for what cannot
+    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
+    """
+
+    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "types")
+
+    def __init__(
+        self,
+        sql: bytes,
+        params: Sequence[bytes | None] | None = None,
+        chunk_rows: int = 0,
+        *,
+        describe: bool = False,
+        portal: bytes = b"",
+        begins: bool = True,
+        name: bytes = b"",
+        types: Sequence[int] = (),
+    ) -> None:
+        self.sql = sql
+        self.params = params
+        self.chunk_rows = chunk_rows
+        self.describe = describe
+        self.portal = portal
+        self.begins = begins
+        self.name = name
+        self.types = types
+
+
+class Meter:
+    """Is told of the transactions that commands can begin, before they are sent; connections may share one."""
+
+    @property
+    def begun(self) -> int:
+        """So many have begun, by all who are counted together."""
+        return 0
+
+    def count(self, begun: int) -> None:
+        pass
+
+
+OnRows = Callable[[PGresult, int], None]
+"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
+
+
+class Segment:
+    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
+
+    Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
+    """
+
+    __slots__ = ("commands", "ended", "failure", "notices", "on_rows", "reply", "results")
+
+    def __init__(self, reply: Reply[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None) -> None:
+        self.reply = reply
+        self.commands = commands
+        self.on_rows = on_rows
+        self.ended = 0
+        self.failure: Exception | None = None
+        self.results: list[PGresult] = []
+        self.notices: list[Notice] | None = None
+
+    def take(self, chunk: PGresult) -> None:
+        """A failure of whoever takes the rows is theirs, not the connection's."""
+        if self.on_rows is None or self.failure is not None:
+            return
+        try:
+            self.on_rows(chunk, len(self.results))
+        except Exception as exc:  # noqa: BLE001 - it is raised where the segment is waited for
+            self.failure = exc
+
+
+_OPEN: dict[int, "Connection"] = {}
+
+
+def look_at_broken() -> None:
+    """Wakes connections whose socket is broken. The loop stops to watch a socket that has an error, and a unix socket
+    has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
+    if not _OPEN:
+        return
+    poll = select.poll()
+    for descriptor in _OPEN:
+        poll.register(descriptor, 0)
+    for descriptor, _ in poll.poll(0):
+        if descriptor in _OPEN:
+            # Not from here: whoever waits is resumed within the call, and this may be called by a task.
+            _OPEN[descriptor].look_soon()
+
+
+class Connection:
+    """See the module's text. `on_idle` and `on_lost` are the pool's."""
+
+    def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+        self.pgconn = pgconn
+        self._loop = loop
+        self._fd = pgconn.socket
+        self.backend = pgconn.backend_pid
+        self._segments: deque[Segment] = deque()
+        self._writing = False
+        self._reading = True
+        self._last_notices: list[Notice] = []
+        self.meter = Meter()
+        self.closed = False
+        self.on_lost: Callable[[], None] | None = None
+        pgconn.nonblocking = 1
+        pgconn.enter_pipeline_mode()
+        pgconn.notice_handler = self._on_notice
+        loop.add_reader(self._fd, self._on_readable)
+        _OPEN[self._fd] = self
+
+    @classmethod
+    async def open(cls, conninfo: str, timeout: float) -> Self:
+        """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        return await asyncio.get_running_loop().create_task(cls._open(conninfo, timeout))
+
+    @classmethod
+    async def _open(cls, conninfo: str, timeout: float) -> Self:
+        loop = asyncio.get_running_loop()
+        pgconn = pq.PGconn.connect_start(conninfo.encode())
+        try:
+            async with asyncio.timeout(timeout):
+                await _finish_connecting(pgconn, loop)
+        except TimeoutError:
+            pgconn.finish()
+            raise ConnectionLost(f"no answer from the engine within {timeout:g} s") from None
+        except BaseException:
+            pgconn.finish()
+            raise
+        return cls(pgconn, loop)
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._reading
+
+    def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> Reply[list[PGresult]]:
+        """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
+        if self.closed:
+            raise ConnectionLost("the connection is closed")
+        self._last_notices = []
+        begun = 0
+        for command in commands:
+            if command.begins:
+                begun += 1
+        if begun:
+            self.meter.count(begun)
+        try:
+            self._write(commands)
+        except Exception as exc:
+            # Part of it may be on the wire already.
+            self._lose(exc)
+            raise ConnectionLost(_one_line(str(exc))) from exc
+        reply: Reply[list[PGresult]] = Reply(self._loop)
+        segment = Segment(reply, commands, on_rows)
+        self._segments.append(segment)
+        if on_rows is not None and len(self._segments) == 1:
+            self._ask_for_chunks(segment)
+        return reply
+
+    def _write(self, commands: Sequence[Command]) -> None:
+        pgconn = self.pgconn
+        for command in commands:
+            if command.describe:
+                pgconn.send_prepare(b"", command.sql)
+                pgconn.send_describe_prepared(b"")
+            elif command.portal:
+                pgconn.send_describe_portal(command.portal)
+            elif command.name and command.sql:
+                pgconn.send_prepare(command.name, command.sql, command.types)
+            elif command.name:
+                pgconn.send_query_prepared(command.name, command.params)
+            else:
+                pgconn.send_query_params(command.sql, command.params)
+        pgconn.pipeline_sync()
+
+    async def run(self, *commands: Command) -> list[PGresult]:
+        """Sends one segment and waits for it."""
+        future = self.send(commands)
+        self.flush()
+        return await future
+
+    async def drained(self) -> None:
+        """Waits until everything that is under way has been answered, whoever asked for it."""
+        await self.run()
+
+    def flush(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - the driver's errors here all mean the same: the socket is gone
+            self._lose(exc)
+            return
+        if pending and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def pause(self) -> None:
+        """Stops reading, so that the server blocks on a reader that is too slow."""
+        if self._reading and not self.closed:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
+
+    def cancel_blocking(self) -> None:
+        """Asks the server to cancel what runs here. Blocks: call it in a thread."""
+        if self.closed:
+            return
+        canceller = self.pgconn.cancel_conn()
+        try:
+            canceller.blocking()
+        except Exception:  # noqa: BLE001, S110 - a server that cannot be reached has nothing left to cancel
+            pass
+        finally:
+            canceller.finish()
+
+    def close(self, reason: str = "the connection was closed") -> None:
+        self._lose(ConnectionLost(reason))
+
+    @property
+    def has_notices(self) -> bool:
+        return bool(self._last_notices)
+
+    def take_notices(self) -> list[Notice]:
+        """The notices of the segment that was answered last."""
+        notices, self._last_notices = self._last_notices, []
+        return notices
+
+    def put_notices(self, notices: list[Notice]) -> None:
+        """Puts back what was taken from an earlier segment of the same statement."""
+        self._last_notices = notices + self._last_notices
+
+    def look_soon(self) -> None:
+        self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""
+        self._on_readable()
+        if not self.closed and not self.is_paused:
+            self._lose(ConnectionLost("the engine is gone"))
+
+    def _on_notice(self, result: PGresult) -> None:
+        if not self._segments:
+            return
+        segment = self._segments[0]
+        if segment.notices is None:
+            segment.notices = []
+        if len(segment.notices) < _NOTICES_MAX:
+            segment.notices.append(to_notice(result))  # it is freed on return
+
+    def _on_writable(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - as in flush
+            self._lose(exc)
+            return
+        if not pending:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _on_readable(self) -> None:
+        if self.closed or not self._reading:
+            return
+        finished: list[Segment] = []
+        self._read(finished)
+        for segment in finished:
+            self._last_notices = segment.notices or []
+            if segment.reply.done():
+                continue
+            if segment.failure is not None:
+                segment.reply.set_exception(segment.failure)
+            else:
+                segment.reply.set_result(segment.results)
+
+    def _read(self, finished: list[Segment]) -> None:
+        """Takes what the server has sent, up to where somebody wants no more."""
+        pgconn = self.pgconn
+        segments = self._segments
+        try:
+            pgconn.consume_input()
+            while segments and not pgconn.is_busy():
+                result = pgconn.get_result()
+                segment = segments[0]
+                if result is None:
+                    segment.ended += 1
+                    if segment.ended < len(segment.commands):
+                        self._ask_for_chunks(segment)
+                    continue
+                status = result.status
+                if status == _SYNC:
+                    finished.append(segments.popleft())
+                    if segments:
+                        self._ask_for_chunks(segments[0])
+                elif status == _CHUNK:
+                    segment.take(result)
+                    if not self._reading:  # on_rows has had enough
+                        return
+                elif status in _COPY:
+                    self._lose(CopyStarted())
+                    return
+                else:
+                    segment.results.append(result)
+                    if status == _ERROR and is_last_word(result):
+                        self._lose(ConnectionLost("the engine ended the connection"))
+                        return
+        except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
+            self._lose(exc)
+            return
+        if pgconn.status == _BAD:
+            self._lose(ConnectionLost("the engine closed the connection"))
+
+    def _ask_for_chunks(self, segment: Segment) -> None:
+        """Says how the rows of the command that is read next are wanted."""
+        if segment.on_rows is None or not segment.commands:
+            return
+        rows = segment.commands[segment.ended].chunk_rows
+        if rows and self.pgconn.pipeline_status != _ABORTED:  # what follows an error has no rows
+            self.pgconn.set_chunked_rows_mode(rows)
+
+    def _lose(self, cause: Exception) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        _OPEN.pop(self._fd, None)
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self.pgconn.finish()
+        for segment in self._segments:
+            self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
+        self._segments.clear()
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+def _fail(reply: Reply[list[PGresult]], failure: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(failure)
+
+
+def _failure(cause: Exception, segment: Segment) -> Exception:
+    if isinstance(cause, CopyStarted):
+        return CopyStarted()
+    lost = ConnectionLost(_one_line(str(cause)))
+    lost.results = segment.results
+    return lost
+
+
+async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        if pgconn.status == _BAD:
+            raise ConnectionLost(_one_line(pgconn.get_error_message()))
+        step = pgconn.connect_poll()
+        if step == pq.PollingStatus.OK:
+            return
+        if step == pq.PollingStatus.FAILED:
+            lost = LoginRefused if pgconn.used_password else ConnectionLost
+            raise lost(_one_line(pgconn.get_error_message()))
+        await _ready(loop, pgconn.socket, reading=step == pq.PollingStatus.READING)
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+    future: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
+    add(fd, wake)
+    try:
+        await future
+    finally:
+        remove(fd)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+    return [
+        tuple(
+            None if (value := result.get_value(row, column)) is None else value.decode()
+            for column in range(result.nfields)
+        )
+        for row in range(result.ntuples)
+    ]

@@ -1,0 +1,254 @@
+"""The port, filled by a PostgreSQL server. What its methods need lies beside it, one subject in a file."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any
+
+import structlog
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.attempts import Attempts, crowded
+from tuplegate.engine.postgres.dump import Dumps
+from tuplegate.engine.postgres.guard import SerializableGuard
+from tuplegate.engine.postgres.headroom import headroom
+from tuplegate.engine.postgres.inspect import find_tables, read_durability
+from tuplegate.engine.postgres.lease import Lease
+from tuplegate.engine.postgres.ledger import Ledger
+from tuplegate.engine.postgres.locks import CAPACITY_SQL
+from tuplegate.engine.postgres.measures import Measures, measured
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
+from tuplegate.engine.postgres.probes import Capabilities, probe
+from tuplegate.engine.postgres.records import EXPIRE
+from tuplegate.engine.postgres.recovery import Recovery
+from tuplegate.engine.postgres.scratch import Scratch
+from tuplegate.engine.postgres.session import Session, borrow_session, open_session
+from tuplegate.engine.postgres.settings import EngineSettings
+from tuplegate.engine.postgres.sizes import SizeWatch
+from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
+from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, read_types
+from tuplegate.engine.postgres.watch import Watch
+from tuplegate.metrics.cells import observe
+
+_log = structlog.get_logger()
+
+_EXPIRE_EVERY_S = 3600.0
+_HEALTH_TIMEOUT_S = 2.0
+_BEGUN_PER_REQUEST = 3
+"""What a request can begin beside its own transaction: its inspections, and the question for types."""
+_OWN_TIMEOUT_MS = 10_000
+_PAUSED_TICK_S = 0.1
+
+
+class PostgresEngine:
+    """See the module's text. `async with` opens and closes it."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        self._session = AdminSession(connector, METADATA_DATABASE)
+        self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
+        self._sizes = SizeWatch()
+        self._pools = Pools(settings, self._session, self._sizes)
+        self._watch = Watch(settings, connector, self._pools, self._sizes)
+        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret)
+        self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
+        self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
+        self._lock_capacity = 0
+        self._time = time.monotonic
+        self._running = self._watch.running
+        self._streams = Measures("stream")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lease: Lease | None = None
+        self.can: Capabilities
+        self._guard: SerializableGuard
+        self._attempts: Attempts
+
+    @property
+    def version(self) -> str:
+        return self.can.version
+
+    async def __aenter__(self) -> "PostgresEngine":
+        built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
+        self.can = await probe(self._session)
+        settings, tally = self._settings, self._settings.tally
+        self._guard = SerializableGuard(self.can.slots, tally, settings.worker, exclusive=settings.exclusive)
+        if tally.shared:
+            allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
+            self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
+        await self._recovery.__aenter__()
+        self._pools.begin(self.can, built_in, self._guard)
+        self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
+        self._watch.begin(self._guard, self._lock_capacity)
+        self._attempts = Attempts(
+            self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
+        )
+        self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
+        loop = asyncio.get_running_loop()
+        self._time = loop.time
+        self._tasks = [loop.create_task(self._expire()), loop.create_task(self._scratch.watch())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._dumps.stop()
+        await self._watch.end()
+        await self._recovery.__aexit__(None, None, None)
+        await self._pools.close()
+        if self._lease is not None:
+            await self._lease.__aexit__(None, None, None)
+        await self._session.close()
+
+    # -- the port -----------------------------------------------------------------------------------------------
+
+    def query(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> Coroutine[Any, Any, port.Result]:
+        return self._attempts.query(target, statement, shape, bounds)
+
+    def transaction(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        *,
+        read_only: bool,
+        promise: port.Promise | None,
+    ) -> Coroutine[Any, Any, port.TransactionResult]:
+        return self._attempts.transaction(target, statements, shape, bounds, read_only=read_only, promise=promise)
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        return await self._ledger.begin_id(database, id)
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        return await self._ledger.abort_id(database, id)
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        return await self._ledger.find_id(database, id)
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
+        return await self._ledger.find_kept(database, route, key)
+
+    def pause(self, databases: frozenset[str]) -> None:
+        self._pools.pause(databases)
+
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        self._sizes.bound(database, bytes_max)
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self._ledger.hold(name)
+
+    async def outcome(self, target: port.Target, number: int) -> port.Outcome | None:
+        return await self._recovery.outcome(number)
+
+    async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket) -> port.Outcome:
+        return await self._recovery.outcome_of_lost(target.database, ticket)
+
+    def stream(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AbstractAsyncContextManager[port.RowStream]:
+        return self._stream(target, statement, shape, bounds)
+
+    @asynccontextmanager
+    async def _stream(
+        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AsyncIterator[Stream]:
+        pool = self._pools.of(target)
+        if pool.state.crowded:
+            raise crowded()
+        deadline = self._time() + bounds.timeout_ms / 1000
+        member = pool.take() or await pool.wait(deadline)
+        if self._guard.must_wait:
+            await self._attempts.admitted(pool, member, deadline)
+        clock = EngineClock(pool, member, target, statement, bounds)
+        clock.begun = self._guard.begun
+        self._running[clock] = self._time()
+        measures = self._streams
+        measures.attempts += 1
+        try:
+            async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
+                yield stream
+        finally:
+            del self._running[clock]
+            observe(measures.seconds, clock.elapsed_us * 1000)
+
+    def stop_running(self) -> None:
+        self._dumps.stop()
+        self._watch.stop_running()
+
+    async def health(self) -> port.EngineHealth:
+        asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
+        done, _ = await asyncio.wait([asked], timeout=_HEALTH_TIMEOUT_S)
+        if not done:
+            asked.cancel()
+            state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
+        else:
+            state = "ok" if asked.exception() is None else "it accepts no connection"
+        return port.EngineHealth("postgresql", self.version, {"engine": state})
+
+    async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
+        async with self._watched(borrow_session, target, bounds) as session:
+            return await find_tables(session, bounds.bytes_max)
+
+    def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
+        return self._watched(open_session, target, port.Bounds(timeout_ms, None, 0))
+
+    @asynccontextmanager
+    async def _watched(
+        self,
+        open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
+        target: port.Target,
+        bounds: port.Bounds,
+    ) -> AsyncIterator[Session]:
+        """A session with its deadline over it."""
+        async with open(self._pools.of(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
+            self._running[session] = self._time()
+            try:
+                yield session
+            finally:
+                del self._running[session]
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        return self._scratch.schema(database)
+
+    @asynccontextmanager
+    async def dump(self, database: str, timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        deadline = self._time() + _OWN_TIMEOUT_MS / 1000
+        while self._pools.is_paused(database):
+            if self._time() > deadline:
+                raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
+            await asyncio.sleep(_PAUSED_TICK_S)
+        settings = {**SESSION_SETTINGS, "work_mem": self.can.work_mem}
+        async with self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s) as blocks:
+            yield blocks
+
+    async def durability(self, target: port.Target) -> port.Durability:
+        async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+            return await read_durability(session)
+
+    def serializable_headroom(self) -> port.Headroom:
+        return headroom(self._guard, self._watch.begin_rate, self._time())
+
+    def measured(self) -> port.Measured:
+        events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
+        kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
+        return measured(kinds, events, self._pools.all(), self._settings.connections_max, self.serializable_headroom())
+
+    async def _expire(self) -> None:
+        """Removes old records of the databases that are in use."""
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY_S)
+            for database in list(self._pools.states):
+                try:
+                    async with AdminSession(self._connector, database, "pg_catalog") as session:
+                        await session.atomically([(statement, ()) for statement in EXPIRE])
+                except port.EngineFailure as failure:
+                    _log.warning("old records were not removed", database=database, reason=str(failure))

@@ -1,0 +1,459 @@
+"""Runs one statement for the port's `query`: parameters, the block it needs, rows within bounds, what went wrong.
+
+A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
+
+- plainly, so that VACUUM and the like work, with its reset in the same write; prepared, where it comes often;
+- CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
+  (see `sizes`) everything;
+- a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
+  a temporary table where it writes: its rows are computed with its own settings and written with the service's.
+"""
+
+from time import perf_counter_ns
+from typing import Final, Protocol
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
+from tuplegate.engine.postgres.failures import check, find_error
+from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
+from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
+from tuplegate.engine.postgres.sizes import Room, database_full
+from tuplegate.engine.postgres.templates import find_template
+from tuplegate.protocol.statements import WRITES, Leftovers, Reading, read_text
+from tuplegate.reply import Reply
+
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
+
+# A template calls nothing.
+_TEMPLATE_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
+_TEMPLATE_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
+
+# In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
+_BEGIN: Final = {
+    port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
+    port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
+}
+_SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
+_COMMIT: Final = Command(b"COMMIT", begins=False)
+DURABLY: Final = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
+"""Comes right before a COMMIT: that waits for the disk then, whatever a statement has set."""
+
+CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
+"""First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
+
+DECLARE_HELD: Final = b"DECLARE tuplegate CURSOR WITH HOLD FOR "
+# Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
+_CANNOT_WRAP: Final = frozenset({"0A000", "42601", "42P16"})
+
+ENCODING_SETTINGS: Final = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+}
+"""The settings under which the server writes the text that this service promises."""
+
+RESTORE_ENCODING: Final = [
+    Command(f"SET {name} = '{value}'".encode(), begins=False) for name, value in ENCODING_SETTINGS.items()
+]
+
+
+def begin(access: port.Access) -> list[Command]:
+    """Opens a block whose isolation and rights no statement in it can change."""
+    return [_BEGIN[access], _SNAPSHOT]
+
+
+class Execution:
+    """One try of one statement on one connection. `deadline` is on the loop's clock.
+
+    `describe` asks for the types of its parameters first; `as_sent` runs the very text, whatever was prepared.
+    """
+
+    __slots__ = (
+        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member", "outlived",
+        "pool", "prepared", "shape", "statement", "stopping", "target", "timed_out",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        deadline: float,
+        describe: bool,
+        as_sent: bool,
+    ) -> None:
+        self.pool = pool
+        self.member = member
+        self.target = target
+        self.statement = statement
+        self.shape = shape
+        self.bounds = bounds
+        self.deadline = deadline
+        self.describe = describe
+        self.as_sent = as_sent
+        self.lazy = False
+        self.prepared = False
+        self.timed_out = False
+        self.stopping = False
+        self.outlived = False
+        self.crowding = False
+        self.filling = False
+        self.begun = 0
+
+    @property
+    def writes(self) -> bool:
+        return may_write(self.target, self.statement, self.pool)
+
+    async def run(self, now: float) -> port.Result:
+        """Runs it and gives the connection back, whatever happens."""
+        member = self.member
+        statement = self.statement
+        state = self.pool.state
+        started = perf_counter_ns()
+        # What is prepared could be seen by code.
+        keeps = not state.has_code and not self.as_sent
+        template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
+        key: Key | None = None
+        if template is not None:
+            key = (template.text, template.types)
+        elif keeps and len(statement.sql) <= LENGTH_MAX:
+            key = (statement.sql, ())
+        kept = None if key is None else member.kept.get(key)
+        if kept is not None:
+            reading = kept.reading
+        elif template is not None:
+            reading = _TEMPLATE_READ if statement.keyword == "select" else _TEMPLATE_WRITTEN
+        else:
+            reading = read_text(statement.sql, statement.keyword)
+        self.lazy = may_commit_lazily(self.target, reading, self.pool)
+        plain = reading.plain
+        if member.kept and (state.has_code or not plain):
+            member.hide_kept()
+        try:
+            values = None if not plain or self.describe else texts_of(statement, state.encoders.types)
+            if values is None or state.full_at is not None:
+                result = await self._carefully(plain)
+            else:
+                rows = RowCollector(self.pool, self.shape, self.bounds)
+                first: list[Command] = []
+                if key is not None:
+                    kept = self._prepared(key, kept, reading, now, first)
+                if kept is not None and template is not None:
+                    values = template.values
+                results = await self._send(values, rows, kept, first)
+                result = self._read(results, rows) or await self._learned(results[-1], rows)
+            if self.lazy:
+                await self.pool.flush_commits()
+        except port.StatementFailed as exc:
+            exc.exec_us = (perf_counter_ns() - started) // 1000
+            exc.notices = member.take_notices()
+            self._give_back(plain, None)
+            raise named(exc, self) from exc
+        except ConnectionLost as exc:
+            raise what_lost_means(exc, self.target.access, self) from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except BaseException:
+            self.pool.abandon(member)
+            raise
+        result.exec_us = (perf_counter_ns() - started) // 1000
+        if member.has_notices:
+            result.notices = result.notices + member.take_notices()
+        self._give_back(plain, None if self.pool.inspects(plain, now) else reading.leftovers)
+        return result
+
+    def _prepared(self, key: Key, kept: Kept | None, reading: Reading, now: float, first: list[Command]) -> Kept | None:
+        """What is prepared for the key, or will be by what comes `first`; None where it does not come often."""
+        if kept is not None:
+            if kept.until > now and kept.changes == self.pool.state.changes:
+                return kept
+            first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
+        elif not self.pool.state.often_seen.note(key) or not is_lasting(key[0]):
+            return None
+        kept = self.member.kept[key] = Kept(reading, now, self.pool.state.changes)
+        first.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
+        return kept
+
+    def _send(
+        self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]
+    ) -> Reply[list[PGresult]]:
+        """Puts the statement, or what is kept of it, on the wire, behind the reset that is due and what is `first`."""
+        member = self.member
+        reset = member.take_reset()
+        commands = first if reset is None else [reset, *first]
+        if kept is None:
+            commands.append(Command(self.statement.sql.encode(), values or None, CHUNK_ROWS))
+        else:
+            self.prepared = True
+            rows.rows_of(kept)
+            commands.append(Command(b"", values, CHUNK_ROWS, name=kept.name))
+        answer = member.send(commands, rows.take)
+        member.flush()
+        return answer
+
+    def _read(self, results: list[PGresult], rows: RowCollector) -> port.Result | None:
+        """What came of it; None while a type of its rows is unknown."""
+        check(results)
+        last = results[-1]
+        if not last.nfields and last.status != _TUPLES:
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
+        return rows.finished(last)
+
+    async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        results = await self._send(params, rows, None, [])
+        return self._read(results, rows) or await self._learned(results[-1], rows)
+
+    async def _carefully(self, plain: bool) -> port.Result:
+        """Whatever needs more than one exchange with the engine."""
+        await self.pool.freshen(self.member)
+        params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        room = await find_room(self.pool, self.member, self.target, self.statement)
+        if self.statement.keyword in ("call", "do"):
+            return await self._in_block(params, room)
+        if room is not None:
+            return await self._within(room, plain, params)
+        if not plain and self.statement.keyword in CURSORS:
+            held = await self._held(params)
+            if held is not None:
+                return held
+        if not plain and self.statement.keyword in CURSORS | WRITES and self.target.may_write:
+            stored = await self._through_table(params)
+            if stored is not None:
+                return stored
+            return await self._in_block(params, None)
+        return await self._plainly(params)
+
+    async def _within(self, room: Room, plain: bool, params: list[bytes | None] | None) -> port.Result:
+        """In a database that is full: in a block, so that what it did is known before it is committed."""
+        try:
+            stored = None
+            if not plain and self.statement.keyword in CURSORS | WRITES:
+                stored = await self._through_table(params, room)
+            return stored or await self._in_block(params, room)
+        except port.StatementFailed as failure:
+            if failure.sqlstate == "25001" and failure.context is None:
+                raise database_full() from failure  # what cannot run in a block cannot be looked at either
+            raise
+
+    async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        in_chunks = self.statement.keyword not in ("call", "do")
+        statement = Command(self.statement.sql.encode(), params, CHUNK_ROWS if in_chunks else 0)
+        answer = self.member.send([*begin(self.target.access), statement, *_ending(room)], rows.take)
+        self.member.flush()
+        results = await answer
+        check(results)
+        if room is not None:
+            await room.check(self.member)
+            results += await self.member.run(DURABLY, _COMMIT)
+            check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        self.lazy = False
+        if not in_chunks and results[2].nfields:
+            rows.take(results[2])
+        return await self._result(results[2], rows)
+
+    async def _held(self, params: list[bytes | None] | None) -> port.Result | None:
+        """None where the statement cannot be a cursor."""
+        member = self.member
+        declare = Command(DECLARE_HELD + self.statement.sql.encode(), params)
+        results = await member.run(*begin(self.target.access), declare, _COMMIT)
+        if await self._is_refused(results, len(DECLARE_HELD)):
+            return None
+        notices = member.take_notices()
+        check(await member.run(*RESTORE_ENCODING))
+        rows = RowCollector(self.pool, self.shape, self.bounds)
+        answer = member.send([Command(b"FETCH ALL FROM tuplegate", chunk_rows=CHUNK_ROWS)], rows.take)
+        member.flush()
+        results = await answer
+        check(results)
+        member.put_notices(notices)
+        return await self._result(results[-1], rows)
+
+    async def _is_refused(self, results: list[PGresult], prefix: int) -> bool:
+        """Whether the engine says that the text cannot be wrapped so. Any other failure is the statement's own."""
+        try:
+            check(results)
+        except port.StatementFailed as failure:
+            if failure.sqlstate not in _CANNOT_WRAP or self.timed_out:
+                if failure.position is not None:
+                    failure.position -= prefix
+                raise
+            check(await self.member.run(Command(b"ROLLBACK", begins=False)))
+            return True
+        return False
+
+    async def _through_table(self, params: list[bytes | None] | None, room: Room | None = None) -> port.Result | None:
+        """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first.
+
+        None where there are no rows, or none that a table can hold.
+        """
+        member, sql = self.member, self.statement.sql.encode()
+        described = await describe_statement(member, sql)
+        if not described.nfields:
+            return None
+        encoder = await find_encoder(self.pool, member, described, self.shape)
+        names = b", ".join(b"c%d" % column for column in range(described.nfields))
+        query = sql if self.statement.keyword in CURSORS else b"WITH q AS (" + sql + b"\n) SELECT * FROM q"
+        table = b"CREATE TEMPORARY TABLE pg_temp.tuplegate (" + names + b") AS "
+        filled = await member.run(*begin(self.target.access), Command(table + query, params))
+        if await self._is_refused(filled, len(table) + query.index(sql)):
+            return None
+        notices = member.take_notices()
+        if room is not None:
+            await room.check(member)
+        rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
+        answer = member.send(
+            [*RESTORE_ENCODING, Command(b"TABLE pg_temp.tuplegate", None, CHUNK_ROWS), DURABLY, _COMMIT], rows.take
+        )
+        member.flush()
+        results = await answer
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+        self.lazy = False
+        member.put_notices(notices)
+        result = rows.finished(described)
+        assert result is not None, "its encoder was given"
+        if self.statement.keyword in WRITES:
+            result.affected_rows = filled[-1].command_tuples or 0
+        return result
+
+    async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
+        return self._read([last], rows) or await self._learned(last, rows)
+
+    async def _learned(self, last: PGresult, rows: RowCollector) -> port.Result:
+        await rows.learn(self.member, last)
+        result = rows.finished(last)
+        assert result is not None, "the types were asked for"
+        return result
+
+    @property
+    def may_grow(self) -> bool:
+        return self.target.may_write and self.statement.keyword != "vacuum"
+
+    def expire(self) -> None:
+        self.timed_out = True
+        self.pool.expire(self.member)
+
+    def _give_back(self, plain: bool, left: Leftovers | None) -> None:
+        """`left` is None where the connection has to be inspected."""
+        if not plain:
+            self.pool.state.may_have_changed()
+        if self.timed_out:
+            self.pool.abandon(self.member)
+        elif left is None:
+            self.pool.give_back_unclean(self.member)
+        else:
+            self.pool.give_back(self.member, left)
+        if changes_types(self.statement.keyword):
+            self.pool.encoders.forget()
+
+
+def _ending(room: Room | None) -> list[Command]:
+    return [DURABLY, _COMMIT] if room is None else []
+
+
+_BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
+"""What the engine says to a reset, and to what is prepared or no more."""
+
+
+async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
+    """What a statement must be held to; None where its database is not full, or where it can only free room."""
+    bound = pool.state.full_at
+    if bound is None or not target.may_write or statement.keyword == "vacuum":
+        return None
+    return await Room.before(member, bound)
+
+
+def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
+    """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
+    gave_up = find_error(list(lost.results)) is not None
+    tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
+    done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
+    if access is port.Access.READ or (gave_up and not done):
+        if of is not None and of.timed_out:
+            return why_ended(of)
+        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+    return port.OutcomeUnknown(
+        "the connection to the engine was lost after the statement was sent; it may or may not have been applied"
+    )
+
+
+def outlived() -> port.Conflict:
+    message = "the statement ran while so many others began that the engine could not check it against them all"
+    return port.Conflict(message, sqlstate="40001")
+
+
+class Cancellable(Protocol):
+    """What the service ends before its time, and why: `outlived`, `crowding`, `filling`, `stopping`, or its time."""
+
+    bounds: port.Bounds
+    timed_out: bool
+    stopping: bool
+    outlived: bool
+    crowding: bool
+    filling: bool
+
+
+def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
+    """Whether the statement can have written anything.
+
+    A query can only by INTO, through functions for large objects, or through code of the tenant's own.
+    """
+    if not target.may_write:
+        return False
+    if statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code:
+        return True
+    folded = statement.sql.lower()
+    return "into" in folded or "lo_" in folded or "lowrite" in folded
+
+
+def may_commit_lazily(target: port.Target, reading: Reading, pool: Pool) -> bool:
+    """Whether it could set, by its text or through code, that its commit does not wait for the disk."""
+    return target.may_write and (pool.state.has_lasting_code or reading.names_settings)
+
+
+def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
+    """A statement that the service cancelled says why."""
+    if not of.timed_out or failure.sqlstate != "57014":
+        return failure
+    late = why_ended(of)
+    late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
+    return late
+
+
+def why_ended(of: Cancellable) -> port.StatementFailed:
+    if of.stopping:
+        return port.Stopped("the service is stopping; the statement was cancelled", sqlstate="57014")
+    if of.crowding:
+        message = "the statement was ended because it held too many of the locks that all databases share"
+        return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
+    if of.filling:
+        return database_full()
+    if of.outlived:
+        return outlived()
+    limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"
+    return port.TimedOut(limit, sqlstate="57014")
+
+
+_KEEP_TYPES: Final = CURSORS | WRITES | {"show", "explain"}
+
+
+def changes_types(keyword: str) -> bool:
+    """Whether a statement with this first word may have changed a type that the service remembers."""
+    return keyword not in _KEEP_TYPES

@@ -1,0 +1,89 @@
+"""Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
+
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+
+_Field: Final = pq.DiagnosticField
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
+
+CONFLICTS: Final = frozenset({"40001", "40P01"})
+# The server is stopping, starting or has no room for a connection: nothing of the statement was applied.
+_UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
+
+
+def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
+    value = result.error_field(name)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def find_error(results: list[PGresult]) -> PGresult | None:
+    """The error of a segment. A commit that fails says so after the statement said it was done: the last one counts."""
+    error = None
+    for result in results:
+        if result.status == _ERROR:
+            error = result
+    return error
+
+
+def to_failure(result: PGresult) -> port.EngineFailure:
+    """The exception that the error stands for."""
+    sqlstate = field(result, _Field.SQLSTATE)
+    message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()
+    position = field(result, _Field.STATEMENT_POSITION)
+    context = field(result, _Field.CONTEXT)
+    if sqlstate in _UNAVAILABLE:
+        return port.EngineUnavailable(message)
+    kind: type[port.StatementFailed] = port.StatementFailed
+    if sqlstate == "42601" and position is not None and context is None:
+        kind = port.ParseFailed
+    elif sqlstate == "42601" and position is None and message.startswith("cannot insert multiple commands"):
+        kind = port.MultipleStatements
+    elif sqlstate == "08P01" and message.startswith("bind message supplies"):
+        kind = port.ParameterMismatch
+        message = _parameter_count(message)
+    elif sqlstate in CONFLICTS:
+        kind = port.Conflict
+    return kind(
+        message,
+        sqlstate=sqlstate,
+        position=int(position) if position else None,
+        detail=field(result, _Field.MESSAGE_DETAIL),
+        hint=field(result, _Field.MESSAGE_HINT),
+        context=context,
+    )
+
+
+def _parameter_count(message: str) -> str:
+    numbers = [word for word in message.split() if word.isdigit()]
+    if len(numbers) != 2:
+        return message
+    return f"{numbers[0]} parameters were sent, the statement has {numbers[1]} placeholders"
+
+
+def check(results: list[PGresult]) -> None:
+    """Raises the failure in the results of a segment, if there is one."""
+    error = find_error(results)
+    if error is not None:
+        raise to_failure(error)
+    if results and results[-1].status == _EMPTY:
+        raise port.EmptyStatement("there is no SQL statement in the text", sqlstate=None)
+
+
+def is_last_word(result: PGresult) -> bool:
+    """Whether the server closes the connection with this error."""
+    return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
+
+
+def to_notice(result: PGresult) -> port.Notice:
+    return port.Notice(
+        severity=field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",
+        message=field(result, _Field.MESSAGE_PRIMARY) or "",
+        sqlstate=field(result, _Field.SQLSTATE),
+        detail=field(result, _Field.MESSAGE_DETAIL),
+        hint=field(result, _Field.MESSAGE_HINT),
+    )

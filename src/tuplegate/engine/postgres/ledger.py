@@ -1,0 +1,159 @@
+"""What the service looks up and settles among its records, outside of any tenant's transaction.
+
+It goes over the database's own pool, in transactions at READ COMMITTED that touch the records alone. Whether somebody
+still works on a record is told by locks that a worker's own connection holds: they vanish with the worker.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.admin import AdminSession
+from tuplegate.engine.postgres.connection import Command, ConnectionLost
+from tuplegate.engine.postgres.failures import check
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.records import Records, database_secret
+from tuplegate.engine.postgres.transaction import promised
+from tuplegate.protocol.statements import Leftovers
+
+_BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
+_COMMIT = Command(b"COMMIT", begins=False)
+_WAIT_S = 30.0
+
+
+class Ledger:
+    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database."""
+
+    def __init__(self, pool_of: Callable[[str], Pool], session: AdminSession, secret: bytes) -> None:
+        self._pool_of = pool_of
+        self._session = session
+        self._secret = secret
+        self._held: set[str] = set()
+        self._letting_go: set[asyncio.Task[None]] = set()
+
+    def records(self, database: str) -> Records:
+        return Records(database_secret(self._secret, database))
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        return await self._call(database, self.records(database).begin(id)) == [b"t"]
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        await self.begin_id(database, id)
+        # Waits for one that is being committed, and finds that it was.
+        await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
+        state, _ = await self._call(database, self.records(database).look(id))
+        return port.Outcome((state or b"").decode())
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        state, age_s = await self._call(database, self.records(database).look(id))
+        if state is not None:
+            return port.Outcome(state.decode())
+        if age_s is None:
+            return None
+        # Whoever runs it has held it since before it began.
+        if await self._is_held(lock_name(database, id)):
+            return port.Outcome.IN_PROGRESS
+        return await self.abort_id(database, id)
+
+    async def verdict(self, database: str, id: str) -> port.Outcome | None:
+        state, _ = await self._call(database, self.records(database).look(id))
+        return None if state is None else port.Outcome(state.decode())
+
+    async def is_settled(self, database: str, promise: port.Promise) -> bool:
+        """Whether somebody has recorded what the promise wants to record: then no further try can succeed."""
+        if promise.id is not None and await self.verdict(database, promise.id) is not None:
+            return True
+        keep = promise.keep
+        return keep is not None and await self.find_kept(database, keep.route, keep.key) is not None
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
+        request, body = await self._call(database, self.records(database).kept(route, key))
+        if request is None or body is None:
+            return None
+        return port.Kept(request.decode(), bytes.fromhex(body.decode()))
+
+    async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
+        """For a transaction that could not write: there is nothing that the record must commit with."""
+        for command in promised(promise, self.records(database), done):
+            if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
+                raise port.Superseded("somebody else settled it first")
+
+    async def _is_kept(self, database: str, promise: port.Promise) -> bool:
+        """Whether it was this promise that was recorded, by a try whose answer was lost. Its id is ours alone."""
+        return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
+
+    async def _call(self, database: str, command: Command) -> list[bytes | None]:
+        """The one row that a function of the records gives."""
+        pool = self._pool_of(database)
+        member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
+        results: list[PGresult] = []
+        try:
+            await pool.freshen(member)
+            results = await member.run(_BEGIN, command, _COMMIT)
+            check(results)
+        except ConnectionLost as exc:
+            raise port.EngineUnavailable("the connection to the engine was lost") from exc
+        except port.EngineFailure:
+            pool.give_back_unclean(member)
+            raise
+        except BaseException:
+            pool.abandon(member)
+            raise
+        # It ran nothing but a function of the service's own.
+        pool.give_back(member, Leftovers.NOTHING)
+        return [results[1].get_value(0, column) for column in range(results[1].nfields)]
+
+    # -- locks --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[bool]:
+        free = name not in self._held
+        if free:
+            self._held.add(name)
+            locking = asyncio.get_running_loop().create_task(self._try_lock(name))
+            try:
+                free = await asyncio.shield(locking)
+            except BaseException:
+                # Whoever wanted it is gone; the engine may give it all the same.
+                letting_go = asyncio.get_running_loop().create_task(self._let_go(locking, name))
+                self._letting_go.add(letting_go)
+                letting_go.add_done_callback(self._letting_go.discard)
+                raise
+            if not free:
+                self._held.discard(name)
+        try:
+            yield free
+        finally:
+            if free:
+                self._held.discard(name)
+                await self._unlock(name)
+
+    async def _let_go(self, locking: "asyncio.Task[bool]", name: str) -> None:
+        try:
+            if await locking:
+                await self._unlock(name)
+        except port.EngineFailure:
+            pass  # it was not given
+        finally:
+            self._held.discard(name)
+
+    async def _unlock(self, name: str) -> None:
+        try:
+            await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+        except port.EngineUnavailable:
+            pass  # the connection is gone, and the lock with it
+
+    async def _try_lock(self, name: str) -> bool:
+        rows = await self._session.fetch("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name)
+        return rows[0][0] == "t"
+
+    async def _is_held(self, name: str) -> bool:
+        async with self.hold(name) as free:
+            return not free
+
+
+def lock_name(database: str, id: str) -> str:
+    return f"transaction/{database}/{id}"

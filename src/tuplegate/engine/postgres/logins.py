@@ -1,0 +1,103 @@
+"""How the service logs in at the engine: as its owner, and as the roles of tenants' databases.
+
+A conninfo is libpq's, as keywords; what is appended to one wins over what stood before. The roles' passwords are
+derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers. The bundled
+engine, whose socket nobody else can reach, does not ask for them.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from psycopg import OperationalError, pq
+
+from tuplegate.engine.port import Access
+from tuplegate.engine.postgres.roles import role_of
+
+_REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
+
+
+_WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
+"""A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
+
+
+class BadUrl(Exception):
+    """It cannot be used; the message, which holds nothing of it, says why."""
+
+
+def read_url(url: str) -> str:
+    """The conninfo for an engine's URL, or for keywords as libpq takes them."""
+    try:
+        given = [(option.keyword, option.val) for option in pq.Conninfo.parse(url.encode()) if option.val is not None]
+    except OperationalError:
+        # libpq's own words would repeat the URL, and the password with it.
+        raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
+    refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
+    if refused:
+        raise BadUrl(f"it must not have {refused[0]}: the service sets that itself")
+    return " ".join(f"{keyword.decode()}='{_quote((value or b'').decode())}'" for keyword, value in given)
+
+
+def has_password(conninfo: str) -> bool:
+    return bool(_value(conninfo, b"password"))
+
+
+def where(conninfo: str) -> str:
+    """The engine's address, for people."""
+    host = _value(conninfo, b"host") or _value(conninfo, b"hostaddr") or "its default socket"
+    port = _value(conninfo, b"port")
+    return f"{host}:{port}" if port else host
+
+
+def named_database(conninfo: str) -> str:
+    """The database that it names, or nothing."""
+    return _value(conninfo, b"dbname")
+
+
+def _value(conninfo: str, keyword: bytes) -> str:
+    values = {option.keyword: option.val for option in pq.Conninfo.parse(conninfo.encode())}
+    return (values.get(keyword) or b"").decode()
+
+
+def with_settings(conninfo: str, database: str, settings: Mapping[str, str]) -> str:
+    """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
+    flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
+    return (
+        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name=tuplegate"
+        f" options='{_quote(flags)}'"
+    )
+
+
+def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
+    """The owner's conninfo, turned into that of a role of a tenant's database."""
+    return as_role(conninfo, secret, role_of(database, access))
+
+
+def as_role(conninfo: str, secret: bytes, role: str) -> str:
+    return f"{conninfo} user={role} password={password_of(secret, role)} passfile=''"
+
+
+def for_program(conninfo: str) -> tuple[dict[str, str], str]:
+    """The same for a program of the engine's: variables, and what no variable is for. No password is in the latter."""
+    given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
+    rest = " ".join(
+        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
+        for option in given
+        if not option.envvar and b"password" not in option.keyword
+    )
+    return variables, rest
+
+
+def password_of(secret: bytes, role: str) -> str:
+    return hmac.digest(secret, f"role/{role}".encode(), hashlib.sha256).hex()
+
+
+def _escape(value: str) -> str:
+    """For the options of a start-up packet, where a blank separates."""
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _quote(value: str) -> str:
+    """For a quoted value in libpq's connection string."""
+    return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,50 @@
+"""What the adapter counts: of each kind of work its attempts, how long they took and how they went wrong."""
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.metrics.cells import Cell, new_cell, observe
+
+
+class Measures:
+    __slots__ = ("attempts", "conflicts", "kind", "retries", "seconds")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.seconds: Cell = new_cell()
+        self.attempts = 0
+        self.conflicts = 0
+        self.retries = 0
+
+    def conflict(self, exec_us: int) -> None:
+        self.conflicts += 1
+        observe(self.seconds, exec_us * 1000)
+
+    @property
+    def events(self) -> dict[str, int]:
+        return {
+            f"attempts_total {self.kind}": self.attempts,
+            f"conflicts_total {self.kind}": self.conflicts,
+            f"retries_total {self.kind}": self.retries,
+        }
+
+
+def measured(
+    kinds: tuple[Measures, ...],
+    events: dict[str, int],
+    pools: list[Pool],
+    connections_max: int,
+    headroom: port.Headroom,
+) -> port.Measured:
+    """All of it, in the words of the table of metrics."""
+    for kind in kinds:
+        events = events | kind.events
+    gauges = {
+        "engine_connections open": sum(pool.size for pool in pools),
+        "engine_connections idle": sum(pool.idle for pool in pools),
+        "engine_connections_waiting": sum(pool.waiting for pool in pools),
+        "engine_connections_max": connections_max,
+        "serializable_slots": headroom.slots,
+        "serializable_safe_seconds": float("inf") if headroom.safe_seconds is None else headroom.safe_seconds,
+        "serializable_guarded": int(headroom.guarded),
+    }
+    return port.Measured({kind.kind: list(kind.seconds) for kind in kinds}, events, gauges)

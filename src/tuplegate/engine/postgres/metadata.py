@@ -1,0 +1,21 @@
+"""What the engine's side itself keeps in the metadata database: a schema of its own, beside the catalog's tables.
+
+All service processes on one engine meet here. Every statement may be repeated.
+"""
+
+LOCK = "SELECT pg_advisory_lock(hashtextextended('tuplegate/installation', 0))"
+"""Held by a session while it makes or changes what belongs to the whole installation: one service process at a time."""
+
+SCHEMA = (
+    "CREATE SCHEMA IF NOT EXISTS engine",
+    # Prepared transactions that were committed by somebody else than their owner.
+    "CREATE TABLE IF NOT EXISTS engine.recovered (gid text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())",
+    # What service processes tell each other of the transactions they begin: see lease.py.
+    "CREATE TABLE IF NOT EXISTS engine.guard (id text PRIMARY KEY, begun bigint NOT NULL, ceiling bigint NOT NULL,"
+    " at timestamptz NOT NULL, ended boolean NOT NULL DEFAULT false) WITH (fillfactor = 50)",
+)
+
+NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"
+FIND_RECOVERED = "SELECT 1 FROM engine.recovered WHERE gid = $1"
+# An owner looks for its own within seconds; a client that was told to ask later, within a day.
+EXPIRE_RECOVERED = "DELETE FROM engine.recovered WHERE at < now() - interval '25 hours'"

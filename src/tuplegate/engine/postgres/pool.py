@@ -1,0 +1,561 @@
+"""The connections of one target, made on demand, bounded, each clean before it is handed out again.
+
+Cleaning a connection. A query that names nothing that could, on a database without code of the tenant's own, leaves
+nothing behind, and nothing is done; a change leaves what it knows of sequences, and `DISCARD SEQUENCES` removes that.
+After every other request `DISCARD ALL` removes settings, role, temporary tables, prepared statements, cursors, listens,
+advisory locks and sequence caches. Two things survive it: the random seed, and the names of custom settings (`app.user`
+reads as '' instead of NULL for ever after). Both can only be touched by a statement that names how, or by code that
+does (see `database_state`). After such a one the seed is set anew and the server is asked how much memory its settings
+take: if that is not what it was when the connection was new, the connection is closed. Whether a database has code is
+asked after every statement that is not plain, before any other connection to it is trusted, and at least once a second
+while it is used, for what other workers have made.
+"""
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from tuplegate.engine.port import EngineBusy, EngineFailure, EngineUnavailable, OutcomeUnknown
+from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
+from tuplegate.engine.postgres.database_state import CODE, DatabaseState
+from tuplegate.engine.postgres.failures import check, find_error
+from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
+from tuplegate.protocol.statements import Leftovers
+from tuplegate.reply import Reply
+
+_log: Final = structlog.get_logger()
+
+_IDLE: Final = int(pq.TransactionStatus.IDLE)
+
+_SEQUENCES: Final = Leftovers.SEQUENCES
+_ANYTHING: Final = Leftovers.ANYTHING
+
+_DISCARD: Final = Command(b"DISCARD ALL", begins=False)
+_DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
+_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
+# The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
+# start: else every connection would look changed after its first record.
+_LOAD_PLPGSQL: Final = Command(b"DO $$BEGIN END$$")
+_CANCEL_GRACE_S: Final = 5.0
+_SUSPENDED_S: Final = 10.0
+_RECENT_S: Final = 5.0
+"""A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a
+short statement."""
+_PATIENCE_S: Final = 1.0
+"""Unless somebody has waited for so long: what it waits for is no short statement."""
+_RESTORE_EVERY_S: Final = 2.0
+_TYPES_FRESH_S: Final = 1.0
+"""How long a type renamed by a function, or through another worker, may keep its old name in answers."""
+
+
+_TRACES: Final = b"""
+SELECT pg_catalog.setseed($1),
+       (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
+         WHERE name IN ('GUCMemoryContext', 'GUC hash table'))
+"""
+
+
+class Member(Connection):
+    """A connection of a pool.
+
+    `settings_memory` is what the server's settings took when it was new. `reset` is still to be sent, in front of the
+    next statement and in the same write: so a connection is handed on while others wait for it. `kept` are the
+    statements that are prepared on it, by what they were made of.
+    """
+
+    settings_memory: bytes | None = None
+    idle_since: float = 0.0
+    reset: Command | None = None
+
+    def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(pgconn, loop)
+        self.kept: dict[Key, Kept] = {}
+
+    def take_reset(self) -> Command | None:
+        """What is to be sent before anything else; whoever takes it sends it."""
+        reset, self.reset = self.reset, None
+        return reset
+
+    def discard(self) -> None:
+        """Whatever runs next finds nothing of what ran before, and nothing that is kept."""
+        self.reset = _DISCARD
+        self.kept.clear()
+
+    def hide_kept(self) -> None:
+        """What runs next could see the statements that are kept, and is not to."""
+        if self.kept:
+            self.discard()
+
+
+class Pool:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        state: DatabaseState,
+        *,
+        size_max: int,
+        queue_max: int,
+        connect_timeout_s: float,
+        code_check_s: float,
+        room: "Room",
+        forget_settings: Callable[[], Awaitable[None]],
+        restore_login: Callable[[], Awaitable[None]],
+        terminate: Callable[[int], Awaitable[object]],
+        flush: Callable[[], Awaitable[object]],
+        meter: Meter,
+    ) -> None:
+        self.state = state
+        self.encoders = state.encoders
+        self._conninfo = conninfo
+        self._size_max = size_max
+        self._queue_max = queue_max
+        self._connect_timeout_s = connect_timeout_s
+        self._code_check_s = code_check_s
+        self._room = room
+        self._forget_settings = forget_settings
+        self._restore_login = restore_login
+        self._restored_at = -math.inf
+        self._terminate = terminate
+        self._flush = flush
+        self._meter = meter
+        self._role_has_settings = False
+        self._free: list[Member] = []
+        self._members: set[Member] = set()
+        self._opening = 0
+        self._waiters: deque[tuple[Reply[Member], float, float]] = deque()
+        """Each with its deadline, and since when it waits."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._suspended = False
+        self._handing_over = False
+
+    # -- taking and giving back ---------------------------------------------------------------------------------
+
+    def take(self) -> Member | None:
+        """A free connection, if there is one."""
+        while self._free:
+            member = self._free.pop()
+            if not member.closed:
+                return member
+        return None
+
+    async def wait(self, deadline: float) -> Member:
+        """A connection, opened or waited for. Raises EngineBusy or EngineUnavailable."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if self._suspended:
+            deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
+        elif self.size < self._size_max and self._room.take(self._loop.time() - _RECENT_S if self.size else math.inf):
+            return await self._open()
+        if len(self._waiters) >= self._queue_max:
+            self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
+        if len(self._waiters) >= self._queue_max:
+            raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
+        waiter: Reply[Member] = Reply(self._loop)
+        self._waiters.append((waiter, deadline, self._loop.time()))
+        if self.size == 0 and not self._suspended:
+            self._room.ask(self._room_found)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # The task was cancelled, perhaps just as it was given a connection: that one must not be lost.
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.give_back_unclean(waiter.result())
+            raise
+
+    def end_waiting(self, now: float) -> None:
+        """Turns away whoever has waited past its deadline; for whoever waits long a place is made."""
+        wanted = False
+        for waiter, deadline, since in self._waiters:
+            if waiter.done():
+                continue
+            if deadline < now:
+                waiter.set_exception_soon(EngineBusy("no connection became free before the statement's time was over"))
+            elif since < now - _PATIENCE_S:
+                wanted = True
+        if wanted and self.size < self._size_max and not self._suspended and not self._closed:
+            self._spawn(self._replace())
+
+    def _hand_over(self, member: Member) -> bool:
+        """Gives the connection to whoever has waited longest, if anybody waits."""
+        waiters = self._waiters
+        while waiters and not self._suspended:
+            waiter, _, _ = waiters.popleft()
+            if not waiter.done():
+                if self._handing_over:  # one that was handed a connection has given it back at once
+                    waiter.set_result_soon(member)
+                    return True
+                self._handing_over = True
+                try:
+                    waiter.hand_over(member)
+                finally:
+                    self._handing_over = False
+                return True
+        return False
+
+    def _room_found(self) -> None:
+        self._spawn(self._replace())
+
+    def inspects(self, plain: bool, now: float) -> bool:
+        """Whether the connection must be inspected after this statement, not only discarded."""
+        state = self.state
+        return not plain or state.has_lasting_code or now - state.code_checked_at > self._code_check_s
+
+    def give_back(self, member: Member, left: Leftovers) -> None:
+        """Takes a connection whose statement is answered and for which DISCARD ALL is enough, or not even needed.
+
+        One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
+        answered was answered.
+        """
+        try:
+            if member.pgconn.transaction_status != _IDLE:
+                member.send([_ROLLBACK])
+            self._give_back(member, left)
+        except ConnectionLost:
+            pass
+
+    def _give_back(self, member: Member, left: Leftovers) -> None:
+        if left is _ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
+            member.discard()
+        elif left is _SEQUENCES:
+            member.reset = _DISCARD_SEQUENCES
+        else:
+            member.flush()
+            self._free_again(member)
+            return
+        if self._waiters and self._hand_over(member):
+            return
+        reset = member.take_reset()
+        assert reset is not None
+        sent = member.send([reset])
+        member.flush()
+        sent.add_done_callback(lambda done: self._after_reset(member, done))
+
+    async def freshen(self, member: Member) -> None:
+        """Sends the reset that is due, where it cannot go along with a statement."""
+        reset = member.take_reset()
+        if reset is not None:
+            check(await member.run(reset))
+
+    def freshen_ahead(self, member: Member) -> Reply[list[PGresult]] | None:
+        """Puts the reset that is due in front of whatever is sent next. It is answered before that; whoever reads the
+        answer checks this one, too."""
+        reset = member.take_reset()
+        return None if reset is None else member.send([reset])
+
+    def give_back_unclean(self, member: Member) -> None:
+        """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
+        self._spawn(self._inspect(member))
+
+    async def flush_commits(self) -> None:
+        """Returns when all that was committed is on disk. Raises OutcomeUnknown where the engine does not say so."""
+        try:
+            await self._flush()
+        except EngineFailure as exc:
+            raise OutcomeUnknown("it was applied, but the engine was lost before that was sure to be on disk") from exc
+
+    def abandon(self, member: Member) -> None:
+        """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection.
+
+        While the server waits for a reader it acts on no cancel, and reading on could let the statement commit: closing
+        is what ends it then.
+        """
+        self._spawn(self._end(member, "its reader is gone") if member.is_paused else self._cancel_and_close(member))
+
+    def expire(self, member: Member) -> None:
+        """The statement's time is over: cancels it; its answer, an error as a rule, goes to whoever waits for it."""
+        self._spawn(self._cancel_or_close(member))
+
+    async def _cancel_or_close(self, member: Member) -> None:
+        try:
+            await self._cancel(member)
+        except TimeoutError:
+            await self._end(member, "the engine did not cancel its statement in time")
+        except (ConnectionLost, CopyStarted):
+            member.close("its statement was cancelled")
+
+    async def _end(self, member: Member, reason: str) -> None:
+        """Closing the connection is not enough: code can swallow every cancel, and tell its server process not to look
+        whether its client is still there. The end of that process it cannot swallow."""
+        try:
+            await self._terminate(member.backend)
+            if not member.is_paused:
+                async with asyncio.timeout(_CANCEL_GRACE_S):
+                    await member.drained()
+        except (EngineFailure, TimeoutError, ConnectionLost, CopyStarted):
+            pass  # it is closed in any case
+        finally:
+            member.close(reason)
+
+    async def _cancel(self, member: Member) -> None:
+        """Returns when the engine is done with the statement."""
+        async with asyncio.timeout(_CANCEL_GRACE_S):
+            await self._loop.run_in_executor(None, member.cancel_blocking)
+            await member.drained()
+
+    def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
+        if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
+            member.close("its reset failed")
+        else:
+            self._free_again(member)
+
+    def _free_again(self, member: Member) -> None:
+        if self._hand_over(member):
+            return
+        if self._closed or self._suspended or self._room.wanted:
+            member.close("its place is needed")
+            return
+        member.idle_since = self._loop.time()
+        self._free.append(member)
+
+    # -- cleaning -----------------------------------------------------------------------------------------------
+
+    async def _inspect(self, member: Member) -> None:
+        member.reset = None
+        member.kept.clear()
+        try:
+            member.send([_ROLLBACK])
+            discarded = member.send([_DISCARD])
+            memory = await self._inspection(member, self._loop.time() - self._code_check_s)
+        except (ConnectionLost, CopyStarted):
+            return
+        if find_error(discarded.result()) is not None:
+            member.close("its reset failed")
+        elif memory is None or memory != member.settings_memory:
+            member.close("a setting could not be undone")
+        else:
+            while member.pgconn.notifies() is not None:
+                pass
+            self._free_again(member)
+
+    async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
+        """Sets the seed anew; the size of the server's settings, or None where it does not say.
+
+        Asks whether there is code, unless that was answered since `oldest`.
+        """
+        seed = str(random.uniform(-1, 1)).encode()  # noqa: S311 - it replaces the server's own, which is no secret either
+        asked = self.state.ask()
+        traces = Command(_TRACES, [seed])
+        asks = self.state.must_ask(oldest)
+        results = await (member.run(traces, CODE) if asks else member.run(traces))
+        if find_error(results) is not None or not results or results[0].ntuples != 1:
+            return None
+        now = self._loop.time()
+        if asks:
+            told = results[1]
+            lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
+            self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
+        self._forget_types(asked, now)
+        return results[0].get_value(0, 1)
+
+    def _forget_types(self, asked: int, now: float) -> None:
+        """What ran before the inspection may have changed types, by its text or through code."""
+        if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
+            self.state.forgotten_after = asked
+            self.encoders.forgotten_at = now
+            self.encoders.forget()
+
+    async def _cancel_and_close(self, member: Member) -> None:
+        try:
+            await self._cancel(member)
+        except TimeoutError:
+            await self._end(member, "the engine did not cancel its statement in time")
+        except (ConnectionLost, CopyStarted):
+            pass
+        finally:
+            member.close("its statement was cancelled")
+
+    # -- opening and closing ------------------------------------------------------------------------------------
+
+    async def _open(self) -> Member:
+        """Opens one more connection; its place in the room is taken already."""
+        self._opening += 1
+        member: Member | None = None
+        try:
+            member = await self._connect()
+            member.meter = self._meter
+            await member.run(_LOAD_PLPGSQL)
+            member.settings_memory = await self._inspection(member)
+            if self._role_has_settings:
+                # A statement has given its own role settings; a connection that starts with them is no clean one.
+                member.close("its role has settings")
+                await self._forget_settings()
+                member = await self._connect()
+                member.meter = self._meter
+                await member.run(_LOAD_PLPGSQL)
+                member.settings_memory = await self._inspection(member)
+        except ConnectionLost as exc:
+            self._give_up_place()
+            _log.warning("no connection to the engine", reason=str(exc))
+            raise EngineUnavailable("the engine accepts no connection just now") from exc
+        except BaseException:
+            if member is not None:
+                member.close("whoever wanted it is gone")
+            self._give_up_place()
+            raise
+        finally:
+            self._opening -= 1
+        self._members.add(member)
+        member.on_lost = lambda: self._lost(member)
+        if member.closed:
+            self._lost(member)
+            raise EngineUnavailable("the engine closed the connection")
+        return member
+
+    async def _connect(self) -> Member:
+        """Logs in. A statement can give its own role another password; then the role gets back the service's."""
+        try:
+            return await Member.open(self._conninfo, self._connect_timeout_s)
+        except LoginRefused:
+            if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
+                raise
+            self._restored_at = self._loop.time()
+            await self._restore_login()
+            return await Member.open(self._conninfo, self._connect_timeout_s)
+
+    async def open_apart(self) -> Member:
+        """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
+        whoever has it closes it."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if self._suspended:
+            raise EngineBusy("the database is being copied or replaced just now")
+        if not self._room.take():
+            raise EngineBusy("every connection to the engine is in use")
+        try:
+            member = await self._connect()
+        except BaseException as exc:
+            self._give_up_place()
+            if isinstance(exc, ConnectionLost):
+                raise EngineUnavailable("the engine accepts no connection just now") from exc
+            raise
+        member.meter = self._meter
+        member.on_lost = self._give_up_place
+        return member
+
+    def _lost(self, member: Member) -> None:
+        if member not in self._members:
+            return
+        self._members.discard(member)
+        if member in self._free:
+            self._free.remove(member)
+        self._give_up_place()
+
+    def _give_up_place(self) -> None:
+        """A connection went, or did not come; whoever waits for one must not wait for that one."""
+        self._room.give_back()
+        if self._waiters and not self._closed and not self._suspended:
+            self._spawn(self._replace())
+
+    async def _replace(self) -> None:
+        """Somebody waits and a connection went: opens another for them."""
+        if self._suspended or self.size >= self._size_max or not self._room.take():
+            return
+        try:
+            member = await self._open()
+        except EngineUnavailable as exc:
+            while self._waiters:
+                waiter, _, _ = self._waiters.popleft()
+                if not waiter.done():
+                    waiter.set_exception_soon(EngineUnavailable(str(exc)))
+        else:
+            self._free_again(member)
+
+    def suspend(self) -> None:
+        """Lets go of the database: whoever wants a connection waits, what is idle is closed, the rest when it is."""
+        self._suspended = True
+        self.close_idle(float("inf"))
+
+    def resume(self) -> None:
+        self._suspended = False
+        for _ in range(min(len(self._waiters), self._size_max)):
+            self._spawn(self._replace())
+
+    def close_idle(self, older_than: float) -> None:
+        """Closes what has not been used since `older_than`, on the loop's clock."""
+        for member in [m for m in self._free if m.idle_since < older_than]:
+            member.close("it was idle")
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the longest idle connection was used last; None where none is idle."""
+        return min((member.idle_since for member in self._free), default=None)
+
+    @property
+    def is_unused(self) -> bool:
+        return not (self._members or self._opening or self._waiters or self._tasks)
+
+    @property
+    def processes(self) -> list[int]:
+        """The server's processes behind the connections."""
+        return [member.backend for member in self._members]
+
+    @property
+    def idle(self) -> int:
+        return len(self._free)
+
+    @property
+    def waiting(self) -> int:
+        """Statements that wait for a connection."""
+        return sum(not waiter.done() for waiter, _, _ in self._waiters)
+
+    @property
+    def size(self) -> int:
+        return len(self._members) + self._opening
+
+    async def close(self) -> None:
+        self._closed = True
+        for member in list(self._members):
+            member.close("the service is stopping")
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Room:
+    """How many connections all pools together may have.
+
+    `make_room` closes one of some pool that has been idle since before a given time.
+    """
+
+    def __init__(self, places: int, make_room: Callable[[float], None]) -> None:
+        self._places = places
+        self._make_room = make_room
+        self._asking: deque[Callable[[], None]] = deque()
+
+    def take(self, idle_since: float = math.inf) -> bool:
+        """A place that is free, or that of a connection which has been idle since before then."""
+        if self._places == 0:
+            self._make_room(idle_since)
+        if self._places == 0:
+            return False
+        self._places -= 1
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a pool without any connection waits for a place."""
+        return bool(self._asking)
+
+    def ask(self, found: Callable[[], None]) -> None:
+        self._asking.append(found)
+
+    def give_back(self) -> None:
+        self._places += 1
+        if self._asking:
+            self._asking.popleft()()

@@ -1,0 +1,164 @@
+"""The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
+
+import asyncio
+from functools import partial
+from math import inf
+from typing import Final
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.admin import AdminSession, set_password, terminate
+from tuplegate.engine.postgres.connection import Meter
+from tuplegate.engine.postgres.database_state import DatabaseState
+from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
+from tuplegate.engine.postgres.logins import as_tenant, with_settings
+from tuplegate.engine.postgres.pool import Pool, Room
+from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
+from tuplegate.engine.postgres.roles import forget_settings, role_of
+from tuplegate.engine.postgres.settings import EngineSettings
+from tuplegate.engine.postgres.sizes import SizeWatch
+from tuplegate.engine.postgres.types import TypeInfo, TypeRegistry
+
+# Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
+# change what its next connection starts with.
+SESSION_SETTINGS: Final = {
+    **ENCODING_SETTINGS,
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "off",
+    "client_min_messages": "notice",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "synchronous_commit": "on",
+    "row_security": "on",
+    "standard_conforming_strings": "on",
+    "backslash_quote": "safe_encoding",
+    "search_path": '"$user",public',
+    "local_preload_libraries": "",
+    "exit_on_error": "off",
+    "array_nulls": "on",
+}
+_SINCE_17: Final = {"transaction_timeout": "0"}
+
+# The commit of one that writes waits for the disk, and so for all that was committed before it.
+_FLUSH: Final = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
+                        THEN pg_catalog.pg_logical_emit_message(true, 'tuplegate', '') END"""
+
+_CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
+"""How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+
+
+class Pools:
+    """One for writing and one for reading of each database; `states` is what both have in common.
+
+    `begin` comes first: it tells what was learned of the engine.
+    """
+
+    can: Capabilities
+
+    def __init__(self, settings: EngineSettings, session: AdminSession, sizes: SizeWatch) -> None:
+        self._settings = settings
+        self._session = session
+        self._sizes = sizes
+        self._room = Room(settings.connections_max, self._make_room)
+        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
+        self._none_before = -inf
+        self._paused: frozenset[str] = frozenset()
+        self._built_in: dict[int, TypeInfo] = {}
+        self._meter = Meter()
+        self.writing: dict[str, Pool] = {}
+        self.reading: dict[str, Pool] = {}
+        self.states: dict[str, DatabaseState] = {}
+
+    def begin(self, can: Capabilities, built_in: dict[int, TypeInfo], meter: Meter) -> None:
+        self.can = can
+        self._built_in = built_in
+        self._meter = meter
+
+    def of(self, target: port.Target) -> Pool:
+        pools = self.writing if target.may_write else self.reading
+        return pools.get(target.database) or self._new(pools, target)
+
+    def to_write(self, database: str) -> Pool:
+        return self.of(port.Target(database, port.Access.WRITE))
+
+    def all(self) -> list[Pool]:
+        return [*self.writing.values(), *self.reading.values()]
+
+    def pause(self, databases: frozenset[str]) -> None:
+        for pools in (self.writing, self.reading):
+            for database, pool in pools.items():
+                if database in databases - self._paused:
+                    pool.suspend()
+                elif database in self._paused - databases:
+                    pool.resume()
+        self._paused = databases
+
+    def is_paused(self, database: str) -> bool:
+        return database in self._paused
+
+    def close_idle(self, since: float) -> None:
+        """Connections that nobody has used since then, and pools that have none left."""
+        for pools in (self.writing, self.reading):
+            for database, pool in list(pools.items()):
+                pool.close_idle(since)
+                if pool.is_unused:
+                    del pools[database]
+        served = self.writing.keys() | self.reading.keys()
+        for database in self.states.keys() - served:
+            del self.states[database]
+
+    async def close(self) -> None:
+        for pool in self.all():
+            await pool.close()
+
+    def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
+        settings = self._settings
+        pool = pools[target.database] = Pool(
+            self._conninfo(target),
+            self.states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
+            size_max=settings.connections_per_target_max,
+            queue_max=settings.queue_max,
+            connect_timeout_s=settings.connect_timeout_s,
+            code_check_s=_CODE_CHECK_ALONE_S if self._is_alone else _CODE_CHECK_S,
+            room=self._room,
+            forget_settings=partial(self._forget_settings, target),
+            restore_login=partial(self._restore_login, target),
+            terminate=partial(terminate, self._session, target.database),
+            flush=partial(self._session.fetch, _FLUSH),
+            meter=self._meter,
+        )
+        pool.state.full_at = self._sizes.full_at(target.database)
+        if target.database in self._paused:
+            pool.suspend()
+        return pool
+
+    async def _restore_login(self, target: port.Target) -> None:
+        await set_password(self._session, role_of(target.database, target.access), self._settings.secret)
+
+    async def _forget_settings(self, target: port.Target) -> None:
+        for statement in forget_settings(target.database, role_of(target.database, target.access)):
+            await self._session.fetch(statement)
+
+    def _conninfo(self, target: port.Target) -> str:
+        read_only = "off" if target.may_write else "on"
+        options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        if self.can.major >= 17:
+            options |= _SINCE_17
+        if self.can.notices_leaving:
+            options["client_connection_check_interval"] = CHECK_INTERVAL
+        settings = self._settings
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        return with_settings(tenant, target.database, options)
+
+    def _make_room(self, idle_since: float) -> None:
+        """Every place is taken: closes the longest idle connection of all, if it has been so since before then."""
+        if idle_since < self._none_before:
+            return
+        idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]
+        since, pool = min(idle, key=lambda entry: entry[0], default=(inf, None))
+        if pool is None or since >= idle_since:
+            # What falls idle from now on has been so since later: no need to look at all of them again.
+            self._none_before = min(since, asyncio.get_running_loop().time())
+            return
+        pool.close_idle(since + 0.000001)

@@ -1,0 +1,243 @@
+"""Transactions in doubt: finishing what was prepared, and finding out what became of a transaction.
+
+A prepared transaction of this installation is decided, so whoever finds one commits it; that may be its own worker, or
+another, on this machine or elsewhere, when it is not committed after a while. Who commits what another has prepared
+notes that first: so an owner that does not find its own any more can tell "committed by somebody" from "never prepared"
+(and does not run it again), whoever is alive and whoever is thought to be. Prepared transactions of others, which carry
+another name, are left alone. Finding out waits until the lost connection's server process is gone: while it lives it
+may still be doing what it was told.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from tuplegate.access.transaction_ids import NONCE_BYTES, random_word
+from tuplegate.eager import EagerRun
+from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
+from tuplegate.engine.postgres import metadata
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
+from tuplegate.reply import Reply
+
+_log: Final = structlog.get_logger()
+_T = TypeVar("_T")
+
+_EVERY_S: Final = 1.0
+_AGE_S: Final = 2.0
+"""Younger ones are left to the worker that prepared them."""
+
+_PID_BITS: Final = 32
+_SETTLE_S: Final = 25.0
+_SETTLE_PAUSE_S: Final = 0.1
+_CLOSING_PAUSE_S: Final = 0.01
+
+_STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
+
+
+class Recovery:
+    """`async with` resolves what is there and goes on looking until it is closed."""
+
+    def __init__(self, connector: AdminConnector, installation: str, *, alone: bool = True) -> None:
+        self._connector = connector
+        self._prefix = f"tuplegate_{installation}_"
+        self._alone = alone
+        self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
+        self._seen_through = 0
+        self._watcher: asyncio.Task[None] | None = None
+        self.in_hand: set[str] = set()
+        """What its own transaction sees to; the watcher does not touch it."""
+        self.events = {
+            "in_doubt_recovered_total": 0,
+            **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
+        }
+        """How often what happened, in the words of the table of metrics."""
+
+    async def __aenter__(self) -> "Recovery":
+        await self._resolve_first()
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while self._seen_through and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it is rarely asked
+            await asyncio.sleep(_CLOSING_PAUSE_S)
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await self._session.close()
+
+    def new_gid(self) -> str:
+        """The process id is for whoever looks at the list."""
+        return self._gid(os.getpid(), random_word(secrets.token_bytes(NONCE_BYTES)))
+
+    def _gid(self, worker: int, word: str) -> str:
+        return f"{self._prefix}{worker}_{word}"
+
+    def ticket(self, gid: str, backend: int) -> Ticket:
+        """With what `outcome_of_lost` finds it later."""
+        return Ticket((os.getpid() << _PID_BITS) + backend, gid.rpartition("_")[2])
+
+    async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
+        """What became of a transaction that was being prepared when the engine was lost. The watcher commits it, if it
+        was prepared, and notes that first."""
+        worker, backend = divmod(ticket.number, 1 << _PID_BITS)
+        gid = self._gid(worker, ticket.word)
+        gone = await self._is_gone(database, backend)
+        if await self._is_prepared(gid):
+            return Outcome.IN_PROGRESS
+        if await self._session.fetch(metadata.FIND_RECOVERED, gid):
+            return Outcome.COMMITTED
+        return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
+
+    def see_through(self, work: Coroutine[Any, Any, _T]) -> Reply[_T]:
+        """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
+        it, but that nothing cancels it."""
+        reply: Reply[_T] = Reply(asyncio.get_running_loop())
+        self._seen_through += 1
+        EagerRun(self._settle(work, reply), self._one_less).resume()
+        return reply
+
+    async def _settle(self, work: Coroutine[Any, Any, _T], reply: Reply[_T]) -> None:
+        try:
+            result = await work
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the work is waited for
+            if not reply.done():
+                reply.hand_over_failure(exc)
+        else:
+            if not reply.done():
+                reply.hand_over(result)
+
+    def _one_less(self, _cancelled: bool) -> None:
+        self._seen_through -= 1
+
+    # -- prepared transactions ----------------------------------------------------------------------------------
+
+    async def resolve(self, older_than_s: float) -> int:
+        """Commits the prepared transactions of this installation; how many."""
+        rows = await self._session.fetch(
+            "SELECT gid, database FROM pg_prepared_xacts WHERE starts_with(gid, $1)"
+            " AND prepared <= clock_timestamp() - $2::float8 * interval '1 second' ORDER BY prepared",
+            self._prefix,
+            str(older_than_s),
+        )
+        for gid, database in rows:
+            if gid in self.in_hand:
+                continue
+            try:
+                await self._session.fetch(metadata.NOTE_RECOVERED, gid)
+                if await self._commit(str(database), str(gid)):
+                    self.events["in_doubt_recovered_total"] += 1
+            except StatementFailed as exc:
+                _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
+        if rows:
+            await self._session.fetch(metadata.EXPIRE_RECOVERED)
+        return len(rows)
+
+    async def _resolve_first(self) -> None:
+        """What was prepared before now is committed when this returns: by its owner, if that lives, or by us."""
+        if self._alone:
+            await self.resolve(older_than_s=0)
+            return
+        started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]
+        before = "SELECT 1 FROM pg_prepared_xacts WHERE starts_with(gid, $1) AND prepared <= $2::timestamptz"
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while await self._session.fetch(before, self._prefix, started):
+            await self.resolve(_AGE_S)
+            if asyncio.get_running_loop().time() > deadline:
+                return  # one that cannot be committed; the log has it
+            await asyncio.sleep(_SETTLE_PAUSE_S)
+
+    async def _commit(self, database: str, gid: str) -> bool:
+        """Whether it was done here."""
+        async with AdminSession(self._connector, database, "pg_catalog") as session:
+            try:
+                await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
+            except StatementFailed as exc:
+                if exc.sqlstate != "42704":  # somebody else was quicker
+                    raise
+                return False
+        _log.warning("a transaction in doubt was committed", gid=gid, database=database)
+        return True
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.resolve(_AGE_S)
+            except EngineFailure:
+                continue  # it is asked again in a second
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    async def outcome(self, number: int) -> Outcome | None:
+        """What the engine says of a transaction; None where it is too old for it."""
+        try:
+            rows = await self._session.fetch("SELECT pg_xact_status($1::text::xid8)", str(number))
+        except StatementFailed as exc:
+            if exc.sqlstate != "22023":
+                raise
+            return None  # a number that the engine has lost in a crash, and will give out again
+        return _STATES.get(str(rows[0][0]))
+
+    async def settle_prepared(self, database: str, backend: int, gid: str) -> bool | None:
+        """Whether a transaction whose connection was lost while it prepared is committed now: it is if it was prepared,
+        and then this commits it. None where the engine could not be asked in time."""
+        seen = False
+
+        async def look() -> bool | None:
+            nonlocal seen
+            gone = await self._is_gone(database, backend)
+            if await self._is_prepared(gid):
+                seen = True  # also when the answer to the commit is lost, and the name with it
+                await self._commit(database, gid)
+            elif not seen and await self._session.fetch(metadata.FIND_RECOVERED, gid):
+                return True
+            return True if seen else (False if gone else None)
+
+        known = await self._until_known(look)
+        # What is prepared is decided: it will be committed, also where nobody can be asked any more.
+        return self._settled(True if seen else known)
+
+    async def settle_recorded(
+        self, database: str, backend: int, is_recorded: Callable[[], Awaitable[bool]]
+    ) -> bool | None:
+        """Whether a transaction that carries a record, and whose connection was lost while it committed, is committed.
+        None where the engine could not be asked in time."""
+
+        async def look() -> bool | None:
+            return await is_recorded() if await self._is_gone(database, backend) else None
+
+        return self._settled(await self._until_known(look))
+
+    def _settled(self, committed: bool | None) -> bool | None:
+        outcome = "unknown" if committed is None else "committed" if committed else "aborted"
+        self.events[f"in_doubt_settled_total {outcome}"] += 1
+        return committed
+
+    async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """In a task of its own, which a time limit needs."""
+        return await asyncio.get_running_loop().create_task(self._look_until_known(look))
+
+    async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        deadline = asyncio.get_running_loop().time() + _SETTLE_S
+        while asyncio.get_running_loop().time() < deadline:
+            known: _T | None = None
+            try:
+                async with asyncio.timeout_at(deadline):
+                    known = await look()
+            except (EngineUnavailable, TimeoutError):
+                pass  # it may be starting again
+            if known is not None:
+                return known
+            await asyncio.sleep(_SETTLE_PAUSE_S)
+        return None
+
+    async def _is_prepared(self, gid: str) -> bool:
+        return bool(await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
+
+    async def _is_gone(self, database: str, backend: int) -> bool:
+        """Whether the server process of a lost connection has ended; asks it to, where it has not."""
+        return not await terminate(self._session, database, backend)

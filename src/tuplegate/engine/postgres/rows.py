@@ -1,0 +1,174 @@
+"""The rows of one result, gathered within bounds as JSON; and what the service must know of types to do it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.connection import Command, text_rows
+from tuplegate.engine.postgres.failures import check
+from tuplegate.engine.postgres.kept import Kept
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.types import SOME_TYPES_SQL, read_types
+from tuplegate.engine.postgres.values import RowEncoder
+
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
+
+# The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
+_COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
+
+
+_UNREADABLE = port.Notice(
+    "WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021", None, None
+)
+
+
+class Budget:
+    """Bytes that the rows of one answer may still take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class RowCollector:
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
+
+    last_chunk: PGresult | None = None
+    truncated = False
+    _kept: Kept | None = None
+    _known: object = None
+    unreadable = False
+
+    def __init__(
+        self,
+        pool: Pool,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        encoder: RowEncoder | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self._pool = pool
+        self._shape = shape
+        self._rows_left = bounds.rows_max
+        self._budget = budget or Budget(bounds.bytes_max)
+        self._unread_bytes = 0
+        self._encoder = encoder
+        self._parts: list[bytes | memoryview] = []
+        self._count = 0
+        self._unread: list[PGresult] = []
+
+    def rows_of(self, kept: Kept) -> None:
+        """The rows are those of a statement that may have run before."""
+        self._kept = kept
+        self._known = self._pool.encoders.known
+        self._encoder = kept.encoder(self._known, self._shape)
+
+    def take(self, chunk: PGresult, _command: int = 0) -> None:
+        self.last_chunk = chunk
+        if self.truncated:
+            return
+        if self._encoder is None and not self._unread:
+            self._encoder = self._pool.encoders.find(chunk, self._shape)
+        if self._encoder is None:
+            self._keep_unread(chunk)
+            return
+        try:
+            self._encode(self._encoder, chunk)
+        except UnicodeDecodeError:
+            # A function has changed client_encoding. What the statement did stands; its rows cannot be read.
+            self.truncated = True
+            self.unreadable = True
+
+    def _keep_unread(self, chunk: PGresult) -> None:
+        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        size = sum(
+            len(value or b"")
+            for row in range(chunk.ntuples)
+            for value in map(partial(chunk.get_value, row), range(chunk.nfields))
+        )
+        self._unread_bytes += size
+        if self._unread_bytes > self._budget.left and self._unread:
+            self.truncated = True
+        else:
+            self._unread.append(chunk)
+
+    def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
+        if self._rows_left is not None:
+            if chunk.ntuples > self._rows_left:
+                self.truncated = True
+            if self._rows_left == 0:
+                return
+        part = encoder.array(chunk, self._rows_left)
+        count = chunk.ntuples
+        if self._rows_left is not None:
+            count = min(count, self._rows_left)
+            self._rows_left -= count
+        if len(part) > self._budget.left:
+            part, count = self._cut(encoder, chunk)
+            self.truncated = True
+        self._count += count
+        self._budget.left -= len(part)
+        if part:
+            self._parts.append(part)
+
+    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> tuple[bytes | memoryview, int]:
+        """As many rows of the chunk as still fit, and their number."""
+        low, high = 0, chunk.ntuples
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._budget.left else (low, middle - 1)
+        return (encoder.array(chunk, low) if low else b""), low
+
+    async def learn(self, member: Member, last: PGresult) -> None:
+        """Asks for the types that were not known while the rows came, and encodes what was kept."""
+        self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
+        waiting, self._unread = self._unread, []
+        for chunk in waiting:
+            self._encode(self._encoder, chunk)
+
+    def finished(self, last: PGresult) -> port.Result | None:
+        """The result, once the engine is done; None while a type is unknown. `last` is its closing word."""
+        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
+        if encoder is None:
+            return None
+        if self._kept is not None:
+            self._kept.keep(encoder, self._known)
+        rows = b"[%b]" % b",".join(self._parts)
+        # The command tag is in the last chunk, or behind it where that one was full.
+        tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last
+        counted = affected_rows(tagged)
+        result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
+        if self.unreadable:
+            result.notices.append(_UNREADABLE)
+        return result
+
+
+async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
+    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    encoder = pool.encoders.find(described, shape)
+    if encoder is None:
+        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
+        encoder = pool.encoders.find(described, shape)
+    assert encoder is not None, "every type that was asked for is known, if only as unknown"
+    return encoder
+
+
+async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+    types = pool.encoders.types
+    while missing := types.missing(oids):
+        wanted = "{" + ",".join(map(str, missing)) + "}"
+        results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode()]))
+        check(results)
+        types.add(read_types(text_rows(results[0])), missing)
+
+
+def affected_rows(result: PGresult) -> int:
+    """The count of the command tag, where the contract counts it."""
+    tag = result.command_status or b""
+    counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
+    return result.command_tuples or 0 if counts else 0

@@ -1,0 +1,28 @@
+"""What the adapter is told at its start."""
+
+from dataclasses import dataclass, field
+
+from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.postgres.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""
+
+    conninfo: str
+    installation: str
+    secret: bytes
+    connections_max: int = 90
+    connections_per_target_max: int = 16
+    queue_max: int = 1000
+    connect_timeout_s: float = 10.0
+    idle_close_s: float = 60.0
+    placement: bool = True
+    attempts_max: int = 50
+    tally: Tally = field(default_factory=Tally)
+    worker: int = 0
+    alone: bool = True
+    exclusive: bool = True
+    dump_tools: tuple[DumpTool, ...] = ()
+    dumps_max: int = 2

@@ -1,0 +1,109 @@
+"""Databases that are larger than they may be.
+
+The size is measured from outside, once a second or so. In a database that is over its bound every statement that may
+write runs in a block, and before the commit the engine is asked what it did: if it added or changed rows, or began
+files of some size, and the database is still too large, nothing of it is applied. So deleting, truncating, dropping and
+vacuuming go on, however they are written, and make room at once. What makes a database grow far beyond its bound while
+it runs is ended. The engine has no bound of its own for this, and rights cannot serve: a table's owner always may.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.connection import Command
+from tuplegate.engine.postgres.failures import check
+from tuplegate.engine.postgres.pool import Member
+
+SIZES_SQL = """
+SELECT datname, pg_database_size(oid) FROM pg_database WHERE datname = ANY (string_to_array($1, ','))
+"""
+
+_SLACK_BYTES = 64 * 2**10
+"""What new files may take: making an empty table, or emptying one, begins some."""
+
+TAKES_ROOM = f"""
+CREATE OR REPLACE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog
+RETURN pg_database_size(current_database()) > bytes_max AND (
+  EXISTS (
+    SELECT FROM pg_class
+     WHERE relkind IN ('r', 'm', 't') AND relpersistence <> 't'
+       AND (oid >= 16384 OR oid = 'pg_largeobject'::regclass OR relkind = 't' AND relname <> 'pg_toast_2619')
+       AND pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid) > 0
+  ) OR coalesce((
+    SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode > newest AND relpersistence <> 't'
+  ), 0) > {_SLACK_BYTES})
+"""
+"""Whether the transaction that it is called in takes room that is not there.
+
+That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
+engine's statistics aside; or files were begun, by an index or by writing a table anew. What is temporary goes with the
+request. It has a search path of its own, so that a tenant's operators do not judge it.
+"""
+
+# The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.
+_BEFORE = Command(b"SELECT pg_catalog.max(relfilenode), pg_catalog.pg_stat_force_next_flush() FROM pg_catalog.pg_class")
+_TAKES_ROOM = b"SELECT tuplegate.takes_room($1, $2)"
+
+_FAR_BYTES = 64 * 2**20
+
+
+def database_full() -> port.StatementFailed:
+    return port.StatementFailed(
+        "the database has reached its size limit; nothing was applied",
+        sqlstate="53100",
+        hint="Delete or truncate what is not needed. What DELETE frees is counted once VACUUM has given it back.",
+    )
+
+
+@dataclass(slots=True)
+class Room:
+    """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
+
+    bound: int
+    newest: bytes
+
+    @classmethod
+    async def before(cls, member: Member, bound: int) -> "Room":
+        """To be called outside of the transaction."""
+        return cls(bound, await _ask(member, _BEFORE))
+
+    async def check(self, member: Member) -> None:
+        """Before the commit. Raises where the transaction took room that is not there."""
+        if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
+            raise database_full()
+
+
+async def _ask(member: Member, question: Command) -> bytes:
+    results = await member.run(question)
+    check(results)
+    return results[0].get_value(0, 0) or b""
+
+
+class SizeWatch:
+    """The bounds of databases, and which of them are beyond theirs. `bounds` has those that have one."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+
+    def bound(self, database: str, bytes_max: int | None) -> None:
+        if bytes_max is None:
+            self.bounds.pop(database, None)
+            self._seen.pop(database, None)
+        else:
+            self.bounds[database] = bytes_max
+
+    def note(self, sizes: dict[str, int], end: Callable[[str], None]) -> None:
+        """Takes what was measured; `end` is called for a database that is far beyond its bound and still grows."""
+        for database, size in sizes.items():
+            bound = self.bounds.get(database)
+            if bound is not None and size > bound + _FAR_BYTES and size > self._seen.get(database, size):
+                end(database)
+        self._seen |= sizes
+
+    def full_at(self, database: str) -> int | None:
+        """Its bound, if it was beyond it when it was measured last."""
+        bound = self.bounds.get(database)
+        return bound if bound is not None and self._seen.get(database, 0) > bound else None

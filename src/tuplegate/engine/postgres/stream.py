@@ -1,0 +1,388 @@
+"""Runs one statement for the port's `stream`: rows leave as the engine makes them, memory stays constant.
+
+The server sends rows only when 8 kB of them are together or the statement ends. So what can be a cursor is one, inside
+a block, and is fetched in portions whose size follows the engine's pace: one row at first, more while a portion takes
+only milliseconds. The rest (INSERT … RETURNING, SHOW, EXPLAIN, CALL) is run plainly and read row by row as it comes.
+A portion is fetched only when the reader has taken the one before: a slow reader slows the engine down, and its time
+is not counted as the engine's.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter_ns
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.postgres.execute import (
+    CURSORS,
+    DECLARE_HELD,
+    RESTORE_ENCODING,
+    begin,
+    changes_types,
+    find_room,
+    may_commit_lazily,
+    may_write,
+    named,
+    what_lost_means,
+)
+from tuplegate.engine.postgres.failures import check, find_error
+from tuplegate.engine.postgres.measures import Measures
+from tuplegate.engine.postgres.parameters import describe_statement, write_params
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.rows import affected_rows, find_encoder
+from tuplegate.engine.postgres.sizes import Room
+from tuplegate.engine.postgres.values import RowEncoder
+from tuplegate.protocol.statements import WRITES, is_plain, read_text
+
+_PORTION_ROWS_MAX = 256
+_PORTION_US = 10_000
+"""A portion that takes longer is followed by a smaller one, so that rows keep leaving as they are made."""
+
+_BACKLOG_ROWS_MAX = 1000
+_CURSOR = b"tuplegate"
+_NOTICES_MAX = 100
+_ATTEMPTS_MAX = 5
+
+
+@asynccontextmanager
+async def open_stream(
+    pool: Pool,
+    member: Member,
+    target: port.Target,
+    statement: port.Statement,
+    shape: port.Shape,
+    clock: "EngineClock",
+    measures: Measures,
+) -> AsyncIterator["Stream"]:
+    """The statement parsed, described and under way. The connection is given back when the block is left."""
+    answered = False
+    try:
+        stream = await _describe(pool, member, target, statement, shape, clock)
+        stream.measures = measures
+        yield stream
+        answered = stream.finished
+    except port.StatementFailed as failure:
+        answered = True
+        measures.conflicts += isinstance(failure, port.Conflict)
+        raise
+    finally:
+        if not is_plain(statement.sql, statement.keyword):
+            pool.state.may_have_changed()
+        if answered and not clock.timed_out:
+            pool.give_back_unclean(member)
+        else:
+            pool.abandon(member)
+        if changes_types(statement.keyword):
+            pool.encoders.forget()
+
+
+async def _describe(
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "EngineClock"
+) -> "Stream":
+    try:
+        with clock:
+            member.hide_kept()
+            await pool.freshen(member)
+            params = await write_params(pool, member, statement, describe=True)
+            room = await find_room(pool, member, target, statement)
+            held = statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword)
+            if room is not None and held:
+                raise _not_streamed()  # it would be committed before its first row, unseen
+            described = await _declare(member, target, statement, params)
+            kind: type[Stream] = _CursorStream
+            if described is None:
+                kind = _PlainStream
+                described = await describe_statement(member, statement.sql.encode())
+                _refuse_copy(statement)
+            encoder = await find_encoder(pool, member, described, shape)
+    except ConnectionLost as exc:
+        raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
+    except CopyStarted as exc:
+        raise port.CopyRefused from exc
+    except port.StatementFailed as exc:
+        exc.exec_us = clock.elapsed_us
+        raise named(exc, clock) from exc
+    return kind(pool, member, target, statement, params, encoder, clock, room)
+
+
+async def _declare(
+    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
+) -> PGresult | None:
+    """Opens the cursor and describes it; None where the statement cannot be one."""
+    plain = is_plain(statement.sql, statement.keyword)
+    if statement.keyword not in CURSORS:
+        if statement.keyword in WRITES and not plain:
+            raise _not_streamed()
+        return None
+    prefix = b"DECLARE tuplegate NO SCROLL CURSOR FOR " if plain else DECLARE_HELD
+    declare = Command(prefix + statement.sql.encode(), params)
+    # A text that could change how its rows are written is run to its end first, then written with our settings.
+    after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT", begins=False)]
+    results = await member.run(*begin(target.access), declare, *after)
+    if find_error(results) is not None:
+        check(await member.run(Command(b"ROLLBACK", begins=False)))
+        if not plain and results[2].error_field(pq.DiagnosticField.SQLSTATE) == b"0A000":
+            raise _not_streamed()
+        return None
+    if not plain:
+        results = await member.run(*RESTORE_ENCODING, Command(b"", portal=_CURSOR))
+        check(results)
+    return results[-1]
+
+
+def _refuse_copy(statement: port.Statement) -> None:
+    """Before the stream has begun it can still be refused as on any other route. Files the engine refuses itself."""
+    text = statement.sql.lower()
+    if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
+        raise port.CopyRefused
+
+
+def _not_streamed() -> port.StatementFailed:
+    return port.StatementFailed(
+        "a statement that writes and names set_config or the like cannot be streamed; nothing was applied",
+        sqlstate="0A000",
+        hint="Send it without the streaming hint.",
+    )
+
+
+class EngineClock:
+    """Counts the time that the engine is being waited for, and cancels the statement when that is over its limit.
+
+    It has no deadline on the loop's clock: the reader's time is not counted.
+    """
+
+    def __init__(
+        self, pool: Pool, member: Member, target: port.Target, statement: port.Statement, bounds: port.Bounds
+    ) -> None:
+        self._pool = pool
+        self.member = member
+        self.target = target
+        self._statement = statement
+        self.bounds = bounds
+        self.elapsed_us = 0
+        self.timed_out = False
+        self.stopping = False
+        self.outlived = False
+        self.crowding = False
+        self.filling = False
+        self.begun = 0
+        self.deadline = float("inf")
+        self._started = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def writes(self) -> bool:
+        return may_write(self.target, self._statement, self._pool)
+
+    @property
+    def may_grow(self) -> bool:
+        return self.target.may_write
+
+    def __enter__(self) -> None:
+        self._started = perf_counter_ns()
+        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self.expire)
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        self.elapsed_us += (perf_counter_ns() - self._started) // 1000
+
+    def expire(self) -> None:
+        self.timed_out = True
+        self._pool.expire(self.member)
+
+
+class Stream:
+    """What both ways have in common; `lines` gives blocks of rows and ends after the commit."""
+
+    measures: Measures
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statement: port.Statement,
+        params: list[bytes | None] | None,
+        encoder: RowEncoder,
+        clock: EngineClock,
+        room: Room | None,
+    ) -> None:
+        self.columns = encoder.columns
+        self.types = encoder.types
+        self.row_count = 0
+        self.affected_rows = 0
+        self.notices: list[port.Notice] = []
+        self.truncated = False
+        self.finished = False
+        self.clock = clock
+        self._pool = pool
+        self._member = member
+        self._target = target
+        self._statement = statement
+        self._params = params
+        self._encoder = encoder
+        self._room = room
+
+    @property
+    def exec_us(self) -> int:
+        return self.clock.elapsed_us
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        reading = read_text(self._statement.sql, self._statement.keyword)
+        lazy = may_commit_lazily(self._target, reading, self._pool)
+        try:
+            async for block in self._blocks():
+                yield block
+            if lazy:
+                with self.clock:
+                    await self._pool.flush_commits()
+        except ConnectionLost as exc:
+            raise what_lost_means(exc, self._target.access, self.clock) from exc
+        except CopyStarted as exc:
+            raise port.CopyRefused from exc
+        except port.StatementFailed as exc:
+            exc.exec_us = self.exec_us
+            raise named(exc, self.clock) from exc
+        self.finished = True
+
+    def _count_retry(self) -> None:
+        self.measures.conflicts += 1
+        self.measures.retries += 1
+        self.measures.attempts += 1
+
+    def _blocks(self) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def _encode(self, result: PGresult) -> bytes:
+        """The rows as lines, up to the bound of the whole stream."""
+        count = result.ntuples
+        most = self.clock.bounds.rows_max
+        if most is not None and self.row_count + count > most:
+            count = most - self.row_count
+            self.truncated = True
+        self.row_count += count
+        return self._encoder.lines(result, count)
+
+    async def _commit(self) -> None:
+        with self.clock:
+            if self._room is not None:
+                await self._room.check(self._member)
+            results = await self._member.run(Command(b"COMMIT", begins=False))
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+    def _note(self) -> None:
+        self.notices = (self.notices + self._member.take_notices())[:_NOTICES_MAX]
+
+
+class _CursorStream(Stream):
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        portion = 1
+        attempts = 1
+        while True:
+            before = self.clock.elapsed_us
+            try:
+                rows = await self._fetch(portion)
+            except port.Conflict:
+                if self.row_count or attempts == _ATTEMPTS_MAX:
+                    raise
+                attempts += 1
+                self._count_retry()
+                await self._declare_again()
+                continue
+            if rows.ntuples and (block := self._encode(rows)):
+                yield block
+            if rows.ntuples < portion or self.truncated:
+                break
+            portion = next_portion(portion, self.clock.elapsed_us - before)
+        await self._commit()
+        self._note()
+
+    async def _fetch(self, portion: int) -> PGresult:
+        with self.clock:
+            results = await self._member.run(Command(b"FETCH %d FROM tuplegate" % portion, begins=False))
+        check(results)
+        self._note()
+        return results[0]
+
+    async def _declare_again(self) -> None:
+        """No row has left yet, so a conflict can be retried unseen."""
+        with self.clock:
+            check(await self._member.run(Command(b"ROLLBACK", begins=False)))
+            if await _declare(self._member, self._target, self._statement, self._params) is None:
+                raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
+
+
+def next_portion(portion: int, took_us: int) -> int:
+    """As many rows as the engine should make in a few milliseconds, at most twice as many as before."""
+    affordable = portion * _PORTION_US // max(took_us, 1)
+    return max(1, min(portion * 2, affordable, _PORTION_ROWS_MAX))
+
+
+class _PlainStream(Stream):
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        attempts = 1
+        while True:
+            try:
+                async for block in self._once():
+                    yield block
+            except port.Conflict:
+                if self.row_count or attempts == _ATTEMPTS_MAX:
+                    raise
+                attempts += 1
+                self._count_retry()
+                check(await self._member.run(Command(b"ROLLBACK", begins=False)))
+            else:
+                return
+
+    async def _once(self) -> AsyncIterator[bytes]:
+        self._backlog: list[PGresult] = []
+        self._backlog_rows = 0
+        self._arrived = asyncio.Event()
+        member = self._member
+        at_once = self._statement.keyword in ("call", "do")
+        in_block = at_once or self._room is not None
+        command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
+        commands = [*begin(self._target.access), command] if in_block else [command]
+        answer = member.send(commands, self._take)
+        answer.add_done_callback(lambda _: self._arrived.set())
+        member.flush()
+        while not answer.done() or self._backlog:
+            with self.clock:
+                await self._arrived.wait()
+            self._arrived.clear()
+            block = b"".join(map(self._encode, self._taken()))
+            if block:
+                yield block
+            member.resume()
+        results = answer.result()
+        check(results)
+        self._note()
+        last = results[-1]
+        if in_block:
+            await self._commit()
+        if at_once and last.ntuples:
+            yield self._encode(last)
+        self.affected_rows = affected_rows(last) or self._last_counted
+
+    _last_counted = 0
+
+    def _take(self, chunk: PGresult, _command: int) -> None:
+        self._backlog.append(chunk)
+        self._backlog_rows += chunk.ntuples
+        self._last_counted = affected_rows(chunk) or self._last_counted
+        self._arrived.set()
+        if self._backlog_rows >= _BACKLOG_ROWS_MAX:
+            self._member.pause()
+
+    def _taken(self) -> list[PGresult]:
+        backlog, self._backlog = self._backlog, []
+        self._backlog_rows = 0
+        return backlog

@@ -1,0 +1,52 @@
+"""Numbers that all workers of one service process group see: how many transactions each has begun, and their shares.
+
+Shared memory, made by the supervisor before it forks. Every number has one writer at a time and is aligned, so a reader
+sees an old value or a new one and no lock is needed. A worker that is started again goes on with its predecessor's
+number. Where two numbers belong together, their writer's order makes an old one the cautious one: see `lease.py`.
+"""
+
+import mmap
+import os
+import secrets
+import tempfile
+
+NEVER = 2**63 - 1
+"""A time, or a number, that is not reached."""
+
+
+# The places before the workers' counts. Times are of the machine's monotonic clock, in nanoseconds.
+OTHERS_FLOOR = 0
+"""So many have the other groups begun, at least."""
+OTHERS_CEILING = 1
+"""So many have they begun, at most, until `VIEW_UNTIL`."""
+VIEW_UNTIL = 2
+OWN_CEILING = 3
+"""So many may this group begin, until `LEASE_UNTIL`."""
+LEASE_UNTIL = 4
+SEAL_UNTIL = 5
+"""What `VIEW_UNTIL` is by the engine's clock, in microseconds since 1970."""
+_COUNTS = 6
+
+
+class Tally:
+    """`workers` is how many share it; `shared` says that other groups use the same engine, or may.
+
+    Then nothing may begin until a lease says so. `lock` is for the worker that sees to the lease.
+    """
+
+    def __init__(self, workers: int = 1, *, shared: bool = False) -> None:
+        self.workers = workers
+        self.shared = shared
+        self.group = secrets.token_hex(8)
+        self.lock, name = tempfile.mkstemp(prefix="tuplegate-")
+        os.unlink(name)
+        self.numbers = memoryview(mmap.mmap(-1, 8 * (_COUNTS + workers))).cast("Q")
+        self.counts = self.numbers[_COUNTS:]
+        if not shared:
+            for place in (VIEW_UNTIL, OWN_CEILING, LEASE_UNTIL):
+                self.numbers[place] = NEVER
+
+    @property
+    def begun(self) -> int:
+        """By this group."""
+        return sum(self.counts)

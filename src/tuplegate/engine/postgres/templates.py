@@ -1,0 +1,126 @@
+"""Finds in a simple statement its literals, so that the engine need not parse and plan it anew for each of them. Pure.
+
+`select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
+statements of four forms are taken, each matched from its first to its last character, and literals only where a
+parameter of their type means the very same: on the right of an equals sign, and in a list of VALUES. Anything else, a
+function, an operator, a comment, an escape, is left as it was sent. What the engine refuses is run again as it was
+sent, so that an error speaks of the text that its writer knows.
+"""
+
+import re
+from typing import Final
+
+from tuplegate.protocol.statements import is_plain
+
+_TEXT_MAX: Final = 2000
+_KNOWN_MAX: Final = 1000
+_DIGITS: Final = "0123456789"
+
+_S: Final = r"[ \t\n\r\f\v]"
+_NAME: Final = r'(?:[A-Za-z_][A-Za-z_0-9]*+|"[^"\0]++")'
+_NAMES: Final = rf"{_NAME}(?:{_S}*+,{_S}*+{_NAME})*+"
+_DOTTED: Final = rf"{_NAME}(?:\.{_NAME})*+"
+_COLUMNS: Final = rf"(?:\*|{_DOTTED}(?:{_S}*+,{_S}*+{_DOTTED})*+)"
+_PLACE: Final = r"\$[0-9]++"
+_VALUE: Final = rf"(?:{_PLACE}|null|true|false|default)"
+_EQUAL: Final = rf"{_DOTTED}{_S}*+={_S}*+{_PLACE}"
+_WHERE: Final = rf"where{_S}++{_EQUAL}(?:{_S}++and{_S}++{_EQUAL})*+"
+_ORDER: Final = rf"{_DOTTED}(?:{_S}++(?:asc|desc))?+"
+_TAIL: Final = rf"(?:{_S}++order{_S}++by{_S}++{_ORDER}(?:{_S}*+,{_S}*+{_ORDER})*+)?+(?:{_S}++limit{_S}++[0-9]++)?+"
+_RETURNING: Final = rf"(?:{_S}++returning{_S}++{_COLUMNS})?+"
+_SET: Final = rf"{_NAME}{_S}*+={_S}*+{_VALUE}"
+_END: Final = rf"{_S}*+;?{_S}*+"
+
+_FORM: Final = re.compile(
+    "(?:"
+    rf"select{_S}++{_COLUMNS}{_S}++from{_S}++{_DOTTED}{_S}++{_WHERE}{_TAIL}"
+    "|"
+    rf"insert{_S}++into{_S}++{_DOTTED}{_S}*+(?:\({_S}*+{_NAMES}{_S}*+\){_S}*+)?+values{_S}*+"
+    rf"\({_S}*+{_VALUE}(?:{_S}*+,{_S}*+{_VALUE})*+{_S}*+\){_RETURNING}"
+    "|"
+    rf"update{_S}++{_DOTTED}{_S}++set{_S}++{_SET}(?:{_S}*+,{_S}*+{_SET})*+{_S}++{_WHERE}{_RETURNING}"
+    "|"
+    rf"delete{_S}++from{_S}++{_DOTTED}{_S}++{_WHERE}{_RETURNING}"
+    ")" + _END,
+    re.IGNORECASE | re.ASCII,
+)
+_KEYWORDS: Final = frozenset({"select", "insert", "update", "delete"})
+
+# In a statement of one of the forms every literal, and nothing else, stands behind one of three signs. A minus right
+# behind an equals sign would be part of an operator in other texts; a backslash means two things.
+_LITERAL: Final = rf"""([=(,]{_S}*+)((?:(?<!=)-)?[0-9]++(?:\.[0-9]++)?+(?![0-9A-Za-z_.'"$])|'[^'\\\0]*+'(?!'))"""
+_LITERALS: Final = re.compile(_LITERAL, re.ASCII)
+# The same where there are names in quotes: they are passed over as a whole. It takes three times as long.
+_LITERALS_AND_QUOTED: Final = re.compile(rf"{_LITERAL}|(\"[^\"]*+\")", re.ASCII)
+
+_INT4, _INT8, _NUMERIC, _INFERRED = 23, 20, 1700, 0
+_INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
+
+
+class Template:
+    """A statement with placeholders for its literals. `types` are the engine's numbers; 0 where it is to infer one."""
+
+    __slots__ = ("text", "types", "values")
+
+    def __init__(self, text: str, types: tuple[int, ...], values: list[bytes | None]) -> None:
+        self.text = text
+        self.types = types
+        self.values = values
+
+
+_known: dict[str, bool] = {}
+"""Whether a text with placeholders is of a simple form: asking costs more than all the rest."""
+
+_stems: dict[str, str] = {}
+"""Texts by what stands before their one literal, where that is a whole number and the last word. Other digits in the
+same place are the same literal, and need not be looked for."""
+
+
+def find_template(sql: str, keyword: str) -> Template | None:
+    """None where the statement is of no simple form."""
+    if keyword not in _KEYWORDS or len(sql) > _TEXT_MAX or "$" in sql:
+        return None
+    stem = sql.rstrip(_DIGITS)
+    digits = sql[len(stem) :]
+    known = _stems.get(stem)
+    if known is not None and digits:
+        return Template(known, (_integer_type(digits),), [digits.encode()])
+    quoted = '"' in sql
+    parts: list[str | None] = (_LITERALS_AND_QUOTED if quoted else _LITERALS).split(sql)
+    types: list[int] = []
+    values: list[bytes | None] = []
+    step = 4 if quoted else 3
+    for index in range(2, len(parts), step):
+        literal = parts[index]
+        if literal is None:
+            continue
+        if literal[0] == "'":
+            values.append(literal[1:-1].encode())
+            types.append(_INFERRED)
+        else:
+            values.append(literal.encode())
+            types.append(_NUMERIC if "." in literal else _integer_type(literal))
+        parts[index] = f"${len(values)}"
+    if not values:
+        return None
+    text = "".join([part for part in parts if part is not None])
+    simple = _known.get(text)
+    if simple is None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        simple = _known[text] = _FORM.fullmatch(text) is not None and is_plain(text, keyword)
+        if simple and digits and text == f"{stem}$1":
+            if len(_stems) >= _KNOWN_MAX:
+                _stems.clear()
+            _stems[stem] = text
+    return Template(text, tuple(types), values) if simple else None
+
+
+def _integer_type(literal: str) -> int:
+    """The type that the engine's own parser gives it."""
+    if len(literal) < 10:
+        return _INT4
+    number = int(literal)
+    if -_INT4_MAX - 1 <= number <= _INT4_MAX:
+        return _INT4
+    return _INT8 if -_INT8_MAX - 1 <= number <= _INT8_MAX else _NUMERIC

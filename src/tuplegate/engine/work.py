@@ -1,0 +1,86 @@
+"""What is asked of an engine, and what it gives: the part of the port that every request passes through.
+
+Plain classes, because compiled code reads them in no time.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from tuplegate.protocol.answers import Notice
+
+
+class Access(StrEnum):
+    """The rights of a connection; the engine itself enforces them."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Target:
+    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes."""
+
+    __slots__ = ("access", "database", "id", "may_write")
+
+    def __init__(self, database: str, access: Access, id: str = "") -> None:
+        self.database = database
+        self.access = access
+        self.id = id
+        self.may_write = access is Access.WRITE
+
+
+class Statement:
+    """One statement. `keyword` is its first word in lower case; `params` are JSON texts."""
+
+    __slots__ = ("keyword", "params", "sql")
+
+    def __init__(self, sql: str, keyword: str, params: list[msgspec.Raw] | None = None) -> None:
+        self.sql = sql
+        self.keyword = keyword
+        self.params = params
+
+
+class Bounds:
+    """What one statement may take. Rows and bytes beyond their bound are cut, never refused."""
+
+    __slots__ = ("bytes_max", "rows_max", "timeout_ms")
+
+    def __init__(self, timeout_ms: int, rows_max: int | None, bytes_max: int) -> None:
+        self.timeout_ms = timeout_ms
+        self.rows_max = rows_max
+        self.bytes_max = bytes_max
+
+
+class Result:
+    """`columns`, `types` and `rows` are JSON arrays as bytes."""
+
+    __slots__ = (
+        "affected_rows",
+        "attempts",
+        "columns",
+        "exec_us",
+        "notices",
+        "row_count",
+        "rows",
+        "truncated",
+        "types",
+    )
+
+    def __init__(
+        self, columns: bytes, types: bytes, rows: bytes, affected_rows: int, row_count: int = 0, truncated: bool = False
+    ) -> None:
+        self.columns = columns
+        self.types = types
+        self.rows = rows
+        self.affected_rows = affected_rows
+        self.row_count = row_count
+        self.truncated = truncated
+        self.exec_us = 0
+        self.attempts = 1
+        self.notices: list[Notice] = []
+
+    def bare(self) -> "Result":
+        """The same without its rows."""
+        bare = Result(self.columns, self.types, b"[]", self.affected_rows, self.row_count, truncated=True)
+        bare.exec_us, bare.attempts, bare.notices = self.exec_us, self.attempts, self.notices
+        return bare

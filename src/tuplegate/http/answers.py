@@ -1,0 +1,35 @@
+"""Errors as answers: the one place that turns an exception into a status and a body."""
+
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ErrorBody, ServiceError
+
+_encode = msgspec.json.Encoder().encode
+_log = structlog.get_logger()
+
+RETRY_AFTER_S = 1
+
+
+def error_body(error: ErrorBody, request_id: str, more: Mapping[str, str] | None = None) -> bytes:
+    return _encode({"success": False, **(more or {}), "error": error, "request_id": request_id})
+
+
+def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, str] | None = None) -> None:
+    """`more` stands beside the error."""
+    exchange.error_code = error.body.code
+    headers = list(error.headers)
+    if error.status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    if error.status == 503:
+        headers.append(("retry-after", str(RETRY_AFTER_S)))
+    exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
+
+
+def unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
+    """A fault of ours: the log gets everything but the request's text, the client only the id."""
+    _log.error("unexpected failure", request_id=exchange.request_id, route=exchange.path, exc_info=exc)
+    return ServiceError("internal", "the service failed; its log has the cause under this request id")

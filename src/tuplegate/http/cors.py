@@ -1,0 +1,48 @@
+"""Which pages of other origins may use the service from a browser: the headers that tell it so.
+
+Tokens travel in a header that a page must set itself, so no credentials are allowed for. A request from another origin
+is not refused here: the browser keeps the answer from the page.
+"""
+
+from tuplegate.http.exchange import Exchange
+
+_ALLOW_HEADERS = "authorization, content-type, accept, idempotency-key, tuplegate-database, tuplegate-transaction-id"
+_EXPOSE_HEADERS = b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed"
+_MAX_AGE_S = 7200
+
+ANY = "*"
+
+
+class CorsPolicy:
+    """`origins` are exact, as a browser sends them; one of them may be `*`."""
+
+    def __init__(self, origins: frozenset[str]) -> None:
+        self._any = ANY in origins
+        self._origins = frozenset(origin.encode() for origin in origins)
+
+    def answer_headers(self, origin: bytes) -> bytes:
+        """For every answer to a request with this `Origin`; made whole, since it is put into heads as it is."""
+        if self._any:
+            return b"access-control-allow-origin: *\r\naccess-control-expose-headers: %b\r\n" % _EXPOSE_HEADERS
+        if origin not in self._origins:
+            return b"vary: origin\r\n"
+        return b"vary: origin\r\naccess-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\n" % (
+            origin,
+            _EXPOSE_HEADERS,
+        )
+
+
+def respond_options(exchange: Exchange, methods: list[str]) -> None:
+    """What a path takes; to a preflight of an allowed origin, that the request may be sent."""
+    allowed = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
+    headers = [("allow", allowed)]
+    if (
+        b"access-control-allow-origin" in exchange.extra_headers
+        and b"access-control-request-method" in exchange.headers
+    ):
+        headers += [
+            ("access-control-allow-methods", allowed),
+            ("access-control-allow-headers", _ALLOW_HEADERS),
+            ("access-control-max-age", str(_MAX_AGE_S)),
+        ]
+    exchange.respond(204, b"", headers)

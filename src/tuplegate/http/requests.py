@@ -1,0 +1,40 @@
+"""Reading a request: its content type and its body. Everything wrong with it is the client's to know."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
+
+_T = TypeVar("_T")
+
+
+def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
+    """The body as a message. The strict decoder does not look into raw parts, so UTF-8 is checked first."""
+    try:
+        if not body.isascii():
+            body.decode()
+        return decode(body)
+    except msgspec.ValidationError as exc:
+        raise ServiceError("malformed_request", f"the body is not what this route takes: {exc}") from exc
+    except RecursionError as exc:
+        raise ServiceError("malformed_request", "the body is nested too deeply") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
+
+
+def check_content_type(exchange: Exchange, wanted: str) -> None:
+    """A body without a type is taken for what the route takes."""
+    header = exchange.headers.get(b"content-type")
+    if header is None or header == wanted.encode():
+        return
+    kind, *parameters = header.decode("latin-1").lower().split(";")
+    charsets = [p.partition("=")[2].strip(' "') for p in parameters if p.strip().startswith("charset")]
+    if kind.strip() != wanted or any(charset not in ("utf-8", "utf8", "us-ascii") for charset in charsets):
+        raise ServiceError(
+            "unsupported_media_type",
+            f"{exchange.path} takes {wanted} in UTF-8, not {header.decode('latin-1')}",
+            hint=f"Send the header Content-Type: {wanted}",
+        )

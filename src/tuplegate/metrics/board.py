@@ -1,0 +1,80 @@
+"""Memory in which every worker posts its numbers for the others, made by the supervisor before it forks.
+
+A worker writes only its own slot. A slot has two halves: the one that is not being read is written, then a number says
+which is the newer. So a worker that is killed at any point leaves a whole snapshot behind, which its successor goes on
+from. A reader that was overtaken sees the number change and reads again.
+"""
+
+import mmap
+import struct
+import zlib
+
+import msgspec
+
+from tuplegate.metrics.sums import Snapshot
+
+HALF_BYTES = 512 * 1024
+_SLOT_BYTES = 2 * HALF_BYTES
+_HEAD = struct.Struct("=QQ")
+_TRIES = 100
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class TooLarge(Exception):
+    """The snapshot does not fit into its half."""
+
+
+class Board:
+    """Memory that is not touched is not taken, so a slot costs what is written to it."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._numbers = memoryview(mmap.mmap(-1, 16 * workers)).cast("Q")
+        """For each worker how often it has written, and how often it has asked the others to."""
+        self._slots = memoryview(mmap.mmap(-1, _SLOT_BYTES * workers))
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def post(self, worker: int, snapshot: Snapshot) -> None:
+        body = _encode(snapshot)
+        if len(body) > HALF_BYTES - _HEAD.size:
+            raise TooLarge
+        number = self._numbers[2 * worker] + 1
+        half = self._half(worker, number)
+        half[: _HEAD.size] = _HEAD.pack(len(body), zlib.crc32(body))
+        half[_HEAD.size : _HEAD.size + len(body)] = body
+        self._numbers[2 * worker] = number
+
+    def ask(self, worker: int) -> None:
+        """Wants the others to write what is new."""
+        self._numbers[2 * worker + 1] += 1
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def asked(self) -> int:
+        """Changes when somebody asks."""
+        return sum(self._numbers[1::2].tolist())
+
+    def written(self, worker: int) -> int:
+        """How often the worker and its predecessors have written."""
+        return self._numbers[2 * worker]
+
+    def read(self, worker: int) -> Snapshot | None:
+        """The newest of the worker; None where there is none yet, or, what should not be, never a whole one."""
+        for _ in range(_TRIES):
+            number = self._numbers[2 * worker]
+            if number == 0:
+                return None
+            half = self._half(worker, number)
+            length, checksum = _HEAD.unpack(half[: _HEAD.size])
+            body = bytes(half[_HEAD.size : _HEAD.size + min(length, HALF_BYTES)])
+            if number == self._numbers[2 * worker] and zlib.crc32(body) == checksum:
+                return _decode(body)
+        return None
+
+    def _half(self, worker: int, number: int) -> memoryview:
+        start = worker * _SLOT_BYTES + (number % 2) * HALF_BYTES
+        return self._slots[start : start + HALF_BYTES]

@@ -1,0 +1,223 @@
+"""The one table of settings: the file, the environment, the flags of `tuplegate serve` and docs/settings.md.
+
+A later source wins: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`).
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message says which, from where, and what it takes."""
+
+
+def default_data_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/tuplegate")
+    data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data_home) / "tuplegate"
+
+
+def _setting(
+    default: Any, text: str, *, at_least: int | None = None, at_most: int | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    meta = {"help": text, "at_least": at_least, "at_most": at_most, "choices": choices}
+    if callable(default):
+        return field(default_factory=default, metadata=meta)
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every field is a setting; its metadata holds the help text and the bounds."""
+
+    data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
+    host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs TLS or --behind-proxy.")
+    data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
+    alias_port: int = _setting(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
+    control_port: int = _setting(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
+    planes: str = _setting("data,alias,control", "What this process serves, separated by commas.")
+    data_url: str = _setting("", "Address by which others reach the data plane, if not the one it is bound to.")
+    alias_url: str = _setting("", "Address by which others reach the alias, if not the one it is bound to.")
+    control_url: str = _setting("", "Address by which others reach the control plane, if not the one it is bound to.")
+    behind_proxy: bool = _setting(
+        False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
+    )
+    tls_cert: str = _setting("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
+    tls_key: str = _setting("", "File of the certificate's key, as PEM.")
+    tls: str = _setting("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
+    metrics_address: str = _setting(
+        "",
+        "Address of its own for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
+        " needs --behind-proxy.",
+    )
+    cors_origins: str = _setting(
+        "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
+    )
+
+    workers: int = _setting(
+        1, "Processes that answer requests, about one for every core or two.", at_least=1, at_most=64
+    )
+
+    engine: str = _setting(
+        "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
+    )
+    engine_exclusive: bool = _setting(
+        False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
+    )
+    engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
+    engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
+    engine_connections_max: int = _setting(
+        100,
+        "Connections to the engine: what the bundled one accepts, what this service opens at your own.",
+        at_least=10,
+    )
+    engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
+
+    engine_process_memory_mb: int = _setting(
+        512, "Memory that one process of the bundled engine may take for itself, in MiB (Linux).", at_least=64
+    )
+    engine_temp_mb: int = _setting(
+        2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
+    )
+    engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
+
+    statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
+    transaction_timeout_ms: int = _setting(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
+    transaction_statements_max: int = _setting(1000, "Statements in one transaction.", at_least=1)
+    body_bytes_max: int = _setting(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
+    answer_bytes_max: int = _setting(
+        64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
+    )
+    connections_per_database: int = _setting(
+        16, "Engine connections for one database and scope, over all workers.", at_least=1
+    )
+    running_max: int = _setting(32, "Statements of one organization that may run at once.", at_least=1)
+    queue_max: int = _setting(1000, "Statements of one organization that may wait for their turn.", at_least=0)
+    attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
+    connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
+
+    dumps_max: int = _setting(2, "Dumps of databases that are made at once, over all workers and machines.", at_least=1)
+    dump_timeout_s: int = _setting(3600, "Longest time a dump may take, in seconds.", at_least=1)
+    backup_dir: str = _setting("", "Directory for backups: dumps of all databases. None are made without it.")
+    backup_every_s: int = _setting(86_400, "Seconds from one backup of a database to the next.", at_least=1)
+    backup_keep: int = _setting(7, "Backups of a database that are kept.", at_least=1)
+
+    tiers: str = _setting(
+        "free=200/1GB, pro=6000/50GB, unlimited",
+        "Tiers of organizations: the requests a minute that each lets through, and the size of a database.",
+    )
+    default_tier: str = _setting("free", "Tier of new organizations.")
+    session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
+    session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
+
+    http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
+    header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
+    body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)
+    keep_alive_s: int = _setting(75, "Seconds an idle HTTP connection is kept open.", at_least=1)
+    reader_timeout_s: int = _setting(30, "Seconds after which a reader that takes nothing is cut off.", at_least=1)
+    heartbeat_s: int = _setting(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
+    stop_timeout_s: int = _setting(30, "Seconds that running requests are given when the service stops.", at_least=0)
+
+    traces_endpoint: str = _setting(
+        "", "URL that takes traces, OTLP over HTTP, as http://127.0.0.1:4318/v1/traces. Needs tuplegate[otel]."
+    )
+    log_level: str = _setting("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the table."""
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    at_least: int | None
+    at_most: int | None
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "TUPLEGATE_" + self.name.upper()
+
+
+def entries() -> Iterator[Entry]:
+    for item in fields(Settings):
+        assert isinstance(item.type, type)
+        meta = item.metadata
+        default = item.default_factory() if callable(item.default_factory) else item.default
+        yield Entry(item.name, item.type, default, meta["help"], meta["at_least"], meta["at_most"], meta["choices"])
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings in force. `flags` holds only those that were given."""
+    values: dict[str, Any] = {}
+    table = {entry.name: entry for entry in entries()}
+    if file is not None:
+        values |= _from_file(file, table)
+    for entry in table.values():
+        if entry.variable in environment:
+            values[entry.name] = _convert(entry, environment[entry.variable], f"environment variable {entry.variable}")
+    for name, value in flags.items():
+        values[name] = _convert(table[name], value, f"flag {table[name].flag}")
+    return Settings(**values)
+
+
+def _from_file(file: Path, table: Mapping[str, Entry]) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(file.read_text())
+    except OSError as exc:
+        raise SettingsError(f"cannot read the settings file {file}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"the settings file {file} is not TOML: {exc}") from exc
+    unknown = sorted(set(data) - set(table))
+    if unknown:
+        raise SettingsError(f"{file}: unknown setting {unknown[0]!r}; `tuplegate serve --help` lists them all")
+    return {name: _convert(table[name], value, str(file)) for name, value in data.items()}
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _convert(entry: Entry, value: Any, source: str) -> Any:
+    """The value in the setting's own type, within its bounds."""
+    problem = SettingsError(f"{source}: {entry.name} cannot be {value!r}; it takes {_takes(entry)}")
+    if entry.kind is bool:
+        if isinstance(value, bool):
+            return value
+        text = str(value).lower()
+        if text not in _TRUE + _FALSE:
+            raise problem
+        return text in _TRUE
+    if entry.kind is int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise problem from None
+        if isinstance(value, bool) or not (entry.at_least or 0) <= number <= (entry.at_most or number):
+            raise problem
+        return number
+    if not isinstance(value, str | Path) or (entry.choices and str(value) not in entry.choices):
+        raise problem
+    return Path(value).expanduser() if entry.kind is Path else str(value)
+
+
+def _takes(entry: Entry) -> str:
+    if entry.choices:
+        return "one of " + ", ".join(entry.choices)
+    if entry.kind is bool:
+        return "true or false"
+    if entry.kind is int:
+        most = "" if entry.at_most is None else f" and at most {entry.at_most}"
+        return f"a whole number, at least {entry.at_least}{most}"
+    return "a path" if entry.kind is Path else "text"

@@ -1,0 +1,211 @@
+"""Backups on a schedule: every database of the installation is dumped into a directory, and old dumps are removed.
+
+What was done is told by the files alone: a database is due when its newest file is older than the schedule says. So
+nothing has to be remembered over a crash, and whoever does it next goes on. One process of the installation does it at
+a time, by a name held in the engine.
+
+A file has its name once it is whole and on the disk, and only then is an older one removed. Where the disk is full, or
+a database cannot be dumped, all that was there stays, and it is tried again later. Backups of a database that was
+deleted are nobody's to remove but the operator's.
+"""
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import IO, TypeVar
+
+import structlog
+
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.databases import Tenant
+from tuplegate.engine.port import AlreadyRunning, Engine, EngineBusy, EngineFailure
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+_LOOK_S = 10.0
+_RETRY_S = 300.0
+_AHEAD_S = 60.0
+"""A file from further in the future says that the clock was wrong, and counts as none."""
+_PORTION_BYTES = 2**20
+_TIME = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"\d{8}T\d{6}Z\.dump")
+_PART = ".part"
+_ABOUT = "about.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRules:
+    """`keep` is how many there are of a database, `timeout_s` what one may take."""
+
+    directory: Path
+    every_s: int
+    keep: int
+    timeout_s: int
+
+
+class Backups:
+    """`made` and `failed` are counted since the start of this process."""
+
+    def __init__(self, catalog: Catalog, engine: Engine, rules: BackupRules) -> None:
+        self._catalog = catalog
+        self._engine = engine
+        self._rules = rules
+        self._pause_s = min(_LOOK_S, rules.every_s / 2)
+        self._newest: dict[str, float] = {}
+        """Of the databases that there are; where there is none, since when it is missed."""
+        self._not_before: dict[str, float] = {}
+        self.made = self.failed = 0
+
+    @property
+    def age_s(self) -> float | None:
+        """None where another process makes them, or there is nothing to back up."""
+        return max(time.time() - min(self._newest.values()), 0.0) if self._newest else None
+
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            try:
+                async with self._engine.hold("backups") as free:
+                    while free:
+                        await self._look()
+                        await asyncio.sleep(self._pause_s)
+            except (EngineFailure, OSError) as failure:
+                _log.warning("backups could not be looked after", reason=str(failure))
+            self._newest = {}
+            await asyncio.sleep(self._pause_s)
+
+    async def _look(self) -> None:
+        """Backs up what is due, one after the other."""
+        tenants = await self._catalog.databases.active()
+        found = await _in_thread(self._find_newest, tenants)
+        now = time.time()
+        self._newest = {one.id: found.get(one.id) or self._newest.get(one.id, now) for one in tenants}
+        for tenant in tenants:
+            newest = found.get(tenant.id)
+            due = newest is None or newest + self._rules.every_s <= time.time()
+            if due and self._not_before.get(tenant.id, 0) <= time.time():
+                await self._back_up(tenant)
+
+    async def _back_up(self, tenant: Tenant) -> None:
+        started = time.time()
+        try:
+            size = await self._write(tenant)
+        except (AlreadyRunning, EngineBusy) as failure:
+            _log.warning("a backup has to wait", database=tenant.id, reason=str(failure))
+            return
+        except (EngineFailure, OSError) as failure:
+            self.failed += 1
+            self._not_before[tenant.id] = time.time() + min(_RETRY_S, self._rules.every_s)
+            _log.error("a backup failed", database=tenant.id, reason=str(failure))
+            return
+        self.made += 1
+        self._newest[tenant.id] = started
+        _log.info("a backup was made", database=tenant.id, bytes=size, seconds=round(time.time() - started, 1))
+
+    async def _write(self, tenant: Tenant) -> int:
+        """The size of the new file."""
+        directory = self._directory(tenant)
+        name = datetime.now(UTC).strftime(_TIME) + ".dump"
+        part = directory / (name + _PART)
+        size = 0
+        async with self._engine.dump(tenant.engine_name, self._rules.timeout_s) as blocks:
+            file = await _in_thread(_open, directory, part, tenant)
+            try:
+                portion: list[bytes] = []
+                waiting = 0
+                async for block in blocks:
+                    portion.append(block)
+                    waiting += len(block)
+                    size += len(block)
+                    if waiting >= _PORTION_BYTES:
+                        await _in_thread(file.writelines, portion)
+                        portion, waiting = [], 0
+                await _in_thread(_finish, file, portion, part, directory / name)
+            finally:
+                try:
+                    file.close()
+                finally:
+                    part.unlink(missing_ok=True)
+        await _in_thread(_remove_old, directory, self._rules.keep)
+        return size
+
+    def _directory(self, tenant: Tenant) -> Path:
+        return self._rules.directory / tenant.organization / tenant.id
+
+    def _find_newest(self, tenants: list[Tenant]) -> dict[str, float]:
+        found = {}
+        for tenant in tenants:
+            times = [_time_of(name) for name in _names(self._directory(tenant))]
+            times = [at for at in times if at <= time.time() + _AHEAD_S]
+            if times:
+                found[tenant.id] = max(times)
+        return found
+
+
+def _names(directory: Path) -> list[str]:
+    """Of the backups in it, the oldest first."""
+    try:
+        return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+    except FileNotFoundError:
+        return []
+
+
+def _time_of(name: str) -> float:
+    try:
+        return datetime.strptime(name.removesuffix(".dump"), _TIME).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0  # no time that there is
+
+
+def _open(directory: Path, part: Path, tenant: Tenant) -> IO[bytes]:
+    """Nobody else writes here while the database is being dumped, so what is half written was left by a crash."""
+    directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    for left in directory.glob(f"*{_PART}"):
+        left.unlink(missing_ok=True)
+    about = {"organization": tenant.organization_name, "database": tenant.name}
+    fresh = directory / (_ABOUT + _PART)
+    with _create(fresh) as file:
+        file.write(json.dumps(about).encode() + b"\n")
+    fresh.replace(directory / _ABOUT)
+    return _create(part)
+
+
+def _create(path: Path) -> IO[bytes]:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _finish(file: IO[bytes], rest: list[bytes], part: Path, whole: Path) -> None:
+    file.writelines(rest)
+    file.flush()
+    os.fsync(file.fileno())
+    part.rename(whole)
+    directory = os.open(whole.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _remove_old(directory: Path, keep: int) -> None:
+    for name in _names(directory)[:-keep]:
+        (directory / name).unlink(missing_ok=True)
+
+
+async def _in_thread(work: Callable[..., _T], *arguments: object) -> _T:
+    """A disk can be slow, and the loop must not wait for it. Seen through: no file is closed under who writes to it."""
+    done = asyncio.get_running_loop().run_in_executor(None, partial(work, *arguments))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise

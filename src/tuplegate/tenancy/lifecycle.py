@@ -1,0 +1,249 @@
+"""Databases made, copied, reset and deleted, in the catalog and in the engine, so that the two agree after any crash.
+
+The catalog says first what is to be (`creating`, `deleting`), then the engine does it, then the catalog says that it is
+so. Whatever is left half done by a crash is found in the catalog and finished by the next one to look: at start, and
+every few seconds. A name held in the engine keeps two from doing the same.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import structlog
+
+from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.databases import Place
+from tuplegate.catalog.session import Actor
+from tuplegate.engine.port import (
+    Databases,
+    Engine,
+    EngineBusy,
+    EngineFailure,
+    EngineUnavailable,
+    OutcomeUnknown,
+    StatementFailed,
+)
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+_SWEEP_S = 5.0
+_LOOK_AGAIN_S = 0.1
+_PATIENCE_S = 60.0
+_PAUSE_S = 4.0
+"""How long workers let go of a database without being asked again; its source is paused for as long as a copy takes."""
+
+
+class Lifecycle:
+    def __init__(self, catalog: Catalog, databases: Databases, engine: Engine) -> None:
+        self._catalog = catalog
+        self._databases = databases
+        self._engine = engine
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
+        """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
+        return await self._see_through(self._create(actor, name, clone_of))
+
+    async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
+        """Makes an organization with its first database, of that name, and a key that manages it."""
+        await self._see_through(self._create_organization(actor, id, name, tier, (new_database_id(), database), key))
+
+    async def delete(self, actor: Actor, id: str) -> bool:
+        """False where the catalog does not let it go."""
+        return await self._see_through(self._delete(actor, id))
+
+    async def delete_organization(self, actor: Actor, id: str) -> bool:
+        """With everything in it. False where there is none."""
+        return await self._see_through(self._delete_organization(actor, id))
+
+    async def reset(self, actor: Actor, id: str) -> bool:
+        """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
+
+        False where it is protected.
+        """
+        if await self._catalog.databases.is_protected(id):
+            return False
+        return await self._see_through(self._reset(actor, id))
+
+    async def finish_all(self) -> None:
+        """Brings everything to an end that was left half done."""
+        await self._catalog.organizations.finish_deleting()
+        for place in await self._catalog.databases.unfinished():
+            try:
+                await self._finish(place.id, patient=False)
+            except EngineFailure as failure:
+                _log.error(
+                    "a database could not be finished", database=place.id, state=place.state, reason=str(failure)
+                )
+        await self._clear_interrupted()
+        await self._catalog.organizations.finish_deleting()
+
+    async def watch(self) -> None:
+        """Goes on for ever."""
+        while True:
+            try:
+                await self.finish_all()
+                await self._catalog.sessions.remove_old()
+            except EngineFailure as failure:
+                _log.warning("databases could not be looked after", reason=str(failure))
+            await asyncio.sleep(_SWEEP_S)
+
+    # -- whole tenants ------------------------------------------------------------------------------------------
+
+    async def _create(self, actor: Actor, name: str, clone_of: str | None) -> str:
+        id = new_database_id()
+        await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of)
+        try:
+            await self._finish_made(id)
+        except (StatementFailed, EngineBusy):
+            await self._catalog.databases.discard(actor, id)
+            raise
+        return id
+
+    async def _create_organization(
+        self, actor: Actor, id: str, name: str, tier: str, database: tuple[str, str], key: Token
+    ) -> None:
+        await self._catalog.organizations.add(actor, id, name, tier, database, key)
+        try:
+            await self._finish_made(database[0])
+        except (StatementFailed, EngineBusy):
+            await self._catalog.organizations.start_deleting(actor, id)
+            raise
+
+    async def _delete(self, actor: Actor, id: str) -> bool:
+        if not await self._catalog.databases.start_deleting(actor, id):
+            return False
+        await self._finish(id)
+        return True
+
+    async def _delete_organization(self, actor: Actor, id: str) -> bool:
+        if not await self._catalog.organizations.start_deleting(actor, id):
+            return False
+        while id in await self._catalog.organizations.finish_deleting():
+            for place in await self._catalog.databases.unfinished(id):
+                await self._finish(place.id)
+        return True
+
+    # -- one database -------------------------------------------------------------------------------------------
+
+    async def _finish_made(self, id: str) -> None:
+        """Makes it, or waits for who makes it. Raises where it is not there then."""
+        await self._finish(id)
+        place = await self._catalog.databases.find_place(id)
+        if place is None or place.state == "failed":
+            raise EngineBusy("the database could not be made")
+
+    async def _finish(self, id: str, *, patient: bool = True) -> None:
+        """Makes or removes it. Where somebody else is at it, waits for them, or leaves it to them."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            async with self._engine.hold(f"database/{id}") as free:
+                place = await self._catalog.databases.find_place(id)
+                if place is None or place.state not in ("creating", "deleting"):
+                    return
+                if free:
+                    await self._bring_about(place)
+                    return
+            if not patient:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise EngineBusy(f"the database is still {place.state}")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _bring_about(self, place: Place) -> None:
+        """The catalog has said already what is to be: what an engine that is gone keeps from it now is done later."""
+        try:
+            await (self._make(place) if place.state == "creating" else self._remove(place))
+        except EngineUnavailable as gone:
+            raise OutcomeUnknown(f"the engine was lost while the database was {place.state}") from gone
+
+    async def _make(self, place: Place) -> None:
+        """Where the engine refuses it, nothing of it stays there; where the engine is gone, it is tried again later."""
+        try:
+            if place.clone_of is None:
+                await self._databases.create(place.engine_name)
+            else:
+                await self._copy(place, place.clone_of)
+        except (StatementFailed, EngineBusy):
+            await self._databases.drop(place.engine_name)
+            await self._catalog.databases.was_not_made(place.id)
+            raise
+        await self._catalog.databases.was_made(place.id, self._databases.furnishing)
+
+    async def _copy(self, place: Place, source_id: str) -> None:
+        source = await self._catalog.databases.find_place(source_id)
+        if source is None or source.state != "active":
+            raise EngineBusy("the database to copy is gone")
+        async with self._paused(source_id):
+            await self._databases.copy(source.engine_name, place.engine_name)
+
+    async def _remove(self, place: Place) -> None:
+        await self._databases.drop(place.engine_name)
+        await self._catalog.databases.was_removed(place.id)
+
+    async def _reset(self, actor: Actor, id: str) -> bool:
+        async with self._engine.hold(f"database/{id}") as free:
+            place = await self._catalog.databases.find_place(id) if free else None
+            if place is None or place.state != "active":
+                raise EngineBusy("the database is being changed by somebody else")
+            fresh = new_database_id()
+            await self._catalog.databases.note_leftovers(id, [place.engine_name, fresh])
+            try:
+                await self._databases.create(fresh)
+                async with self._paused(id):
+                    await self._databases.silence(place.engine_name)
+                    await self._databases.keep_outcomes(place.engine_name, fresh)
+                    return await self._catalog.databases.move(actor, id, fresh)
+            finally:
+                # Whether it was reset is settled. What is in the way of clearing up is tried again by the next sweep.
+                try:
+                    await self._clear_leftovers(id)
+                except EngineFailure as failure:
+                    _log.warning("a reset could not be cleared up after", database=id, reason=str(failure))
+
+    async def _clear_interrupted(self) -> None:
+        """What resets have left behind that did not come to their end."""
+        for id in set((await self._catalog.databases.in_reset()).values()):
+            async with self._engine.hold(f"database/{id}") as free:
+                if free:
+                    await self._clear_leftovers(id)
+
+    async def _clear_leftovers(self, id: str) -> None:
+        """The one in place is opened again, in case it was silenced; the others are dropped."""
+        for leftover in await self._catalog.databases.doom_leftovers(id):
+            if leftover.doomed:
+                await self._databases.drop(leftover.engine_name)
+            else:
+                await self._databases.reopen(leftover.engine_name)
+            await self._catalog.databases.forget_leftover(leftover.engine_name)
+
+    @asynccontextmanager
+    async def _paused(self, id: str) -> AsyncIterator[None]:
+        """Asks all workers to let go of the database, again and again until the block is left."""
+        await self._catalog.databases.pause(id, _PAUSE_S)
+        keeper = asyncio.get_running_loop().create_task(self._keep_paused(id))
+        try:
+            yield
+        finally:
+            keeper.cancel()
+            await self._catalog.databases.pause(id, 0)
+
+    async def _keep_paused(self, id: str) -> None:
+        while True:
+            await asyncio.sleep(_PAUSE_S / 2)
+            await self._catalog.databases.pause(id, _PAUSE_S)
+
+    async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Waits for work that goes on even when whoever waits for it is gone."""
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+
+def new_database_id() -> str:
+    return "tg_" + make_id(secrets.token_bytes(RANDOM_BYTES))

@@ -1,0 +1,280 @@
+"""A worker process: the planes on one event loop. The composition root: only here do concrete classes meet."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from tuplegate.access.quotas import read_tiers, tier_of
+from tuplegate.admission.about import AboutRoutes
+from tuplegate.admission.fairness import Lanes
+from tuplegate.admission.identity import IdentityCache
+from tuplegate.admission.metrics import Metrics
+from tuplegate.admission.plane import Plane, Route, RouteTable
+from tuplegate.admission.pulse import Pulse
+from tuplegate.admission.quota import Quotas
+from tuplegate.admission.traces import Traces
+from tuplegate.admission.usage import UsageBook
+from tuplegate.alias.plane import Alias
+from tuplegate.alias.upstream import UpstreamPool
+from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.schema import Installation, find_installation
+from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
+from tuplegate.control_plane.routes import control_routes
+from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
+from tuplegate.data_plane.routes import data_routes
+from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.databases import PostgresDatabases
+from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.settings import EngineSettings
+from tuplegate.engine.postgres.tally import Tally
+from tuplegate.engine.postgres.vacuum_pace import keep_pace
+from tuplegate.http.acceptor import Balance
+from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.origins import Origin
+from tuplegate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
+from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from tuplegate.metrics.board import Board
+from tuplegate.settings import Settings
+from tuplegate.tenancy.backups import BackupRules, Backups
+from tuplegate.tenancy.lifecycle import Lifecycle
+
+_log = structlog.get_logger()
+
+_UPSTREAM_IDLE_S = 20.0
+_RESERVED_CONNECTIONS = 6
+_RESERVED_PER_WORKER = 4
+"""Of the engine's: for the service's own statements, for whoever looks after it, and for its background work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the alias leads. `own`: to the data plane that this process serves, so to the certificate that it has."""
+
+    origin: Origin
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInput:
+    """What a worker gets from its supervisor: a socket for every plane that it is to serve.
+
+    `addresses` are those of the planes as others reach them; `upstream` is where the alias leads, which may be the data
+    plane of this very installation. When `life_fd` closes the supervisor is gone, and so is the engine.
+    """
+
+    settings: Settings
+    conninfo: str
+    dump_tools: tuple[DumpTool, ...]
+    sockets: dict[str, socket.socket]
+    addresses: dict[str, Origin]
+    upstream: Upstream | None
+    tls: TlsFiles | None
+    cors_origins: frozenset[str]
+    life_fd: int
+    ready: Callable[[], None]
+    tally: Tally
+    number: int
+    """Of this worker among its fellows, from 0."""
+    balances: dict[str, Balance]
+    """Of the planes' sockets, where there are several workers."""
+    alone: bool
+    """Nobody served on this engine before this worker and its fellows were started."""
+    board: Board
+    """Where all workers post what they count."""
+
+
+def run(given: WorkerInput) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_main(given))
+    else:
+        uvloop.run(_main(given))
+
+
+async def _main(given: WorkerInput) -> None:
+    settings = given.settings
+    stop = _stop_event(given.life_fd)
+    connector = AdminConnector(given.conninfo)
+    session = AdminSession(connector, METADATA_DATABASE)
+    installation = await find_installation(session)
+    assert installation is not None, "the supervisor has made it"
+    catalog = Catalog(session)
+    engine = PostgresEngine(_engine_settings(given, installation))
+    tiers = read_tiers(settings.tiers)
+    async with session, engine:
+        quotas = Quotas(catalog.permits, tiers)
+        usage = UsageBook(catalog.journal, catalog.credentials)
+        lanes = Lanes(
+            max(1, settings.running_max // given.tally.workers),
+            max(1, 4 * (os.cpu_count() or 1) // given.tally.workers),
+            settings.queue_max,
+            settings.statement_timeout_ms / 1000,
+        )
+
+        def bound_size(database: str, tier: str) -> None:
+            engine.bound_size(database, tier_of(tiers, tier).bytes_max)
+
+        identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
+        pulse = Pulse(catalog, identities, engine)
+        databases = PostgresDatabases(
+            connector, installation.secret, settings.engine_temp_mb if settings.engine else None
+        )
+        lifecycle = Lifecycle(catalog, databases, engine)
+        traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
+        metrics = Metrics(given.board, given.number, engine, lanes, usage)
+        streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
+        data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
+            data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
+        )
+        control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
+            control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
+        )
+        tls = _tls(given.tls)
+        pool = _upstream_pool(given, tls)
+        handlers: dict[str, Handler] = {
+            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True, traces=traces).handle,
+            "control": Plane(control, identities, metrics.plane("control"), traces=traces).handle,
+            "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics")).handle,
+        }
+        if pool is not None:
+            only_control = {path for _, path in control} - {path for _, path in data}
+            own_headers = b"" if tls is None else TLS_HEADERS.encode()
+            alias = Alias(pool, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
+            handlers["alias"] = alias.handle
+        cors = CorsPolicy(given.cors_origins)
+        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
+        if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
+            watching.append(lifecycle.watch())
+        if not settings.engine and given.number == 0:
+            watching.append(keep_pace(session))
+        if settings.backup_dir:
+            backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
+            watching.append(backups.watch())
+        tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
+        await pulse.look()
+        servers = []
+        for name, sock in given.sockets.items():
+            server = HttpServer(
+                handlers[name],
+                _http_bounds(settings),
+                tls=None if name == "metrics" else tls,
+                cors=cors if name in ("data", "control") else None,
+                whole_bodies=name != "alias",
+            )
+            metrics.servers[name] = server
+            await server.start(sock, given.balances.get(name), given.number)
+            servers.append(server)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+        given.ready()
+        await stop.wait()
+        _log.info("stopping", running=sum(server.running for server in servers))
+        await asyncio.gather(*(server.stop(settings.stop_timeout_s, engine.stop_running) for server in servers))
+        if pool is not None:
+            pool.close()
+        for task in tasks:
+            task.cancel()
+        await quotas.close()
+        await usage.record()
+        metrics.post()
+        if traces is not None:
+            traces.close()
+
+
+def metrics_routes(metrics: Metrics) -> RouteTable:
+    """The only route of the address that is for metrics alone; whoever reaches it needs no token."""
+    return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
+
+
+def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:
+    """Every worker has its share of the connections."""
+    settings, workers = given.settings, given.tally.workers
+    most = settings.engine_connections_max
+    reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
+    return EngineSettings(
+        conninfo=given.conninfo,
+        installation=installation.id,
+        secret=installation.secret,
+        connections_max=max(1, (most - reserved) // workers),
+        connections_per_target_max=-(-settings.connections_per_database // workers),
+        queue_max=settings.queue_max,
+        idle_close_s=settings.connection_idle_s,
+        attempts_max=settings.attempts_max,
+        # Of an engine elsewhere the process ids would be those of strangers.
+        placement=settings.engine_placement and workers == 1 and not settings.engine,
+        tally=given.tally,
+        worker=given.number,
+        alone=given.alone,
+        exclusive=not settings.engine or settings.engine_exclusive,
+        dump_tools=given.dump_tools,
+        dumps_max=settings.dumps_max,
+    )
+
+
+def _backup_rules(settings: Settings) -> BackupRules:
+    directory = Path(settings.backup_dir).expanduser().absolute()
+    return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
+
+
+def _http_bounds(settings: Settings) -> HttpBounds:
+    return HttpBounds(
+        body_bytes_max=settings.body_bytes_max,
+        connections_max=settings.http_connections_max,
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        keep_alive_s=settings.keep_alive_s,
+        reader_timeout_s=settings.reader_timeout_s,
+    )
+
+
+def _tls(files: TlsFiles | None) -> TlsContext | None:
+    """The certificate to serve with; SIGHUP takes up a renewed one."""
+    if files is None:
+        return None
+    tls = TlsContext(files)
+
+    def reload() -> None:
+        try:
+            tls.reload()
+        except TlsError as exc:
+            _log.error("the certificate was not taken up", reason=str(exc))
+        else:
+            _log.info("the certificate was taken up")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    return tls
+
+
+def _upstream_pool(given: WorkerInput, tls: TlsContext | None) -> UpstreamPool | None:
+    upstream = given.upstream
+    if upstream is None:
+        return None
+    idle_s = min(_UPSTREAM_IDLE_S, given.settings.keep_alive_s / 2)
+    if upstream.origin.scheme == "http":
+        return UpstreamPool(upstream.origin, None, idle_s)
+    if upstream.own:
+        assert tls is not None, "an installation's own address has its own certificate"
+        return UpstreamPool(upstream.origin, lambda: client_context(tls.certificate), idle_s)
+    trusting = client_context()
+    return UpstreamPool(upstream.origin, lambda: trusting, idle_s)
+
+
+def _stop_event(life_fd: int) -> asyncio.Event:
+    """Set by SIGTERM, for a stop in order; a supervisor that vanished takes the process with it at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    loop.add_reader(life_fd, lambda: os._exit(1))
+    return stop
