@@ -4,22 +4,32 @@ Every step looks at what is there, so a start that was interrupted anywhere is f
 """
 
 import secrets
+from dataclasses import dataclass
 
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.schema import Installation, add_installation, find_installation, migrate
+from tuplegate.catalog.schema import (
+    Installation,
+    add_installation,
+    find_installation,
+    has_old_secret,
+    migrate,
+    replace_secret,
+)
 from tuplegate.catalog.session import Actor
 from tuplegate.engine.port import EngineUnavailable
-from tuplegate.engine.postgres.admin import (
-    METADATA_DATABASE,
-    AdminConnector,
-    AdminSession,
-    check_login,
-    find_capabilities,
-    make_metadata_database,
-)
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
 from tuplegate.engine.postgres.databases import PostgresDatabases
+from tuplegate.engine.postgres.foundation import (
+    adopt,
+    find_capabilities,
+    furnish,
+    hand_over,
+    make_metadata_database,
+    make_template,
+)
+from tuplegate.engine.postgres.logins import as_role
 from tuplegate.engine.postgres.metadata import LOCK
 from tuplegate.engine.postgres.probes import Capabilities, problems
 from tuplegate.tenancy.lifecycle import new_database_id
@@ -42,36 +52,66 @@ async def examine(conninfo: str) -> Capabilities:
     return found
 
 
-async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = None) -> Token | None:
-    """Brings the installation up to date; the first key, if this made it. One service process at a time."""
-    connector = AdminConnector(conninfo)
-    await make_metadata_database(connector, exclusive=bundled)
-    async with AdminSession(connector, METADATA_DATABASE) as session:
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """`conninfo` is what workers log in with; `key` the first key, if this made it."""
+
+    conninfo: str
+    key: Token | None
+
+
+async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = None) -> Installed:
+    """Brings the installation up to date, as the superuser that `conninfo` names. One service process at a time."""
+    superuser = AdminConnector(conninfo)
+    await make_metadata_database(superuser, exclusive=bundled)
+    async with AdminSession(superuser, METADATA_DATABASE, patient=True) as session:
         await session.fetch(LOCK)
         await migrate(session)
         installation = await find_installation(session)
         if installation is None:
             installation = Installation(make_id(secrets.token_bytes(RANDOM_BYTES)), secrets.token_bytes(32))
             await add_installation(session, installation)
+        elif await has_old_secret(session):
+            installation = Installation(installation.id, secrets.token_bytes(32))
+            await replace_secret(session, installation.secret)
+        await hand_over(session, superuser.owners, installation.secret)
+        await make_template(superuser)
+        service = AdminConnector(as_role(conninfo, installation.secret, superuser.owners.service))
+        databases = PostgresDatabases(service, installation.secret, temp_mb)
         catalog = Catalog(session)
-        organization = await catalog.organizations.first()
-        if organization is None:
-            organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
-            actor = Actor(organization, None, None, _REQUEST)
-            database = (new_database_id(), FIRST_DATABASE)
-            await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
-        databases = PostgresDatabases(connector, installation.secret, temp_mb)
-        for place in await catalog.databases.unfinished(organization):
-            if place.state == "creating" and place.clone_of is None:
-                await databases.create(place.engine_name)
-                await catalog.databases.was_made(place.id, databases.furnishing)
-        for place in await catalog.databases.furnished_otherwise(databases.furnishing):
-            await databases.furnish(place.engine_name)
-            await catalog.databases.was_furnished(place.id, databases.furnishing)
-        await _check_login(connector, catalog, organization, installation.secret)
-        if await catalog.keys.exist():
-            return None
-        return await _add_key(catalog, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
+        await _bring_up_to_date(superuser, catalog, databases)
+        key = await _found(service, catalog, databases, installation.secret)
+        return Installed(service.conninfo, key)
+
+
+async def _bring_up_to_date(superuser: AdminConnector, catalog: Catalog, databases: PostgresDatabases) -> None:
+    """Databases that another version has made; what was prepared there would be in the way."""
+    for place in await catalog.databases.furnished_otherwise(databases.furnishing):
+        await adopt(superuser, place.engine_name)
+        await databases.finish_prepared(place.engine_name)
+        await furnish(superuser, place.engine_name)
+        await databases.open(place.engine_name)
+        await catalog.databases.was_furnished(place.id, databases.furnishing)
+
+
+async def _found(
+    service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes
+) -> Token | None:
+    """The first organization with its database, and the first key, if this made it."""
+    organization = await catalog.organizations.first()
+    if organization is None:
+        organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
+        actor = Actor(organization, None, None, _REQUEST)
+        database = (new_database_id(), FIRST_DATABASE)
+        await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
+    for place in await catalog.databases.unfinished(organization):
+        if place.state == "creating" and place.clone_of is None:
+            await databases.create(place.engine_name)
+            await catalog.databases.was_made(place.id, databases.furnishing)
+    await _check_login(service, catalog, organization, secret)
+    if await catalog.keys.exist():
+        return None
+    return await _add_key(catalog, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
 
 
 async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:

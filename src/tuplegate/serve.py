@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 import structlog
 
 from tuplegate import logs, worker
-from tuplegate.access.tokens import Token
 from tuplegate.engine.binaries import find_dump_tools
 from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.external import ExternalServer
@@ -38,7 +37,7 @@ from tuplegate.http import self_signed
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
-from tuplegate.installation import EngineRefused, examine, install
+from tuplegate.installation import EngineRefused, Installed, examine, install
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 
@@ -77,10 +76,14 @@ def serve(settings: Settings) -> None:
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
-        key, connections = _install(settings, engine)
-        settings = replace(settings, engine_connections_max=connections)
+        installed, connections = _install(settings, engine)
+        key = installed.key
+        # What workers are given holds nothing of the superuser's login.
+        place = where(engine.conninfo) if settings.engine else ""
+        settings = replace(settings, engine_connections_max=connections, engine=place)
+        os.environ.pop("TUPLEGATE_ENGINE", None)
         tls = given_tls or _self_signed(settings, edge)
-        supervisor = Supervisor(settings, engine, sockets, edge, tls, stopped)
+        supervisor = Supervisor(settings, engine, installed.conninfo, sockets, edge, tls, stopped)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
@@ -118,8 +121,8 @@ def engine_conninfo(settings: Settings) -> str:
         raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
 
 
-def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Token | None, int]:
-    """Brings the installation up to date; the first key, if this made it, and how many connections the engine has."""
+def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Installed, int]:
+    """Brings the installation up to date; how workers log in, and how many connections the engine has."""
     if isinstance(engine, BundledServer):
         try:
             return asyncio.run(install(engine.conninfo)), settings.engine_connections_max
@@ -192,6 +195,8 @@ class WorkerProcess:
 class Supervisor:
     settings: Settings
     engine: BundledServer | ExternalServer
+    conninfo: str
+    """What workers log in with."""
     sockets: dict[str, socket.socket]
     edge: Edge
     tls: TlsFiles | None
@@ -241,7 +246,7 @@ class Supervisor:
             worker.run(
                 worker.WorkerInput(
                     self.settings,
-                    self.engine.conninfo,
+                    self.conninfo,
                     self.engine.dump_tools,
                     self.sockets,
                     self.edge.addresses,

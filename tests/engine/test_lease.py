@@ -10,7 +10,8 @@ from psycopg import pq
 
 from tests.service import new_data_dir, remove
 from tuplegate.engine.bundled import BundledServer, BundledSettings
-from tuplegate.engine.postgres.admin import AdminConnector, make_metadata_database
+from tuplegate.engine.postgres.admin import AdminConnector
+from tuplegate.engine.postgres.foundation import make_metadata_database
 from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.lease import Lease
 from tuplegate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally

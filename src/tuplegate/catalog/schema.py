@@ -47,3 +47,17 @@ async def add_installation(session: Session, installation: Installation) -> None
         installation.id,
         installation.secret.hex(),
     )
+
+
+async def has_old_secret(session: Session) -> bool:
+    return (await session.fetch("SELECT secret_is_old FROM installation"))[0][0] == "t"
+
+
+async def replace_secret(session: Session, secret: bytes) -> None:
+    """All that is derived from the secret is made anew: passwords of roles, and the secrets of databases."""
+    await session.atomically(
+        [
+            ("UPDATE installation SET secret = decode($1, 'hex'), secret_is_old = false", (secret.hex(),)),
+            ("UPDATE database SET furnishing = NULL", ()),
+        ]
+    )

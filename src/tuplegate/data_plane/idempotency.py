@@ -15,6 +15,10 @@ from tuplegate.protocol.errors import ServiceError
 
 KEY_LENGTH_MAX: Final = 255
 KEPT_BYTES_MAX: Final = 2**20
+_ROWS_BYTES_MAX: Final = 16 * 2**20
+_ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 32 * 2**20}
+"""What the answers of one database may take: beyond the first they are kept without their rows, beyond the second none
+is. Who only reads gets less of it, so that they cannot keep those who write from it."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
 
 
@@ -50,38 +54,39 @@ async def once(
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold(f"idempotency/{target.database}/{route}/{key}") as free:
-        if not free:
-            # Whoever has it may have answered already, and be about to let go.
-            if await _replayed(engine, exchange, target, key, request):
-                return
-            raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
-        if await _replayed(engine, exchange, target, key, request):
+        kept = await engine.find_kept(target.database, route, key)
+        # Whoever has it may have answered already, and be about to let go.
+        if _replayed(exchange, kept, request):
             return
+        if not free:
+            raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
+        if kept.bytes > _ANSWERS_BYTES_MAX[target.access]:
+            raise ServiceError(
+                "answers_full",
+                "this database keeps so many answers for Idempotency-Keys that no more can be kept; nothing was run",
+                hint="Answers are kept for 24 hours. Send the request without an Idempotency-Key, or later.",
+            )
+        bytes_max = KEPT_BYTES_MAX if kept.bytes <= _ROWS_BYTES_MAX else 0
         made: list[Answer] = []
 
         def record(done: port.TransactionResult) -> bytes:
             made.append(make(done))
-            return _small(made[-1])
+            return made[-1].body if len(made[-1].body) <= bytes_max else made[-1].without_rows()
 
         try:
             await run(port.Keep(route, key, request, record))
         except port.Superseded:
             # Another worker finished the same request between the look and the commit.
-            if not await _replayed(engine, exchange, target, key, request):
+            if not _replayed(exchange, await engine.find_kept(target.database, route, key), request):
                 raise
         else:
             exchange.respond(200, made[-1].body)
 
 
-async def _replayed(engine: port.Engine, exchange: Exchange, target: port.Target, key: str, request: str) -> bool:
-    kept = await engine.find_kept(target.database, exchange.path, key)
-    if kept is None:
+def _replayed(exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
+    if kept.found is None:
         return False
-    if kept.request != request:
+    if kept.found.request != request:
         raise ServiceError("idempotency_mismatch", "this Idempotency-Key was used with another body; nothing was run")
-    exchange.respond(200, kept.body, _REPLAYED)
+    exchange.respond(200, kept.found.body, _REPLAYED)
     return True
-
-
-def _small(answer: Answer) -> bytes:
-    return answer.body if len(answer.body) <= KEPT_BYTES_MAX else answer.without_rows()

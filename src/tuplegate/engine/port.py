@@ -67,6 +67,13 @@ class Kept(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class KeptAnswers(msgspec.Struct, frozen=True):
+    """What is recorded under one key, and how many bytes the answers of the whole database take."""
+
+    found: Kept | None
+    bytes: int
+
+
 class Promise(msgspec.Struct, frozen=True):
     """What must be recorded if, and only if, the transaction commits: its id, its answer."""
 
@@ -197,7 +204,7 @@ class Engine(Protocol):
         """The state of an id that a client chose; None where it was never seen."""
         ...
 
-    async def find_kept(self, database: str, route: str, key: str) -> Kept | None: ...
+    async def find_kept(self, database: str, route: str, key: str) -> KeptAnswers: ...
 
     def pause(self, databases: frozenset[str]) -> None:
         """Lets go of these databases, and of no others: what is asked of them waits, or is refused as busy."""
@@ -265,10 +272,6 @@ class Databases(Protocol):
 
     async def create(self, name: str) -> None: ...
 
-    async def furnish(self, name: str) -> None:
-        """Brings a database that another version has made up to date, without touching what is the tenant's."""
-        ...
-
     async def copy(self, source: str, name: str) -> None:
         """Raises EngineBusy where the source is not let go of in time."""
         ...
@@ -277,7 +280,7 @@ class Databases(Protocol):
         """Ends every statement of the tenant's in it and lets none begin: from now on nothing is committed there."""
         ...
 
-    async def reopen(self, name: str) -> None:
+    async def open(self, name: str) -> None:
         """Lets the tenant in again."""
         ...
 
@@ -286,6 +289,10 @@ class Databases(Protocol):
         ...
 
     async def drop(self, name: str) -> None: ...
+
+    async def drop_left_roles(self) -> None:
+        """Removes what of dropped databases could not be removed with them."""
+        ...
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes on disk."""

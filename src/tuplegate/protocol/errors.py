@@ -45,6 +45,9 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
         ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
+        ErrorCode(
+            "answers_full", 503, True, "No more answers can be kept for Idempotency-Keys of this database today."
+        ),
         ErrorCode("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
         ErrorCode("rate_limited", 429, True, "The organization has used up its requests of this minute."),
         ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),

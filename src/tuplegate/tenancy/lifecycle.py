@@ -80,6 +80,7 @@ class Lifecycle:
                     "a database could not be finished", database=place.id, state=place.state, reason=str(failure)
                 )
         await self._clear_interrupted()
+        await self._databases.drop_left_roles()
         await self._catalog.organizations.finish_deleting()
 
     async def watch(self) -> None:
@@ -199,18 +200,21 @@ class Lifecycle:
                     await self._databases.keep_outcomes(place.engine_name, fresh)
                     return await self._catalog.databases.move(actor, id, fresh)
             finally:
-                # Whether it was reset is settled. What is in the way of clearing up is tried again by the next sweep.
-                try:
-                    await self._clear_leftovers(id)
-                except EngineFailure as failure:
-                    _log.warning("a reset could not be cleared up after", database=id, reason=str(failure))
+                await self._try_to_clear(id)  # whether it was reset is settled
 
     async def _clear_interrupted(self) -> None:
         """What resets have left behind that did not come to their end."""
         for id in set((await self._catalog.databases.in_reset()).values()):
             async with self._engine.hold(f"database/{id}") as free:
                 if free:
-                    await self._clear_leftovers(id)
+                    await self._try_to_clear(id)
+
+    async def _try_to_clear(self, id: str) -> None:
+        """What is in the way is tried again by the next sweep."""
+        try:
+            await self._clear_leftovers(id)
+        except EngineFailure as failure:
+            _log.warning("a reset could not be cleared up after", database=id, reason=str(failure))
 
     async def _clear_leftovers(self, id: str) -> None:
         """The one in place is opened again, in case it was silenced; the others are dropped."""
@@ -218,7 +222,7 @@ class Lifecycle:
             if leftover.doomed:
                 await self._databases.drop(leftover.engine_name)
             else:
-                await self._databases.reopen(leftover.engine_name)
+                await self._databases.open(leftover.engine_name)
             await self._catalog.databases.forget_leftover(leftover.engine_name)
 
     @asynccontextmanager

@@ -1,61 +1,64 @@
-"""The service's own statements: sessions with the owner's rights, and the making of the metadata database.
+"""The service's own statements: sessions of its roles, and of tenants' roles where a tenant's things are seen to.
 
-These run with the rights of the installation's owner, so they carry no text of a tenant, and a search path that a
-tenant cannot put anything into.
+They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
+so no role or database overrides it. What they wait for is bounded: a statement, and the wait for a lock.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, StatementFailed
-from tuplegate.engine.postgres import logins, metadata, roles
-from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.port import Access, EngineLost, EngineUnavailable
+from tuplegate.engine.postgres import logins
+from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.logins import named_database
-from tuplegate.engine.postgres.probes import Capabilities, probe
+from tuplegate.engine.postgres.owners import Owners, quoted
+from tuplegate.engine.postgres.roles import role_of
 
 METADATA_DATABASE = "tuplegate"
 """Stands for the metadata database, and is its name unless the engine's URL names another."""
 
-_DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
-
+_LOCK_MS = 2_000
+LOCK_NOT_AVAILABLE = "55P03"
 _SETTINGS = {
     "timezone": "UTC",
     # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "synchronous_commit": "on",
+    "row_security": "on",
 }
+_OWN_NAMES = "pg_catalog, pg_temp"
+"""A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""
+_METADATA_NAMES = "public, pg_temp"
+"""No tenant gets into the metadata database."""
 
 
 class AdminConnector:
-    """Opens connections as the owner of the installation. `conninfo` names the server, the user, and the metadata
-    database where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement
-    may take."""
+    """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database
+    where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement may
+    take."""
 
     def __init__(self, conninfo: str, timeout_s: float = 10.0, statement_ms: int = 60_000) -> None:
         self.conninfo = conninfo
-        self.metadata_database = named_database(conninfo) or METADATA_DATABASE
+        self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
 
-    async def connect(
-        self, database: str, search_path: str = "pg_catalog", conninfo: str | None = None, *, patient: bool = False
-    ) -> Connection:
-        """`conninfo` is that of another role, where it is not the owner that is wanted. `patient` is without the limit
-        of a statement."""
-        name = self.metadata_database if database == METADATA_DATABASE else database
-        limit = "0" if patient else str(self._statement_ms)
-        settings = {**_SETTINGS, "statement_timeout": limit, "search_path": search_path}
-        try:
-            return await Connection.open(
-                logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s
-            )
-        except ConnectionLost as exc:
-            raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
+    async def connect(self, database: str, conninfo: str | None = None, *, patient: bool = False) -> Connection:
+        """`conninfo` is that of another role. `patient` is without the limits of a statement and of a wait for locks,
+        and so for a connection that nobody shares."""
+        is_metadata = database == METADATA_DATABASE
+        settings = {
+            **_SETTINGS,
+            "statement_timeout": "0" if patient else str(self._statement_ms),
+            "lock_timeout": "0" if patient else str(_LOCK_MS),
+            "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
+        }
+        name = self.owners.metadata if is_metadata else database
+        return await Connection.open(logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s)
 
 
 class AdminSession:
@@ -64,19 +67,9 @@ class AdminSession:
     `patient` is for statements that take as long as there is data.
     """
 
-    def __init__(
-        self,
-        connector: AdminConnector,
-        database: str,
-        search_path: str = "public",
-        conninfo: str | None = None,
-        *,
-        patient: bool = False,
-    ) -> None:
+    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False) -> None:
         self._connector = connector
-        self._conninfo = conninfo
         self._database = database
-        self._search_path = search_path
         self._patient = patient
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
@@ -102,10 +95,14 @@ class AdminSession:
     async def _connected(self) -> Connection:
         async with self._opening:
             if self._connection is None or self._connection.closed:
-                self._connection = await self._connector.connect(
-                    self._database, self._search_path, self._conninfo, patient=self._patient
-                )
+                try:
+                    self._connection = await self._connect()
+                except ConnectionLost as exc:
+                    raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
             return self._connection
+
+    async def _connect(self) -> Connection:
+        return await self._connector.connect(self._database, patient=self._patient)
 
     async def verifier(self, role: str, password: str) -> str:
         """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
@@ -123,38 +120,42 @@ class AdminSession:
             self._connection.close()
 
 
+class TenantSession(AdminSession):
+    """A session with no more rights than a tenant has: as a role of its database. A statement can give its own role
+    another password; then the role gets back the service's."""
+
+    def __init__(
+        self, connector: AdminConnector, secret: bytes, database: str, role: str | None = None, *, patient: bool = False
+    ) -> None:
+        super().__init__(connector, database, patient=patient)
+        self._secret = secret
+        self._role = role or role_of(database, Access.WRITE)
+
+    async def _connect(self) -> Connection:
+        conninfo = logins.as_role(self._connector.conninfo, self._secret, self._role)
+        try:
+            return await self._connector.connect(self._database, conninfo, patient=self._patient)
+        except LoginRefused:
+            await restore_password(self._connector, self._role, self._secret)
+            return await self._connector.connect(self._database, conninfo, patient=self._patient)
+
+
 def _command(sql: str, params: Sequence[str | None]) -> Command:
     if any(param is not None and "\0" in param for param in params):
         raise ValueError("a parameter has a NUL, at which the engine would end it")
     return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
 
 
-@asynccontextmanager
-async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
-    """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
-    failure: EngineUnavailable | None = None
-    for database in (*_DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
-        async with AdminSession(connector, database, "pg_catalog") as session:
-            try:
-                await session.fetch("SELECT 1")
-            except EngineUnavailable as exc:
-                failure = failure or exc
-            else:
-                yield session
-                return
-    assert failure is not None
-    raise failure
-
-
-async def find_capabilities(connector: AdminConnector) -> Capabilities:
-    async with _anywhere(connector) as session:
-        return await probe(session)
-
-
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
-    """Gives a tenant's role the password that the service logs in with."""
+    """Gives a role the password that the service logs in with."""
     verifier = await session.verifier(role, logins.password_of(secret, role))
-    await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
+    await session.fetch(f"ALTER ROLE {quoted(role)} PASSWORD '{verifier}'")
+
+
+async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
+    """The same, in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        await set_password(session, role, secret)
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
@@ -169,35 +170,8 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
     )
 
 
-async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> None:
-    """Makes the metadata database. May be repeated, and raced.
-
-    `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
-    """
-    name = connector.metadata_database
-    async with _anywhere(connector) as session:
-        if not await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
-            try:
-                await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8'")
-            except StatementFailed as exc:
-                if exc.sqlstate not in ("42P04", "23505"):  # somebody else was quicker
-                    raise
-    async with AdminSession(connector, METADATA_DATABASE) as session:
-        await session.fetch(metadata.LOCK)
-        await session.fetch(f"REVOKE ALL ON DATABASE {quoted(name)} FROM PUBLIC")
-        for statement in roles.LOCKDOWN if exclusive else ():
-            await session.fetch(statement)
-        for statement in metadata.SCHEMA:
-            await session.fetch(statement)
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
     """Raises EngineUnavailable where a tenant's roles cannot log in."""
     for access in Access:
-        conninfo = logins.as_tenant(connector.conninfo, secret, database, access)
-        async with AdminSession(connector, database, "pg_catalog", conninfo) as session:
+        async with TenantSession(connector, secret, database, role_of(database, access)) as session:
             await session.fetch("SELECT 1")

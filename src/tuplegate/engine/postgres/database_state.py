@@ -22,61 +22,82 @@ _INNOCENT_EXTENSIONS: Final = (
     "'seg','earthdistance','bloom'"
 )
 # Functions of the server that change a setting or the seed, or run text.
-_TOUCHING = """SELECT oid FROM pg_catalog.pg_proc WHERE oid < 16384 AND (proname IN ('set_config', 'setseed', 'ts_stat',
-               'ts_rewrite') OR proname LIKE '%\\_to\\_xml%')"""
-_TOUCHES: Final = f"""~ (':(funcid|relid) (' || (
-             SELECT pg_catalog.string_agg(oid::text, '|') FROM (
-               {_TOUCHING}
-               UNION ALL SELECT 'pg_catalog.pg_settings'::pg_catalog.regclass::pg_catalog.oid) t) || ') ')"""
-# What a query could otherwise do through a stored expression: move a sequence, set an extension's limit, see what is
-# prepared.
-_ACTS: Final = """~ (':(funcid|relid) (' || (
-           SELECT pg_catalog.string_agg(oid::text, '|') FROM (
-             SELECT oid FROM pg_catalog.pg_proc
+_TOUCHING: Final = r"""SELECT oid FROM pg_proc WHERE oid < 16384 AND (
+             proname IN ('set_config', 'setseed', 'ts_stat', 'ts_rewrite') OR proname LIKE '%\_to\_xml%')"""
+_TOUCHES: Final = f"""~ (':(funcid|relid) (' || (SELECT string_agg(oid::text, '|') FROM (
+             {_TOUCHING} UNION ALL SELECT 'pg_settings'::regclass::oid) t) || ') ')"""
+# What a query could otherwise do through a stored expression: move a sequence, take a lock, set an extension's limit,
+# see what is prepared.
+_ACTS: Final = r"""~ (':(funcid|relid) (' || (SELECT string_agg(oid::text, '|') FROM (
+             SELECT oid FROM pg_proc
               WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
-                                'pg_get_backend_memory_contexts')
-             UNION ALL SELECT 'pg_catalog.pg_prepared_statements'::pg_catalog.regclass::pg_catalog.oid
-             UNION ALL SELECT 'pg_catalog.pg_backend_memory_contexts'::pg_catalog.regclass::pg_catalog.oid
-           ) t) || ') ')"""
+                                'pg_get_backend_memory_contexts') OR proname LIKE 'pg\_%advisory%lock%'
+             UNION ALL SELECT 'pg_prepared_statements'::regclass::oid
+             UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid) t) || ') ')"""
 # In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
 # and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
-_SUSPECT = """set_config|setseed|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&
-              |\\mexecute\\M|\\malter\\M|\\mload\\M|\\mimport\\M
-              |\\mcreate\\M(?!\\s+(unique\\s+|unlogged\\s+)?(temp|temporary|table|index)\\M)
-              |\\mset\\M(?!\\s*(\\(|([a-z_][a-z_0-9]*|"[^".]+")\\s*(=|to\\M)))"""
-_SUSPECT = "".join(_SUSPECT.split())
-_TREES_MAX: Final = 4_000_000
-"""Bytes of stored views and rules, as they lie on disk, that are looked through; where there are more, they are taken
-for code that could do anything."""
+_SUSPECT: Final = "|".join(
+    (
+        r"set_config|setseed|\mseed\M|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&",
+        r"\mexecute\M|\malter\M|\mload\M|\mimport\M|\mdo\M(?!\s+(nothing|update|also|instead)\M)",
+        r"\mcreate\M(?!\s+(unique\s+|unlogged\s+)?(temp|temporary|table|index)\M)",
+        r'\mset\M(?!\s*(\(|([a-z_][a-z_0-9]*|"[^".]+")\s*(=|to\M)))',
+    )
+)
+_BYTES_MAX: Final = 4_000_000
+_FUNCTIONS_MAX: Final = 5_000
+"""So much of what a tenant has stored is looked through; where there is more, it is taken for code that could do
+anything."""
 
 _OWN_FUNCTIONS: Final = f"""
-  SELECT p.* FROM pg_catalog.pg_proc p
-   WHERE p.oid >= 16384 AND p.pronamespace <> 'tuplegate'::pg_catalog.regnamespace AND NOT EXISTS (
-     SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
-      WHERE d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
+  SELECT p.* FROM pg_proc p
+   WHERE p.oid >= 16384 AND p.pronamespace <> 'tuplegate'::regnamespace AND NOT EXISTS (
+     SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND e.extname IN ({_INNOCENT_EXTENSIONS}))"""
-_RULES: Final = "SELECT FROM pg_catalog.pg_rewrite WHERE oid >= 16384 AND (ev_qual::text {0} OR ev_action::text {0})"
-_POLICIES: Final = "SELECT FROM pg_catalog.pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
-CODE: Final = Command(
-    f"""
-SELECT EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_catalog.pg_language l ON l.oid = f.prolang
-                WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'
-                   OR f.prosqlbody::text {_TOUCHES} OR f.proargdefaults::text {_TOUCHES})
-       OR (SELECT pg_catalog.sum(pg_catalog.pg_column_size(ev_action)) FROM pg_catalog.pg_rewrite WHERE oid >= 16384)
-          > {_TREES_MAX}
-       OR EXISTS ({_RULES.format(_TOUCHES)})
-       OR EXISTS ({_POLICIES.format(_TOUCHES)})
-       OR EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgqual::text {_TOUCHES})
-       OR EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
-       OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
-       OR EXISTS (SELECT FROM pg_catalog.pg_attrdef WHERE adbin::text {_TOUCHES})
-       OR EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conbin::text {_TOUCHES})
-       OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE typdefaultbin::text {_TOUCHES}),
-       EXISTS ({_OWN_FUNCTIONS}) OR EXISTS ({_RULES.format(_ACTS)}) OR EXISTS ({_POLICIES.format(_ACTS)}),
-       tuplegate.role_has_settings()
-""".encode(),
-    begins=False,  # it comes in the transaction of another
+_OWN_RULES: Final = (
+    "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
+    " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"
 )
+_RULES: Final = f"SELECT FROM ({_OWN_RULES}) r WHERE ev_qual::text {{0}} OR ev_action::text {{0}}"
+_POLICIES: Final = "SELECT FROM pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
+# The engine tells the length of a stored text without reading it.
+_STORED: Final = f"""
+  (SELECT count(*) FROM pg_proc WHERE oid >= 16384) > {_FUNCTIONS_MAX}
+  OR coalesce((SELECT sum(octet_length(prosrc) + coalesce(octet_length(prosqlbody::text), 0)) FROM pg_proc
+                WHERE oid >= 16384), 0)
+   + coalesce((SELECT sum(octet_length(ev_action::text)) FROM ({_OWN_RULES}) r), 0)
+   + coalesce((SELECT sum(coalesce(octet_length(polqual::text), 0) + coalesce(octet_length(polwithcheck::text), 0))
+                 FROM pg_policy), 0)
+   + coalesce((SELECT sum(octet_length(adbin::text)) FROM pg_attrdef), 0)
+   + coalesce((SELECT sum(octet_length(conbin::text)) FROM pg_constraint), 0)
+   + coalesce((SELECT sum(octet_length(tgqual::text)) FROM pg_trigger), 0)
+   + coalesce((SELECT sum(octet_length(typdefaultbin::text)) FROM pg_type), 0) > {_BYTES_MAX}"""
+CODE_FUNCTION: Final = f"""
+CREATE FUNCTION tuplegate.code(OUT is_lasting boolean, OUT is_there boolean, OUT role_has_settings boolean)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+  SELECT CASE WHEN s.too_much THEN true ELSE
+           EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_language l ON l.oid = f.prolang
+                    WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'
+                       OR f.prosqlbody::text {_TOUCHES} OR f.proargdefaults::text {_TOUCHES})
+           OR EXISTS ({_RULES.format(_TOUCHES)})
+           OR EXISTS ({_POLICIES.format(_TOUCHES)})
+           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
+           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
+           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {_TOUCHES})
+         END,
+         CASE WHEN s.too_much THEN true ELSE
+           EXISTS ({_OWN_FUNCTIONS}) OR EXISTS ({_RULES.format(_ACTS)}) OR EXISTS ({_POLICIES.format(_ACTS)})
+         END,
+         tuplegate.role_has_settings()
+    FROM (SELECT {_STORED} AS too_much OFFSET 0) s;
+END
+"""
+CODE: Final = Command(b"SELECT * FROM tuplegate.code()", begins=False)  # it comes in the transaction of another
 """Whether there is code that can leave what `DISCARD ALL` does not remove; whether there is code at all; and whether
 the role was given settings of its own."""
 

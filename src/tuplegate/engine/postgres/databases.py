@@ -1,20 +1,36 @@
-"""Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash."""
+"""Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash.
+
+The service's own role does it, which owns them; what belongs to the tenant in them is seen to by the tenant's role.
+"""
 
 import asyncio
-import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
-from tuplegate.engine.port import Access, EngineBusy, EngineFailure, StatementFailed
-from tuplegate.engine.postgres import records, roles
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+import structlog
+
+from tuplegate.engine.port import EngineBusy, EngineFailure, StatementFailed
+from tuplegate.engine.postgres import copies, records, roles, template
+from tuplegate.engine.postgres.admin import (
+    LOCK_NOT_AVAILABLE,
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    TenantSession,
+    set_password,
+)
 from tuplegate.engine.postgres.metadata import NOTE_RECOVERED
+from tuplegate.engine.postgres.owners import quoted
+from tuplegate.engine.postgres.roles import roles_of
 
-_MISSING, _IN_USE = "3D000", "55006"
+_log = structlog.get_logger()
+
+_MISSING, _IN_USE, _DEPENDED_ON = "3D000", "55006", "2BP01"
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now, such as a server process whose worker was killed."""
 
-_WAITS = (_IN_USE, "2BP01", "XX000")
-"""In use; something still depends on the role, as in a copy that is being made; changed by somebody else just now."""
+_WAITS = (_IN_USE, LOCK_NOT_AVAILABLE, "XX000")
+"""In use; locked; changed by somebody else just now."""
 
 _TRY_AGAIN_S = 0.1
 _DROP_TRIES_S = 10.0
@@ -26,42 +42,27 @@ _PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}
 
 _PATIENCE = 10
 
-_REWRITE_ROLES = """
-DO $$
-DECLARE place record; former oid; later oid; former_name text; later_name text;
-BEGIN
-  FOR former_name, later_name IN SELECT * FROM (VALUES {pairs}) pair LOOP
-    former := former_name::regrole;
-    later := later_name::regrole;
-    FOR place IN SELECT f.fktable, f.fkcols[1] AS name, f.is_array
-                   FROM pg_get_catalog_foreign_keys() f JOIN pg_class c ON c.oid = f.fktable
-                  WHERE f.pktable = 'pg_authid'::regclass AND NOT c.relisshared LOOP
-      IF place.is_array THEN
-        EXECUTE format('UPDATE %s SET %I = array_replace(%I, $1, $2) WHERE $1 = ANY (%I)',
-                       place.fktable, place.name, place.name, place.name) USING former, later;
-      ELSE
-        EXECUTE format('UPDATE %s SET %I = $2 WHERE %I = $1', place.fktable, place.name, place.name)
-          USING former, later;
-      END IF;
-    END LOOP;
-    FOR place IN SELECT a.attrelid::regclass AS fktable, a.attname AS name
-                   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-                  WHERE a.atttypid = 'aclitem[]'::regtype AND c.relkind = 'r' AND NOT c.relisshared
-                    AND c.relnamespace = 'pg_catalog'::regnamespace LOOP
-      EXECUTE format('UPDATE %s SET %I = replace(%I::text, $1, $2)::aclitem[] WHERE %I::text LIKE $3',
-                     place.fktable, place.name, place.name, place.name)
-        USING former_name, later_name, '%' || former_name || '%';
-    END LOOP;
-    UPDATE pg_shdepend SET refobjid = later
-     WHERE refclassid = 'pg_authid'::regclass AND refobjid = former
-       AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database());
-  END LOOP;
-END $$
-"""
-"""Owners, rights, default rights and policies of a copy, from the roles of the one it was made of to its own.
+_PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
 
-The engine itself says which columns of its catalog name a role, so none is forgotten.
+# Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
+_END_HOLDERS = """
+SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '^tg_[a-z0-9]+_[rw]$'
+   AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
+     OR l.classid = 'pg_authid'::regclass
+        AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
 """
+_NAMED_IN = """
+SELECT DISTINCT d.datname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
+ WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = (SELECT oid FROM pg_roles WHERE rolname = $1)
+"""
+_LEFT_ROLES = """
+SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT rolcanlogin
+   AND NOT EXISTS (SELECT FROM pg_database WHERE datname = left(rolname, -2))
+   AND EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = r.oid AND m.admin_option
+                  AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
+"""
+"""Roles of this installation that stayed behind when their database was dropped."""
 
 
 class PostgresDatabases:
@@ -74,19 +75,26 @@ class PostgresDatabases:
         self._temp_mb = temp_mb
 
     async def create(self, name: str) -> None:
-        await self._make(name, "template0")
-        await self._furnish(name, roles.grants(name, self._temp_mb))
+        await self._make(name, self._connector.owners.template)
+        await self.open(name)
+        async with self._session(name) as session:
+            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+            await session.fetch(template.keep_for(roles_of(name)[0]))
+        async with TenantSession(self._connector, self._secret, name) as session:
+            await session.atomically([(statement, ()) for statement in roles.default_rights(name)])
 
     @property
     def furnishing(self) -> str:
-        made = [*self._entry("database"), *roles.furnishing("database")]
-        return hashlib.sha256("\n".join(made).encode()).hexdigest()[:16]
+        return template.version([*roles.entry("database", self._temp_mb), *template.furnishing(self._connector.owners)])
 
-    def _entry(self, name: str) -> list[str]:
-        return roles.entry(name, self._temp_mb)
-
-    async def furnish(self, name: str) -> None:
-        await self._furnish(name, [*self._entry(name), *roles.furnishing(name)])
+    async def open(self, name: str) -> None:
+        """Lets the tenant in, and gives the records what they need. May be repeated at any time."""
+        async with self._session(METADATA_DATABASE) as session:
+            for role in roles_of(name):
+                await set_password(session, role, self._secret)
+            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb)])
+        async with self._session(name) as session:
+            await session.fetch(records.PUT_SECRET, records.database_secret(self._secret, name).hex())
 
     async def copy(self, source: str, name: str) -> None:
         """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
@@ -106,26 +114,62 @@ class PostgresDatabases:
                 if asyncio.get_running_loop().time() > deadline:
                     raise EngineBusy("statements on the source have not ended in time; nothing was copied") from failure
                 await asyncio.sleep(_TRY_AGAIN_S)
-        pairs = ", ".join(
-            f"('{former}', '{later}')" for former, later in zip(_roles(source), _roles(name), strict=True)
-        )
-        async with self._session(name, patient=True) as session:
-            await session.fetch(_REWRITE_ROLES.replace("{pairs}", pairs))
+        await self.open(name)
+        async with self._session(name) as session:
             await session.fetch(records.EMPTY)
-        await self._furnish(name, self._entry(name))
+            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(roles_of(source))}")
+            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+        async with (
+            self._copying_role(source, name) as role,
+            TenantSession(self._connector, self._secret, name, role, patient=True) as session,
+        ):
+            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+
+    @asynccontextmanager
+    async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
+        """A role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to own
+        what is in a schema, it must have rights to that schema, which may come later."""
+        role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
+        async with self._session(METADATA_DATABASE) as session:
+            await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
+            await session.fetch(f"GRANT {', '.join((*roles_of(source), *roles_of(name)))} TO {role}")
+            await session.fetch(f"GRANT {former} TO {writer}")
+            await set_password(session, role, self._secret)
+        try:
+            yield role
+        finally:
+            async with self._session(METADATA_DATABASE) as session:
+                await session.fetch(f"REVOKE {former} FROM {writer}")
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
 
     async def silence(self, name: str) -> None:
         """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
         async with self._session(METADATA_DATABASE) as session:
-            await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(_roles(name))}")
-            for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
-                if not await session.fetch(f"SELECT {end} FROM pg_stat_activity WHERE datname = $1", name):
-                    break
-                await asyncio.sleep(_TRY_AGAIN_S)
-            await self._finish_prepared(session, name)
+            await self._end_all(session, name)
+            while await session.fetch(_PREPARED, name):
+                await self.finish_prepared(name)
+                await self._end_all(session, name)
 
-    async def reopen(self, name: str) -> None:
-        await self._furnish(name, self._entry(name))
+    async def _end_all(self, session: AdminSession, name: str) -> None:
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(roles_of(name))}")
+        for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
+            if not await session.fetch(f"SELECT {end} FROM pg_stat_activity WHERE datname = $1", name):
+                break
+            await asyncio.sleep(_TRY_AGAIN_S)
+
+    async def finish_prepared(self, name: str) -> None:
+        """Commits what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
+        async with self._session(METADATA_DATABASE) as metadata:
+            prepared = await metadata.fetch(_PREPARED, name)
+            for owner in sorted({str(owner) for _, owner in prepared} & set(roles_of(name))):
+                await metadata.fetch(f"GRANT CONNECT ON DATABASE {name} TO {owner}")
+                async with TenantSession(self._connector, self._secret, name, owner) as session:
+                    for gid in (str(gid) for gid, whose in prepared if whose == owner):
+                        try:
+                            await metadata.fetch(NOTE_RECOVERED, gid)
+                            await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
+                        except EngineFailure:
+                            continue  # somebody else was quicker, or it goes with the next try
 
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""
@@ -140,24 +184,59 @@ class PostgresDatabases:
                     )
 
     async def drop(self, name: str) -> None:
-        """Ends whatever runs in it. What was prepared there is decided and so is committed first."""
+        """Ends whatever runs in it. What was prepared there is decided and so is committed first.
+
+        A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
+        """
         deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
-        gone = (*_roles(name), roles.dump_role_of(name))
-        statements = [f"DROP DATABASE {name} WITH (FORCE)", *(f"DROP ROLE IF EXISTS {role}" for role in gone)]
-        async with self._session(METADATA_DATABASE, patient=True) as session:
-            while statements:
+        async with self._session(METADATA_DATABASE) as session:
+            while True:
                 try:
-                    await session.fetch(statements[0])
+                    await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
+                    break
                 except StatementFailed as failure:
-                    if failure.sqlstate in _WAITS:
-                        if asyncio.get_running_loop().time() > deadline:
-                            raise EngineBusy("the database is still in use; it is removed later") from failure
-                        await self._finish_prepared(session, name)
-                        await asyncio.sleep(_TRY_AGAIN_S)
-                        continue
-                    if failure.sqlstate != _MISSING:
+                    if failure.sqlstate == _MISSING:
+                        break
+                    if failure.sqlstate not in _WAITS:
                         raise
-                statements.pop(0)
+                    if asyncio.get_running_loop().time() > deadline:
+                        raise EngineBusy("the database is still in use; it is removed later") from failure
+                await session.fetch(_END_HOLDERS, name)
+                await self.finish_prepared(name)
+                await asyncio.sleep(_TRY_AGAIN_S)
+            for role in (*roles_of(name), roles.dump_role_of(name), roles.copy_role_of(name)):
+                await self._drop_role(session, name, role)
+
+    async def drop_left_roles(self) -> None:
+        """Tries again what `drop` could not remove."""
+        async with self._session(METADATA_DATABASE) as session:
+            for (role,) in await session.fetch(_LEFT_ROLES):
+                await self._drop_role(session, str(role)[:-2], str(role))
+
+    async def _drop_role(self, session: AdminSession, database: str, role: str) -> None:
+        try:
+            try:
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+            except StatementFailed as failure:
+                if failure.sqlstate not in (*_WAITS, _DEPENDED_ON):
+                    raise
+                await session.fetch(_END_HOLDERS, database)
+                await self._forget_role(session, role)
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+        except EngineFailure as failure:
+            _log.warning("a role is left to be removed later", role=role, reason=str(failure))
+            try:
+                await session.fetch(f"ALTER ROLE {role} NOLOGIN")
+            except StatementFailed:
+                pass  # it is gone, or tried again when its database is
+
+    async def _forget_role(self, session: AdminSession, role: str) -> None:
+        """Takes back what other tenants have granted to it, which they may, since they can name it."""
+        places = await session.fetch(_NAMED_IN, role)
+        await session.fetch(f"GRANT {role} TO {quoted(self._connector.owners.service)}")
+        for (database,) in places:
+            async with self._session(str(database)) as there:
+                await there.fetch(f"DROP OWNED BY {role}")
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes on disk of those that exist."""
@@ -169,39 +248,13 @@ class PostgresDatabases:
         return {str(name): int(size) for name, size in rows if size is not None}  # none for one that is just dropped
 
     def _session(self, database: str, *, patient: bool = False) -> AdminSession:
-        return AdminSession(self._connector, database, "pg_catalog", patient=patient)
+        return AdminSession(self._connector, database, patient=patient)
 
-    async def _make(self, name: str, template: str) -> None:
+    async def _make(self, name: str, source: str) -> None:
         async with self._session(METADATA_DATABASE, patient=True) as session:
-            for statement in roles.creation(name, template):
+            for statement in roles.creation(name, source):
                 try:
                     await session.fetch(statement)
                 except StatementFailed as failure:
                     if failure.sqlstate not in _EXISTS:
                         raise
-            for role in _roles(name):
-                await set_password(session, role, self._secret)
-
-    async def _furnish(self, name: str, rights: Sequence[str]) -> None:
-        """Rights, and what the service's own records need."""
-        async with self._session(name, patient=True) as session:
-            await session.atomically([(statement, ()) for statement in rights])
-            await session.fetch(
-                "INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))"
-                " ON CONFLICT (only_one) DO UPDATE SET value = excluded.value",
-                records.database_secret(self._secret, name).hex(),
-            )
-
-    async def _finish_prepared(self, metadata: AdminSession, name: str) -> None:
-        gids = await metadata.fetch("SELECT gid FROM pg_prepared_xacts WHERE database = $1", name)
-        async with self._session(name) as session:
-            for (gid,) in gids:
-                try:
-                    await metadata.fetch(NOTE_RECOVERED, gid)
-                    await session.fetch("COMMIT PREPARED '" + str(gid).replace("'", "''") + "'")
-                except EngineFailure:
-                    continue  # somebody else was quicker, or it goes with the next try
-
-
-def _roles(database: str) -> list[str]:
-    return [roles.role_of(database, access) for access in Access]

@@ -22,7 +22,7 @@ import structlog
 from tuplegate.engine import port
 from tuplegate.engine.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.postgres import logins, roles, scratch
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 
 _log = structlog.get_logger()
 
@@ -72,11 +72,11 @@ class Dumps:
         tool = self._tool(major)
         async with AsyncExitStack() as held:
             await self._take_place(held, database)
-            program = _Program(tool, *self._command(tool, database, settings), timeout_s)
+            program = _Program(tool, timeout_s)
             self._running.add(program)
             try:
-                await self._prepare(database, lock_capacity)
-                program.start()
+                left_out = await self._prepare(database, lock_capacity)
+                program.start(*self._command(tool, database, settings, left_out))
                 first = await program.first()
                 yield program.blocks(first)
             finally:
@@ -108,15 +108,13 @@ class Dumps:
                 return
         raise port.EngineBusy(f"{self._at_once_max} dumps are being made already, and no more may be")
 
-    async def _prepare(self, database: str, lock_capacity: int) -> None:
-        """The role, which a database has only while it is dumped."""
-        role = roles.dump_role_of(database)
-        async with AdminSession(self._connector, METADATA_DATABASE, "pg_catalog") as session:
-            for statement in roles.dumping(database):
+    async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
+        """Makes the role, which a database has only while it is dumped; the schemas that are not the tenant's."""
+        async with AdminSession(self._connector, METADATA_DATABASE) as session:
+            for statement in roles.dumping(database, self._connector.owners):
                 await session.fetch(statement)
-            verifier = await session.verifier(role, logins.password_of(self._secret, role))
-            await session.fetch(f"ALTER ROLE {role} PASSWORD '{verifier}'")
-        async with AdminSession(self._connector, database, "pg_catalog") as session:
+            await set_password(session, roles.dump_role_of(database), self._secret)
+        async with AdminSession(self._connector, database) as session:
             [(relations,)] = await session.fetch(_COUNT_RELATIONS)
             if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
                 raise port.DumpFailed("the database has more tables and views than the engine can lock for one dump")
@@ -125,23 +123,25 @@ class Dumps:
                     f"the table {forced[0][0]} has FORCE ROW LEVEL SECURITY, so that rows could be missing in a dump",
                     hint="ALTER TABLE … NO FORCE ROW LEVEL SECURITY, and force it again after the dump.",
                 )
-            await session.fetch(roles.DUMP_RIGHTS)
+            return ["tuplegate", *await scratch.find_schemas(session, self._secret)]
 
     async def _forget(self, database: str) -> None:
         try:
-            async with AdminSession(self._connector, METADATA_DATABASE, "pg_catalog") as session:
+            async with AdminSession(self._connector, METADATA_DATABASE) as session:
                 await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(database)}")
         except port.EngineFailure as failure:
             # It goes with the next dump, or with the database.
             _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
 
-    def _command(self, tool: DumpTool, database: str, settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    def _command(
+        self, tool: DumpTool, database: str, settings: Mapping[str, str], left_out: list[str]
+    ) -> tuple[list[str], dict[str, str]]:
         """With its variables: what a password is in is on no command line."""
         conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.dump_role_of(database))
         conninfo = logins.with_settings(conninfo, database, {**settings, **_SETTINGS})
         variables, rest = logins.for_program(conninfo)
         command = [str(tool.program), "--format=custom", "--no-owner", "--no-privileges", "--no-password"]
-        command += ["--exclude-schema=tuplegate", f"--exclude-schema={scratch.PATTERN}"]
+        command += [f"--exclude-schema={schema}" for schema in left_out]
         command += [f"--lock-wait-timeout={_LOCK_WAIT_S * 1000}", *([f"--dbname={rest}"] if rest else [])]
         return command, variables
 
@@ -149,10 +149,8 @@ class Dumps:
 class _Program:
     """One run of pg_dump. What it says goes out as it is asked for: a slow reader slows it down."""
 
-    def __init__(self, tool: DumpTool, command: list[str], variables: dict[str, str], timeout_s: float) -> None:
+    def __init__(self, tool: DumpTool, timeout_s: float) -> None:
         self._tool = tool
-        self._command_line = command
-        self._variables = variables
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
@@ -160,12 +158,12 @@ class _Program:
         self._said = b""
         self._stopped: port.DumpFailed | None = None
 
-    def start(self) -> None:
+    def start(self, command: list[str], variables: dict[str, str]) -> None:
         options = options_in(self._tool.directory, self._tool.account)
-        options["env"] |= self._variables
+        options["env"] |= variables
         try:
             process = self._process = subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
-                self._command_line,
+                command,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,

@@ -51,9 +51,9 @@ class PostgresEngine:
         self._settings = settings
         connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._recovery = Recovery(connector, settings.installation, alone=settings.alone)
+        self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
         self._sizes = SizeWatch()
-        self._pools = Pools(settings, self._session, self._sizes)
+        self._pools = Pools(settings, connector, self._session, self._sizes)
         self._watch = Watch(settings, connector, self._pools, self._sizes)
         self._ledger = Ledger(self._pools.to_write, self._session, settings.secret)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
@@ -134,7 +134,7 @@ class PostgresEngine:
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
         return await self._ledger.find_id(database, id)
 
-    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
+    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
@@ -248,7 +248,7 @@ class PostgresEngine:
             await asyncio.sleep(_EXPIRE_EVERY_S)
             for database in list(self._pools.states):
                 try:
-                    async with AdminSession(self._connector, database, "pg_catalog") as session:
+                    async with AdminSession(self._connector, database) as session:
                         await session.atomically([(statement, ()) for statement in EXPIRE])
                 except port.EngineFailure as failure:
                     _log.warning("old records were not removed", database=database, reason=str(failure))

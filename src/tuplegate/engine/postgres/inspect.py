@@ -1,7 +1,7 @@
 """What there is in a tenant's database, and whether the engine keeps its word: questions to its catalog.
 
-They run with the rights of whoever asks, and with a search path on which nothing of a tenant's is, so no operator or
-function of a tenant's can be meant by them.
+They run with the rights of whoever asks, in a function that was parsed where nothing of a tenant's was, so no operator
+or function of a tenant's can be meant by them.
 """
 
 from psycopg.pq.abc import PGresult
@@ -12,7 +12,7 @@ from tuplegate.engine.postgres.session import Session
 
 _BEGIN = [
     Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
-    Command(b"SET LOCAL search_path = pg_catalog"),
+    Command(b"SET LOCAL search_path = pg_catalog, pg_temp"),
     Command(b"SET LOCAL lock_timeout = '1s'"),
     Command(b"SET LOCAL jit = off"),
 ]
@@ -22,9 +22,11 @@ _ATTEMPTS_MAX = 3
 
 # Sizes and defaults are read under a lock on their relation. One that another transaction has for itself alone, or
 # waits for, is listed without them; what is locked after that look costs another attempt.
-_TABLES = rb"""
+TABLES_FUNCTION = r"""
+CREATE FUNCTION tuplegate.tables() RETURNS SETOF json LANGUAGE sql STABLE
+BEGIN ATOMIC
 WITH locked AS MATERIALIZED (
-  SELECT relation FROM tuplegate.locked_relations() AS relation
+  SELECT relation FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock'
 ), busy AS MATERIALIZED (
   SELECT relation FROM locked
   UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid IN (SELECT relation FROM locked)
@@ -71,10 +73,15 @@ SELECT (SELECT row_to_json(shown) FROM (SELECT
          CASE WHEN NOT s.busy THEN pg_total_relation_size(s.oid) END AS size_bytes,
          s.busy AS locked) AS shown)
   FROM seen s LEFT JOIN described c ON c.attrelid = s.oid
- ORDER BY s.nspname, s.relname
+ ORDER BY s.nspname, s.relname;
+END
 """
+_TABLES = b"SELECT * FROM tuplegate.tables()"
 
-_DURABILITY = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::pg_catalog.text[]) ORDER BY name"
+_DURABILITY = """
+SELECT name, setting FROM pg_catalog.pg_settings
+ WHERE name OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[]) ORDER BY name
+"""
 _DURABLE = {
     "fsync": ("on",),
     "full_page_writes": ("on",),

@@ -16,6 +16,7 @@ from tuplegate.engine.postgres.connection import Command, ConnectionLost
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.records import Records, database_secret
+from tuplegate.engine.postgres.sizes import database_full
 from tuplegate.engine.postgres.transaction import promised
 from tuplegate.protocol.statements import Leftovers
 
@@ -38,14 +39,20 @@ class Ledger:
         return Records(database_secret(self._secret, database))
 
     async def begin_id(self, database: str, id: str) -> bool:
+        if self._pool_of(database).state.full_at is not None:
+            raise database_full()
         return await self._call(database, self.records(database).begin(id)) == [b"t"]
 
     async def abort_id(self, database: str, id: str) -> port.Outcome:
-        await self.begin_id(database, id)
+        if await self._is_new(database, id):
+            await self.begin_id(database, id)
         # Waits for one that is being committed, and finds that it was.
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
         state, _ = await self._call(database, self.records(database).look(id))
         return port.Outcome((state or b"").decode())
+
+    async def _is_new(self, database: str, id: str) -> bool:
+        return await self._call(database, self.records(database).look(id)) == [None, None]
 
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
         state, age_s = await self._call(database, self.records(database).look(id))
@@ -67,13 +74,14 @@ class Ledger:
         if promise.id is not None and await self.verdict(database, promise.id) is not None:
             return True
         keep = promise.keep
-        return keep is not None and await self.find_kept(database, keep.route, keep.key) is not None
+        return keep is not None and (await self.find_kept(database, keep.route, keep.key)).found is not None
 
-    async def find_kept(self, database: str, route: str, key: str) -> port.Kept | None:
-        request, body = await self._call(database, self.records(database).kept(route, key))
-        if request is None or body is None:
-            return None
-        return port.Kept(request.decode(), bytes.fromhex(body.decode()))
+    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
+        request, body, kept_bytes = await self._call(database, self.records(database).kept(route, key))
+        found = None
+        if request is not None and body is not None:
+            found = port.Kept(request.decode(), bytes.fromhex(body.decode()))
+        return port.KeptAnswers(found, int(kept_bytes or 0))
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """For a transaction that could not write: there is nothing that the record must commit with."""

@@ -1,4 +1,4 @@
-"""How the service logs in at the engine: as its owner, and as the roles of tenants' databases.
+"""How the service logs in at the engine: as its own roles, and as those of tenants' databases.
 
 A conninfo is libpq's, as keywords; what is appended to one wins over what stood before. The roles' passwords are
 derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers. The bundled
@@ -16,6 +16,8 @@ from tuplegate.engine.postgres.roles import role_of
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 
+
+_LOGIN = frozenset({b"user", b"password", b"passfile"})
 
 _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
 """A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
@@ -69,12 +71,19 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str]) -> 
 
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
-    """The owner's conninfo, turned into that of a role of a tenant's database."""
+    """The service's conninfo, turned into that of a role of a tenant's database."""
     return as_role(conninfo, secret, role_of(database, access))
 
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
-    return f"{conninfo} user={role} password={password_of(secret, role)} passfile=''"
+    """The same server, with nothing left of the login that the conninfo had."""
+    place = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    kept = " ".join(
+        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
+        for option in place
+        if option.keyword not in _LOGIN
+    )
+    return f"{kept} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
 
 
 def for_program(conninfo: str) -> tuple[dict[str, str], str]:

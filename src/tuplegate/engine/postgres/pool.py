@@ -55,11 +55,15 @@ _TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
-_TRACES: Final = b"""
-SELECT pg_catalog.setseed($1),
-       (SELECT pg_catalog.sum(used_bytes) FROM pg_catalog.pg_get_backend_memory_contexts()
-         WHERE name IN ('GUCMemoryContext', 'GUC hash table'))
+TRACES_FUNCTION: Final = """
+CREATE FUNCTION tuplegate.traces(seed float8) RETURNS numeric LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+  SELECT setseed($1);
+  SELECT sum(used_bytes) FROM pg_get_backend_memory_contexts() WHERE name IN ('GUCMemoryContext', 'GUC hash table');
+END
 """
+"""Sets the random seed anew, and returns how much memory the server's settings take."""
+_TRACES: Final = b"SELECT tuplegate.traces($1)"
 
 
 class Member(Connection):
@@ -356,7 +360,7 @@ class Pool:
             lasting, any_code, self._role_has_settings = (told.get_value(0, column) == b"t" for column in range(3))
             self.state.answer(asked, has_code=any_code, has_lasting_code=lasting, now=now)
         self._forget_types(asked, now)
-        return results[0].get_value(0, 1)
+        return results[0].get_value(0, 0)
 
     def _forget_types(self, asked: int, now: float) -> None:
         """What ran before the inspection may have changed types, by its text or through code."""

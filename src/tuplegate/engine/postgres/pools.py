@@ -6,7 +6,7 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import AdminSession, set_password, terminate
+from tuplegate.engine.postgres.admin import AdminConnector, AdminSession, TenantSession, restore_password, terminate
 from tuplegate.engine.postgres.connection import Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
@@ -56,8 +56,11 @@ class Pools:
 
     can: Capabilities
 
-    def __init__(self, settings: EngineSettings, session: AdminSession, sizes: SizeWatch) -> None:
+    def __init__(
+        self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, sizes: SizeWatch
+    ) -> None:
         self._settings = settings
+        self._connector = connector
         self._session = session
         self._sizes = sizes
         self._room = Room(settings.connections_max, self._make_room)
@@ -134,11 +137,19 @@ class Pools:
         return pool
 
     async def _restore_login(self, target: port.Target) -> None:
-        await set_password(self._session, role_of(target.database, target.access), self._settings.secret)
+        await restore_password(self._connector, role_of(target.database, target.access), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
-        for statement in forget_settings(target.database, role_of(target.database, target.access)):
-            await self._session.fetch(statement)
+        """As the role itself, in a session of its own: a statement of the tenant's may hold the lock that it needs."""
+        role = role_of(target.database, target.access)
+        async with TenantSession(self._connector, self._settings.secret, target.database, role) as session:
+            for statement in forget_settings(target.database, role):
+                try:
+                    await session.fetch(statement)
+                except port.StatementFailed as failure:
+                    raise port.EngineBusy(
+                        "a transaction that changes the role's own settings is in the way"
+                    ) from failure
 
     def _conninfo(self, target: port.Target) -> str:
         read_only = "off" if target.may_write else "on"

@@ -1,9 +1,13 @@
 """Records that commit together with a tenant's transaction, which the tenant can neither read, forge nor block.
 
-They live in the schema `tuplegate` of every database, which belongs to the service. The tenant's own connection writes
-them, since only it can commit them with the tenant's data; it does so through functions that run with the owner's
-rights and take a MAC, so that a statement of the tenant's cannot call them. Parameters, unlike statements, are visible
-to nobody else.
+They live in the schema `tuplegate` of every database and belong to a role that owns nothing else. The tenant's own
+connection writes them, since only it can commit them with the tenant's data; it does so through functions that run with
+the rights of that role and take a MAC, so that a statement of the tenant's cannot call them. Parameters, unlike
+statements, are visible to nobody else.
+
+The functions are parsed when they are made (BEGIN ATOMIC): at run time they look up no name, so nothing that a tenant
+defines can take the place of a type, an operator or a function in them. A call with a wrong MAC does nothing and
+returns NULL.
 
 Nothing here is read inside a serializable transaction: a gap that one transaction has looked at and another then fills
 counts as a conflict, and all keys share a few pages. Two who want the same record meet in its unique index instead.
@@ -16,12 +20,13 @@ from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine.postgres.connection import Command
+from tuplegate.engine.postgres.owners import Owners, quoted
 
-_FUNCTION: Final = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog"
+_DEFINER: Final = "LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
-SCHEMA: Final = (
-    "CREATE SCHEMA IF NOT EXISTS tuplegate",
-    "REVOKE ALL ON SCHEMA tuplegate FROM PUBLIC",
+TABLES: Final = ("answer", "begun", "verdict")
+
+_MAKE_TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS tuplegate.secret"
     " (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one), value bytea)",
     "CREATE TABLE IF NOT EXISTS tuplegate.begun"
@@ -31,66 +36,80 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS tuplegate.answer"
     " (route text, key text, request text NOT NULL, body bytea NOT NULL,"
     " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (route, key))",
-    "REVOKE ALL ON ALL TABLES IN SCHEMA tuplegate FROM PUBLIC",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.authenticate(message text, mac text) RETURNS void {_FUNCTION} AS $$
-    DECLARE secret bytea;
-    BEGIN
-      SELECT value INTO STRICT secret FROM tuplegate.secret;
-      IF mac IS DISTINCT FROM encode(sha256(secret || sha256(secret || convert_to(message, 'UTF8'))), 'hex') THEN
-        RAISE insufficient_privilege USING MESSAGE = 'permission denied for schema tuplegate';
-      END IF;
-    END $$""",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.begin(id text, mac text) RETURNS boolean {_FUNCTION} AS $$
-    BEGIN
-      PERFORM tuplegate.authenticate('begin/' || id, mac);
-      INSERT INTO tuplegate.begun VALUES (id) ON CONFLICT DO NOTHING;
-      RETURN FOUND;
-    END $$""",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.decide(id text, state text, mac text) RETURNS boolean {_FUNCTION} AS $$
-    BEGIN
-      PERFORM tuplegate.authenticate('decide/' || state || '/' || id, mac);
-      INSERT INTO tuplegate.verdict VALUES (id, state) ON CONFLICT DO NOTHING;
-      RETURN FOUND;
-    END $$""",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.look(id text, mac text, OUT state text, OUT age_s float8) {_FUNCTION} AS $$
-    BEGIN
-      PERFORM tuplegate.authenticate('look/' || id, mac);
-      SELECT v.state INTO state FROM tuplegate.verdict v WHERE v.id = look.id;
-      SELECT extract(epoch FROM clock_timestamp() - b.at) INTO age_s FROM tuplegate.begun b WHERE b.id = look.id;
-    END $$""",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.keep(route text, key text, request text, body text, mac text)
-    RETURNS boolean {_FUNCTION} AS $$
-    BEGIN
-      PERFORM tuplegate.authenticate('keep/' || route || '/' || request || '/' || key, mac);
-      INSERT INTO tuplegate.answer VALUES (route, key, request, decode(body, 'hex')) ON CONFLICT DO NOTHING;
-      RETURN FOUND;
-    END $$""",
-    f"""CREATE OR REPLACE FUNCTION tuplegate.kept(route text, key text, mac text, OUT request text, OUT body text)
-    {_FUNCTION} AS $$
-    BEGIN
-      PERFORM tuplegate.authenticate('kept/' || route || '/' || key, mac);
-      SELECT a.request, encode(a.body, 'hex') INTO request, body FROM tuplegate.answer a
-       WHERE a.route = kept.route AND a.key = kept.key;
-    END $$""",
-    "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tuplegate FROM PUBLIC",
 )
-"""Makes the schema; every statement may be repeated."""
 
-TABLES: Final = ("answer", "begun", "verdict")
+_IS_GENUINE: Final = """
+CREATE FUNCTION tuplegate.is_genuine(message text, mac text) RETURNS boolean LANGUAGE sql STABLE
+RETURN EXISTS (
+  SELECT FROM tuplegate.secret s
+   WHERE mac = encode(sha256(s.value || sha256(s.value || convert_to(message, 'UTF8'))), 'hex')
+)
+"""
+
+_FUNCTIONS: Final = {
+    "begin(text, text)": f"""
+CREATE FUNCTION tuplegate.begin(id text, mac text) RETURNS boolean {_DEFINER}
+BEGIN ATOMIC
+  INSERT INTO tuplegate.begun (id) SELECT $1 WHERE tuplegate.is_genuine('begin/' || $1, $2)
+  ON CONFLICT DO NOTHING RETURNING true;
+END""",
+    "decide(text, text, text)": f"""
+CREATE FUNCTION tuplegate.decide(id text, state text, mac text) RETURNS boolean {_DEFINER}
+BEGIN ATOMIC
+  INSERT INTO tuplegate.verdict (id, state)
+  SELECT $1, $2 WHERE tuplegate.is_genuine('decide/' || $2 || '/' || $1, $3)
+  ON CONFLICT DO NOTHING RETURNING true;
+END""",
+    "look(text, text)": f"""
+CREATE FUNCTION tuplegate.look(id text, mac text, OUT state text, OUT age_s float8) {_DEFINER}
+BEGIN ATOMIC
+  SELECT (SELECT v.state FROM tuplegate.verdict v WHERE v.id = $1),
+         (SELECT extract(epoch FROM clock_timestamp() - b.at)::float8 FROM tuplegate.begun b WHERE b.id = $1)
+   WHERE tuplegate.is_genuine('look/' || $1, $2);
+END""",
+    "keep(text, text, text, text, text)": f"""
+CREATE FUNCTION tuplegate.keep(route text, key text, request text, body text, mac text) RETURNS boolean {_DEFINER}
+BEGIN ATOMIC
+  INSERT INTO tuplegate.answer (route, key, request, body)
+  SELECT $1, $2, $3, decode($4, 'hex') WHERE tuplegate.is_genuine('keep/' || $1 || '/' || $3 || '/' || $2, $5)
+  ON CONFLICT DO NOTHING RETURNING true;
+END""",
+    "kept(text, text, text)": f"""
+CREATE FUNCTION tuplegate.kept(route text, key text, mac text, OUT request text, OUT body text, OUT kept_bytes bigint)
+{_DEFINER}
+BEGIN ATOMIC
+  SELECT a.request, encode(a.body, 'hex'), pg_total_relation_size('tuplegate.answer'::regclass)
+    FROM (SELECT) one LEFT JOIN tuplegate.answer a ON a.route = $1 AND a.key = $2
+   WHERE tuplegate.is_genuine('kept/' || $1 || '/' || $2, $3);
+END""",
+}
+"""By their signatures."""
 
 EMPTY: Final = f"TRUNCATE {', '.join(f'tuplegate.{table}' for table in TABLES)}"
 
 EXPIRE = tuple(f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES)
 """Removes what nobody may ask for any more; in one transaction, so that nobody sees a part of it."""
 
+PUT_SECRET: Final = """
+INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))
+ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
+"""
 
-def rights(roles: str) -> list[str]:
-    """What the tenant's roles need to call the functions, the one that checks aside."""
+
+def furnishing(owners: Owners) -> list[str]:
+    """Statements that make the records in a database, run by a superuser. Each may be repeated."""
+    records, service = quoted(owners.records), quoted(owners.service)
+    tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [
-        f"GRANT USAGE ON SCHEMA tuplegate TO {roles}",
-        f"GRANT EXECUTE ON FUNCTION tuplegate.begin(text, text), tuplegate.decide(text, text, text),"
-        f" tuplegate.look(text, text), tuplegate.keep(text, text, text, text, text),"
-        f" tuplegate.kept(text, text, text) TO {roles}",
+        *_MAKE_TABLES,
+        *(f"ALTER TABLE tuplegate.{table} OWNER TO {records}" for table in ("secret", *TABLES)),
+        f"REVOKE ALL ON {tables} FROM PUBLIC",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {tables} TO {service}",
+        _IS_GENUINE,
+        f"ALTER FUNCTION tuplegate.is_genuine(text, text) OWNER TO {records}",
+        "REVOKE ALL ON FUNCTION tuplegate.is_genuine(text, text) FROM PUBLIC",
+        *_FUNCTIONS.values(),
+        *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
     ]
 
 

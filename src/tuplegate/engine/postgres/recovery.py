@@ -20,7 +20,7 @@ from tuplegate.access.transaction_ids import NONCE_BYTES, random_word
 from tuplegate.eager import EagerRun
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from tuplegate.engine.postgres import metadata
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, terminate
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession, terminate
 from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()
@@ -41,11 +41,12 @@ _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "i
 class Recovery:
     """`async with` resolves what is there and goes on looking until it is closed."""
 
-    def __init__(self, connector: AdminConnector, installation: str, *, alone: bool = True) -> None:
+    def __init__(self, connector: AdminConnector, installation: str, secret: bytes, *, alone: bool = True) -> None:
         self._connector = connector
+        self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
         self._alone = alone
-        self._session = AdminSession(connector, METADATA_DATABASE, "pg_catalog")
+        self._session = AdminSession(connector, METADATA_DATABASE)
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
@@ -151,8 +152,8 @@ class Recovery:
             await asyncio.sleep(_SETTLE_PAUSE_S)
 
     async def _commit(self, database: str, gid: str) -> bool:
-        """Whether it was done here."""
-        async with AdminSession(self._connector, database, "pg_catalog") as session:
+        """Whether it was done here: as the role that prepared it, since nobody else may. Only who writes prepares."""
+        async with TenantSession(self._connector, self._secret, database) as session:
             try:
                 await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
             except StatementFailed as exc:

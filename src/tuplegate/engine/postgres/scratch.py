@@ -14,20 +14,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 
-from tuplegate.engine.port import Access, EngineFailure
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.port import EngineFailure
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.recovery import Recovery
-from tuplegate.engine.postgres.roles import role_of
 
 _log = structlog.get_logger()
 
 PREFIX = "tuplegate_scratch_"
-PATTERN = PREFIX + "[0-9a-f]{32}"
-"""What their names look like."""
 
 _LOOK_AGAIN_S = 2.0
-# A statement of the tenant's own may be in the way of a drop; it is tried again later.
-_LOCK_TIMEOUT = "SET lock_timeout = '5s'"
 
 
 class Scratch:
@@ -48,7 +43,7 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        name = self._sign(secrets.token_hex(8))
+        name = _signed(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -60,7 +55,7 @@ class Scratch:
     async def _make(self, database: str, name: str) -> None:
         async with self._session(database) as session:
             await self._sweep(session)
-            await session.fetch(f"CREATE SCHEMA {name} AUTHORIZATION {role_of(database, Access.WRITE)}")
+            await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
         """Also after a client that left while it was being made."""
@@ -91,7 +86,7 @@ class Scratch:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _databases(self) -> set[str]:
-        async with self._session(METADATA_DATABASE) as session:
+        async with AdminSession(self._connector, METADATA_DATABASE) as session:
             rows = await session.fetch(r"SELECT datname FROM pg_database WHERE datname LIKE 'tg\_%' AND datallowconn")
         return {str(row[0]) for row in rows}
 
@@ -105,11 +100,8 @@ class Scratch:
             return False
 
     async def _sweep(self, session: AdminSession) -> bool:
-        rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
         clean = True
-        for (name,) in rows:
-            if name is None or name != self._sign(name[len(PREFIX) :][:16]):
-                continue  # the tenant's own
+        for name in await find_schemas(session, self._secret):
             async with self._hold(f"scratch/{name}") as free:
                 clean = free and await self._drop_left(session, name) and clean
         return clean
@@ -124,13 +116,21 @@ class Scratch:
         return True
 
     async def _drop(self, session: AdminSession, name: str) -> None:
-        await session.fetch(_LOCK_TIMEOUT)
+        # A statement of the tenant's own may be in the way; then it is tried again later.
         await session.fetch(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
     def _session(self, database: str) -> AdminSession:
-        return AdminSession(self._connector, database, "pg_catalog")
+        return TenantSession(self._connector, self._secret, database)
 
-    def _sign(self, nonce: str) -> str:
-        """The same in every database: a copy of one may hold what was scratch in it."""
-        mac = hmac.new(self._secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
-        return f"{PREFIX}{nonce}{mac[:16]}"
+
+def _signed(secret: bytes, nonce: str) -> str:
+    """The same in every database: a copy of one may hold what was scratch in it."""
+    mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
+    return f"{PREFIX}{nonce}{mac[:16]}"
+
+
+async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
+    """The scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
+    rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
+    names = (str(name) for (name,) in rows)
+    return [name for name in names if name == _signed(secret, name[len(PREFIX) :][:16])]

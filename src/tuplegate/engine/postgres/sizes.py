@@ -23,8 +23,7 @@ _SLACK_BYTES = 64 * 2**10
 """What new files may take: making an empty table, or emptying one, begins some."""
 
 TAKES_ROOM = f"""
-CREATE OR REPLACE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog
+CREATE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean LANGUAGE sql VOLATILE
 RETURN pg_database_size(current_database()) > bytes_max AND (
   EXISTS (
     SELECT FROM pg_class
@@ -39,7 +38,7 @@ RETURN pg_database_size(current_database()) > bytes_max AND (
 
 That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
 engine's statistics aside; or files were begun, by an index or by writing a table anew. What is temporary goes with the
-request. It has a search path of its own, so that a tenant's operators do not judge it.
+request.
 """
 
 # The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.

@@ -1,0 +1,172 @@
+"""What only a superuser can prepare: the installation's own roles, its metadata database, the template of databases.
+
+It is done when the service starts, by the supervisor; workers have no such login. Every step looks at what is there and
+may be repeated, and two service processes on one engine take turns (`metadata.LOCK`).
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
+from tuplegate.engine.postgres import metadata, roles, template
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, Owners, literal, quoted
+from tuplegate.engine.postgres.probes import Capabilities, probe
+
+_DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
+_EXISTS = ("42P04", "23505")
+"""The second where somebody else is making it just now."""
+
+_LOCKDOWN = (
+    "REVOKE CONNECT ON DATABASE postgres FROM PUBLIC",
+    "REVOKE CONNECT ON DATABASE template1 FROM PUBLIC",
+)
+"""On a server of the installation's own: tenants' roles may not enter the databases that every server has."""
+
+_HAND_OVER = """
+DO $$
+DECLARE item record;
+BEGIN
+  FOR item IN SELECT c.oid::regclass AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname IN ('public', 'engine') AND c.relkind IN ('r', 'p', 'v')
+                 AND c.relowner <> {service}::regrole
+  LOOP
+    EXECUTE format('ALTER TABLE %s OWNER TO %s', item.name, {service}::regrole);
+  END LOOP;
+END $$
+"""
+_VERSION_WITH_MEMBERSHIP_OPTIONS = 16
+
+
+class NameTaken(EngineFailure):
+    """The server has a role or a database under a name that the installation needs."""
+
+
+async def find_capabilities(connector: AdminConnector) -> Capabilities:
+    async with _anywhere(connector) as session:
+        return await probe(session)
+
+
+@asynccontextmanager
+async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
+    """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
+    failure: EngineUnavailable | None = None
+    for database in (*_DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
+        async with AdminSession(connector, database) as session:
+            try:
+                await session.fetch("SELECT 1")
+            except EngineUnavailable as exc:
+                failure = failure or exc
+            else:
+                yield session
+                return
+    assert failure is not None
+    raise failure
+
+
+async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> None:
+    """Makes the metadata database and the installation's roles. May be repeated, and raced.
+
+    `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
+    """
+    owners = connector.owners
+    if len(owners.metadata) > NAME_LENGTH_MAX:
+        raise NameTaken(f"the name of the metadata database is longer than {NAME_LENGTH_MAX} characters: shorten it")
+    name = quoted(owners.metadata)
+    async with _anywhere(connector) as session:
+        await _make_database(session, owners.metadata)
+    async with AdminSession(connector, METADATA_DATABASE, patient=True) as session:
+        await session.fetch(metadata.LOCK)
+        await session.fetch(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC")
+        for statement in _LOCKDOWN if exclusive else ():
+            await session.fetch(statement)
+        await _make_owners(session, owners, exclusive=exclusive)
+        for statement in metadata.SCHEMA:
+            await session.fetch(statement)
+
+
+async def _make_database(session: AdminSession, name: str) -> None:
+    if await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
+        return
+    try:
+        await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8'")
+    except StatementFailed as exc:
+        if exc.sqlstate not in _EXISTS:  # somebody else was quicker
+            raise
+
+
+async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool) -> None:
+    service, warden, dump = quoted(owners.service), quoted(owners.warden), quoted(owners.dump)
+    for role, attributes in (
+        (owners.service, "LOGIN INHERIT CREATEDB CREATEROLE"),
+        (owners.records, "NOLOGIN"),
+        (owners.warden, "NOLOGIN INHERIT"),
+        (owners.dump, "NOLOGIN"),
+    ):
+        found = await session.fetch("SELECT shobj_description(oid, 'pg_authid') FROM pg_roles WHERE rolname = $1", role)
+        if found and found[0][0] != owners.mark and not exclusive:
+            raise NameTaken(
+                f"it has a role {role} that this service did not make: rename that role, or name another database in"
+                " the URL"
+            )
+        await session.fetch(roles.make_role(quoted(role), attributes))
+        await session.fetch(f"COMMENT ON ROLE {quoted(role)} IS {literal(owners.mark)}")
+    for statement in (
+        f"GRANT pg_read_all_stats, pg_read_all_settings, pg_signal_backend TO {service}",
+        f"GRANT pg_read_all_stats TO {warden}",
+        f"GRANT {dump} TO {service} WITH ADMIN OPTION",
+        f"GRANT SET ON PARAMETER {', '.join(roles.SETTINGS_OF_DATABASES)} TO {service}",
+        f"ALTER DATABASE {quoted(owners.metadata)} OWNER TO {service}",
+    ):
+        await session.fetch(statement)
+    if exclusive:
+        # How often autovacuum comes: vacuum_pace.py.
+        await session.fetch(f"GRANT ALTER SYSTEM ON PARAMETER autovacuum_naptime TO {service}")
+        await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {service}")
+
+
+async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:
+    """Gives the service's role what is in the metadata database, and its password."""
+    await session.fetch(_HAND_OVER.replace("{service}", literal(quoted(owners.service))))
+    await session.fetch(f"ALTER SCHEMA engine OWNER TO {quoted(owners.service)}")
+    await set_password(session, owners.service, secret)
+
+
+async def make_template(connector: AdminConnector) -> None:
+    """Makes the template, or makes it anew where another version has made it. It lets nobody in but for that."""
+    owners = connector.owners
+    name, made_of = quoted(owners.template), template.furnishing(owners)
+    version = f"{owners.mark} {template.version(made_of)}"
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        await _make_database(session, owners.template)
+        found = await session.fetch(
+            "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1", owners.template
+        )
+        if found[0][0] == version:
+            return
+        await session.fetch(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true IS_TEMPLATE true")
+        await session.fetch(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC")
+        await furnish(connector, owners.template)
+        await session.fetch(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+        await session.fetch(f"COMMENT ON DATABASE {name} IS {literal(version)}")
+
+
+async def furnish(connector: AdminConnector, database: str) -> None:
+    """Makes what is the service's own in a database, also where an older version has."""
+    async with AdminSession(connector, database) as session:
+        await session.atomically([(statement, ()) for statement in template.furnishing(connector.owners)])
+
+
+async def adopt(connector: AdminConnector, database: str) -> None:
+    """Gives the service's role a tenant's database that an older version has made."""
+    service, both = quoted(connector.owners.service), ", ".join(roles.roles_of(database))
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
+        options = " WITH ADMIN OPTION"
+        if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS:
+            options = " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+        await session.fetch(f"GRANT {both} TO {service}{options}")
+        await session.fetch(f"ALTER DATABASE {database} OWNER TO {service}")
+    async with AdminSession(connector, database) as session:
+        await session.fetch(f"REVOKE ALL ON SCHEMA tuplegate FROM {both}")
+        await session.fetch(f"REVOKE ALL ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() FROM {both}")

@@ -1,0 +1,58 @@
+"""The roles and the template that an installation owns in its engine, named after its metadata database.
+
+None of them is a superuser. What each may do, and no more:
+
+- `service`: workers log in as this role. It makes databases and roles, owns tenants' databases and the metadata
+  database, sees statistics and ends sessions. It has no rights in what tenants make.
+- `records`: owns the records in tenants' databases (`records.py`) and nothing else. Nobody can log in as it.
+- `warden`: owns the functions that show a tenant its own part of what all databases share (`windows.py`). Nobody can
+  log in as it.
+- `dump`: may read which settings databases and roles have, which pg_dump asks for.
+"""
+
+from dataclasses import dataclass
+
+NAME_LENGTH_MAX = 50
+"""Of a metadata database: the longest suffix must fit behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Names, quoted where they are used in SQL."""
+
+    metadata: str
+
+    @property
+    def service(self) -> str:
+        return f"{self.metadata}_service"
+
+    @property
+    def records(self) -> str:
+        return f"{self.metadata}_records"
+
+    @property
+    def warden(self) -> str:
+        return f"{self.metadata}_warden"
+
+    @property
+    def dump(self) -> str:
+        return f"{self.metadata}_dump"
+
+    @property
+    def template(self) -> str:
+        """The database that tenants' databases are made from."""
+        return f"{self.metadata}_template"
+
+    @property
+    def mark(self) -> str:
+        """The comment on each role, by which an installation knows its own."""
+        return f"Tuplegate: {self.metadata}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """For a text without backslashes."""
+    return "'" + text.replace("'", "''") + "'"

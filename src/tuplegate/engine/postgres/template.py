@@ -1,0 +1,137 @@
+"""What every database of a tenant has from the start: its template, and the same for those made by older versions.
+
+A superuser makes it, when the service starts and never later: tenants' databases are copies of the template, which need
+no more than the service's own role. What is revoked here stays revoked in every copy.
+
+All of it is made with a search path that holds nothing but the engine's own names, in databases where the tenant may
+have defined anything. The functions are of two kinds, and neither looks up a name when it runs: those of SQL parsed
+when they are made, with the rights of whoever calls them; and those of `records.py` and `windows.py`, with the rights
+of two roles that have next to none.
+"""
+
+import hashlib
+from typing import Final
+
+from tuplegate.engine.postgres import database_state, inspect, pool, records, sizes, windows
+from tuplegate.engine.postgres.owners import Owners, quoted
+
+_REVOKED: Final = "|".join(
+    (
+        # They end or cancel statements of others, or show their texts, places and numbers.
+        "pg_(terminate|cancel)_backend",
+        "pg_stat_get_(activity|progress_info|wal_senders|wal_receiver|subscription|replication_slot)",
+        "pg_stat_get_(backend|db)_.*",
+        "pg_lock_status|pg_prepared_xact|pg_get_replication_slots|pg_control_.*",
+        "pg_blocking_pids|pg_safe_snapshot_blocking_pids|pg_isolation_test_session_is_blocked",
+        # They show figures of the whole installation.
+        "pg_stat_get_(wal|io|slru|archiver|recovery_prefetch)|pg_stat_get_(checkpointer|bgwriter|buf)_.*",
+        "pg_tablespace_size|pg_tablespace_databases|pg_notification_queue_usage",
+        "pg_current_wal_.*|pg_walfile_.*|pg_split_walfile_name|pg_last_wal_.*|pg_last_committed_xact",
+        "pg_show_replication_origin_status|pg_get_wal_.*",
+        # They fill what all databases share: the log of changes, a directory of small files.
+        "pg_logical_emit_message|pg_export_snapshot",
+    )
+)
+_REVOKE_FUNCTIONS: Final = f"""
+DO $$
+DECLARE function regprocedure;
+BEGIN
+  FOR function IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^({_REVOKED})$'
+  LOOP
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION pg_catalog.%s FROM PUBLIC', function);
+  END LOOP;
+END $$
+"""
+"""By their names, since their parameters differ from version to version of the engine."""
+
+# Catalogs that the databases of a server share, with a tenant's own texts or figures in them. The others name tenants
+# only by ids that mean nothing.
+_REVOKED_CATALOGS: Final = (
+    "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_roles, pg_catalog.pg_user"
+)
+_SHOWN_COLUMNS: Final = {
+    "pg_roles": "oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication,"
+    " rolconnlimit, rolvaliduntil, rolbypassrls",
+    "pg_user": "usename, usesysid, usecreatedb, usesuper, userepl, usebypassrls, valuntil",
+}
+"""All but the settings that a role was given, and what stands for its password."""
+
+# Before version 16 these write in a transaction that is read-only, so only who may write may call them.
+_WRITING_FUNCTIONS: Final = (
+    "lo_creat",
+    "lo_create",
+    "lo_from_bytea",
+    "lo_put",
+    "lo_truncate",
+    "lo_truncate64",
+    "lo_unlink",
+    "lowrite",
+)
+
+# What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
+# depend on are replaced instead.
+_DROP_FUNCTIONS: Final = """
+DO $$
+DECLARE functions text := (
+  SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
+   WHERE pronamespace = 'tuplegate'::regnamespace AND proname !~ '^(shown|raw)_');
+BEGIN
+  IF functions IS NOT NULL THEN
+    EXECUTE 'DROP FUNCTION ' || functions;
+  END IF;
+END $$
+"""
+
+_FUNCTIONS: Final = (database_state.CODE_FUNCTION, pool.TRACES_FUNCTION, sizes.TAKES_ROOM, inspect.TABLES_FUNCTION)
+"""With the rights of whoever calls them."""
+
+
+def furnishing(owners: Owners) -> list[str]:
+    """Statements that make what is the service's own in a database, run by a superuser in one transaction."""
+    return [
+        "CREATE SCHEMA IF NOT EXISTS tuplegate",
+        "REVOKE ALL ON SCHEMA tuplegate FROM PUBLIC",
+        "GRANT USAGE ON SCHEMA tuplegate TO PUBLIC",
+        _DROP_FUNCTIONS,
+        _REVOKE_FUNCTIONS,
+        f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC",
+        "REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC",  # a SET in disguise, which no text need show
+        *(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC" for view, columns in _SHOWN_COLUMNS.items()),
+        f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quoted(owners.dump)}",
+        # How the service finds out that a setting of an earlier request is still there.
+        "GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC",
+        _grant_writing_functions(owners),
+        *records.furnishing(owners),
+        *windows.furnishing(owners),
+        *_FUNCTIONS,
+    ]
+
+
+def version(statements: list[str]) -> str:
+    """Stands for what a database was furnished with."""
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
+
+
+def keep_for(writer: str) -> str:
+    """Gives the writing role alone, by the service's own, what a read-only transaction would not keep from writing."""
+    return _of_writing_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
+
+
+def _grant_writing_functions(owners: Owners) -> str:
+    return _of_writing_functions(
+        "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);"
+        f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quoted(owners.service)} WITH GRANT OPTION', f);"
+    )
+
+
+def _of_writing_functions(action: str) -> str:
+    return f"""
+DO $$ DECLARE f regprocedure; BEGIN
+  FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+            AND current_setting('server_version_num')::int < 160000
+            AND proname IN ({", ".join(f"'{name}'" for name in _WRITING_FUNCTIONS)})
+  LOOP
+    {action}
+  END LOOP;
+END $$
+"""
