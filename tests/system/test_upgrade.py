@@ -16,8 +16,9 @@ def test_databases_are_furnished_anew() -> None:
         reader = role.removesuffix("_w") + "_r"
         sql(f"alter default privileges revoke select on tables from {reader}")
     with psycopg.connect(first.conninfo(database), autocommit=True) as tenant:
-        tenant.execute("drop function tuplegate.role_has_settings()")
         tenant.execute("drop function tuplegate.look(text, text)")
+        tenant.execute("drop function tuplegate.tables()")
+        tenant.execute("create function tuplegate.tables(int) returns int language sql as 'select 1'")
         tenant.execute(f"alter database {database} reset all".encode())
     with psycopg.connect(first.conninfo("tuplegate"), autocommit=True) as catalog:
         catalog.execute("update database set furnishing = 'of an older version'")
