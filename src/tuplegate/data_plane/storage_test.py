@@ -91,7 +91,7 @@ class StorageTrial:
         payload = await _in_thread(lambda: secrets.token_bytes(self._size))
         self.written, text = await _in_thread(lambda: (hashlib.sha256(payload).hexdigest(), "\\x" + payload.hex()))
         await self._writer.run("BEGIN")
-        await self._writer.run(f"CREATE TABLE {self._table} (body bytea NOT NULL)")
+        await self._writer.run(f"CREATE TABLE {self._table} (body pg_catalog.bytea NOT NULL)")
         with self._timed("write"):
             await self._writer.run(f"INSERT INTO {self._table} VALUES ($1)", text)
 

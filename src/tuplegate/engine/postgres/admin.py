@@ -20,6 +20,8 @@ from tuplegate.engine.postgres.roles import role_of
 METADATA_DATABASE = "tuplegate"
 """Stands for the metadata database, and is its name unless the engine's URL names another."""
 
+_APPLICATION = "tuplegate-service"
+"""Tells these sessions from those that run tenants' statements."""
 _LOCK_MS = 2_000
 LOCK_NOT_AVAILABLE = "55P03"
 _SETTINGS = {
@@ -58,7 +60,8 @@ class AdminConnector:
             "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
         }
         name = self.owners.metadata if is_metadata else database
-        return await Connection.open(logins.with_settings(conninfo or self.conninfo, name, settings), self._timeout_s)
+        made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
+        return await Connection.open(made, self._timeout_s)
 
 
 class AdminSession:

@@ -61,11 +61,11 @@ def _value(conninfo: str, keyword: bytes) -> str:
     return (values.get(keyword) or b"").decode()
 
 
-def with_settings(conninfo: str, database: str, settings: Mapping[str, str]) -> str:
+def with_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
     """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
     return (
-        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name=tuplegate"
+        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name={application}"
         f" options='{_quote(flags)}'"
     )
 
