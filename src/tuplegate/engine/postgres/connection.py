@@ -363,6 +363,9 @@ class Connection:
                     if status == _ERROR and is_last_word(result):
                         self._lose(ConnectionLost("the engine ended the connection"))
                         return
+            # The driver keeps notifications until somebody takes them. Nobody wants them, and they can be many.
+            while pgconn.notifies() is not None:
+                pass
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
             self._lose(exc)
             return

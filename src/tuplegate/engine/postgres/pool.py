@@ -372,8 +372,6 @@ class Pool:
         elif memory is None or memory != member.settings_memory:
             member.close("a setting could not be undone")
         else:
-            while member.pgconn.notifies() is not None:
-                pass
             self._free_again(member)
 
     async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
