@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import psycopg
 import pytest
 
@@ -455,6 +456,27 @@ def test_a_client_that_leaves_takes_everything_with_it(
     wait_until(lambda: count(engine, running) == 0)
     assert state(one) == before
     assert one.value("select to_regclass('scratch.made') is null") is True
+
+
+def test_code_of_a_client_that_has_left_is_noticed(single: Service, one: Sql, reader: Sql) -> None:
+    """A statement can go on, and commit, after its client has left: code can swallow the cancel."""
+    stubborn = """do $$ begin
+        begin perform pg_sleep(30); exception when query_canceled then null; end;
+        perform pg_sleep(0.3);
+        create function scratch.leave() returns text language sql as 'select set_config(''app.left'', ''x'', false)';
+    end $$"""
+    for number in range(3):
+        reader.value(f"select {number}")  # by now the service knows that there is no such code
+    database = one.value("select current_database()")
+    with psycopg.connect(single.conninfo(database), autocommit=True) as owner:
+        sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
+        with pytest.raises(httpx.ReadTimeout):
+            one.client.post("/v1/query", json={"sql": stubborn}, timeout=0.5)
+        wait_until(lambda: count(owner, sleeping) == 1)
+        reader.value("select 1")  # asks for code before there is any
+        wait_until(lambda: count(owner, "select count(*) from pg_proc where proname = 'leave'") == 1)
+        reader.value("select scratch.leave()")
+        assert reader.value("select current_setting('app.left', true)") is None
 
 
 def count(engine: "psycopg.Connection[tuple[Any, ...]]", query: str) -> int:

@@ -6,12 +6,13 @@ The service here has small bounds, so that they are reached soon.
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
 MEMORY_MB, TEMP_MB = 128, 16
@@ -168,6 +169,28 @@ def test_the_queue_of_notifications_stays_empty(one: Tenant, two: Tenant) -> Non
         one.write("notify c")
         assert engine.execute("select pg_notification_queue_usage()").fetchone() == (0.0,)
     assert two.write("notify c")["success"]
+
+
+@needs_bundled
+@pytest.mark.parametrize("route", ["transaction", "query"])
+def test_notifications_take_no_memory_of_the_worker(service: Service, sql: Sql, route: str) -> None:
+    """Whoever listens to itself is sent all that it notifies, and nobody wants it."""
+    loop = "for i in 1..60000 loop perform pg_notify('c', repeat('x', 7000) || i); end loop"
+    before = peak_kb(service)
+    if route == "transaction":
+        body = {"statements": ["listen c", f"do $$ begin {loop}; end $$"], "timeout_ms": 60000}
+        assert sql.client.post("/v1/transaction", json=body).json()["success"]
+    else:
+        sql(f"do $$ begin listen c; {loop}; end $$", timeout_ms=60000)
+    assert peak_kb(service) - before < 100_000
+
+
+def peak_kb(service: Service) -> int:
+    """The most memory that a worker of the service has taken so far."""
+    supervisor = service.process.pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    workers = [child for child in children if Path(f"/proc/{child}/comm").read_text() != "postgres\n"]
+    return max(int(Path(f"/proc/{worker}/status").read_text().split("VmHWM:")[1].split()[0]) for worker in workers)
 
 
 def test_many_slow_statements_leave_room_for_others(one: Tenant, two: Tenant) -> None:

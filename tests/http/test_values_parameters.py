@@ -1,5 +1,6 @@
 """Parameters: each kind of JSON value, for placeholders of each kind of type."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.http.test_values_model import Number, Object, Wire, dump, open_wire, parse
 from tests.http.test_values_types import documents, json_numbers, strings
-from tests.service import Service
+from tests.service import Service, Sql
 
 some = settings(max_examples=50, deadline=None, print_blob=True)
 
@@ -248,3 +249,29 @@ def test_more_parameters_than_the_protocol_counts_are_refused(wire: Wire) -> Non
     assert wire.value(f"select num_nonnulls({places[: places.index(', $101:')]})", [1] * 100) == Number("100")
     answer = wire.send("select 1", [1] * 65536)
     assert answer.status_code == 400, answer.text
+
+
+def test_a_long_chain_of_domains_is_one_type_to_the_client(sql: Sql) -> None:
+    """However many domains lie over each other, a parameter is written for the type below all of them."""
+    making = "create domain chain_0 as int[]; for i in 1..1100 loop execute format('create domain chain_%s as chain_%s'"
+    sql(f"do $$ begin {making}, i, i - 1); end loop; end $$", timeout_ms=60000)
+    assert sql.value("select $1::chain_1100 as a", [[1, 2]]) == [1, 2]
+    assert sql.value("select array[$1::chain_1100] as a", [[1, 2]]) == [[1, 2]]
+    sql("drop domain chain_0 cascade")
+
+
+def test_arrays_within_arrays_take_bounded_memory(sql: Sql) -> None:
+    """The text of an array of arrays in domains doubles with every level; deep ones are refused by the engine."""
+    making = "create domain deep_0 as int[]; for i in 1..60 loop execute format('create domain deep_%s as deep_%s[]'"
+    sql(f"do $$ begin {making}, i, i - 1); end loop; end $$", timeout_ms=60000)
+    assert sql.value("select $1::deep_1 as a", [[[1, 2], [3]]]) == [[1, 2], [3]]
+    assert sql.value("select $1::deep_2 as a", [[[[1, 2], [3]], []]]) == [[[1, 2], [3]], []]
+    assert sql.value("select null::deep_60 as a") is None
+    for depth in (22, 60):
+        nested: Any = 1
+        for _ in range(depth):
+            nested = [nested]
+        started = time.monotonic()
+        assert sql.fails("select $1::deep_60 as a", [nested])["sqlstate"] == "22P02"
+        assert time.monotonic() - started < 5
+    sql("drop domain deep_0 cascade")

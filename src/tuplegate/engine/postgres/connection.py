@@ -157,6 +157,8 @@ class Connection:
         self._last_notices: list[Notice] = []
         self.meter = Meter()
         self.closed = False
+        self.cut_off = False
+        """It was closed before everything that was sent had been answered."""
         self.on_lost: Callable[[], None] | None = None
         pgconn.nonblocking = 1
         pgconn.enter_pipeline_mode()
@@ -361,6 +363,9 @@ class Connection:
                     if status == _ERROR and is_last_word(result):
                         self._lose(ConnectionLost("the engine ended the connection"))
                         return
+            # The driver keeps notifications until somebody takes them. Nobody wants them, and they can be many.
+            while pgconn.notifies() is not None:
+                pass
         except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
             self._lose(exc)
             return
@@ -385,6 +390,7 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         self.pgconn.finish()
+        self.cut_off = bool(self._segments)
         for segment in self._segments:
             self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
         self._segments.clear()

@@ -124,12 +124,23 @@ class DatabaseState:
         self.changes = 0
         """Statements that were run so far which can make code, or change what a name means."""
         self._answered_after = -1
+        self._in_doubt = 0
 
     def may_have_changed(self) -> None:
         """A statement was run that can make code: nothing is taken for granted until it is asked again."""
         self.has_code = True
         self.has_lasting_code = True
         self.changes += 1
+
+    def begin_doubt(self) -> None:
+        """A statement was given up that may still run, and commit: no answer counts until `end_doubt`."""
+        self._in_doubt += 1
+        self.may_have_changed()
+
+    def end_doubt(self) -> None:
+        """The statement has ended; what it has done can be asked for."""
+        self._in_doubt -= 1
+        self.may_have_changed()
 
     def must_ask(self, oldest: float) -> bool:
         """Whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
@@ -140,7 +151,7 @@ class DatabaseState:
         return self.changes
 
     def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:
-        if asked == self.changes:
+        if asked == self.changes and not self._in_doubt:
             self.has_code = has_code or has_lasting_code
             self.has_lasting_code = has_lasting_code
             self.code_checked_at = now

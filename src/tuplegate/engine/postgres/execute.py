@@ -3,6 +3,8 @@
 A statement runs at SERIALIZABLE, which is in the connection's start-up options, in a transaction of its own:
 
 - plainly, so that VACUUM and the like work, with its reset in the same write; prepared, where it comes often;
+- VACUUM and what else commits in steps of its own at REPEATABLE READ: its steps take no place in the engine's pool of
+  serializable transactions (see `guard`), however many there are;
 - CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
   (see `sizes`) everything;
 - a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
@@ -51,6 +53,12 @@ DECLARE_HELD: Final = b"DECLARE tuplegate CURSOR WITH HOLD FOR "
 # Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
 _CANNOT_WRAP: Final = frozenset({"0A000", "42601", "42P16"})
 
+_IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
+"""First words of statements that begin a transaction for every table they work on."""
+_STEPS_MAX: Final = 8
+"""Transactions that any other statement can begin, at most: CREATE INDEX CONCURRENTLY begins four."""
+_LEAVE_SERIALIZABLE: Final = Command(b"SET default_transaction_isolation = 'repeatable read'", begins=False)
+
 ENCODING_SETTINGS: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, MDY",
@@ -69,6 +77,23 @@ RESTORE_ENCODING: Final = [
 def begin(access: port.Access) -> list[Command]:
     """Opens a block whose isolation and rights no statement in it can change."""
     return [_BEGIN[access], _SNAPSHOT]
+
+
+def works_in_steps(statement: port.Statement) -> bool:
+    """Return whether the statement may begin any number of transactions, one after the other."""
+    return statement.keyword in _IN_STEPS
+
+
+async def allow_steps(member: Member, statement: port.Statement) -> None:
+    """Make sure that the steps of a statement that runs outside of a block do not outrun the guard's count.
+
+    The level of the session holds until its reset. Text that only looks like steps is counted too high, which does no
+    harm.
+    """
+    if works_in_steps(statement):
+        check(await member.run(_LEAVE_SERIALIZABLE))
+    elif "concurrently" in statement.sql.lower():
+        member.meter.count(_STEPS_MAX)
 
 
 class Execution:
@@ -114,7 +139,7 @@ class Execution:
 
     @property
     def writes(self) -> bool:
-        return may_write(self.target, self.statement, self.pool)
+        return may_write(self.target, self.statement, self.pool) and not works_in_steps(self.statement)
 
     async def run(self, now: float) -> port.Result:
         """Runs it and gives the connection back, whatever happens."""
@@ -234,6 +259,7 @@ class Execution:
             if stored is not None:
                 return stored
             return await self._in_block(params, None)
+        await allow_steps(self.member, self.statement)
         return await self._plainly(params)
 
     async def _within(self, room: Room, plain: bool, params: list[bytes | None] | None) -> port.Result:

@@ -51,6 +51,8 @@ short statement."""
 _PATIENCE_S: Final = 1.0
 """Unless somebody has waited for so long: what it waits for is no short statement."""
 _RESTORE_EVERY_S: Final = 2.0
+_GONE_PAUSE_S: Final = 0.05
+_GONE_PAUSE_MAX_S: Final = 1.0
 _TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
@@ -76,6 +78,7 @@ class Member(Connection):
 
     settings_memory: bytes | None = None
     idle_since: float = 0.0
+    given_up: bool = False
     reset: Command | None = None
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
@@ -274,7 +277,42 @@ class Pool:
         While the server waits for a reader it acts on no cancel, and reading on could let the statement commit: closing
         is what ends it then.
         """
-        self._spawn(self._end(member, "its reader is gone") if member.is_paused else self._cancel_and_close(member))
+        ending = self._end(member, "its reader is gone") if member.is_paused else self._cancel_and_close(member)
+        self._give_up(member, ending)
+
+    def _give_up(self, member: Member, ending: Coroutine[Any, Any, None] | None) -> None:
+        """Trusts nothing that is known of the database's code until the statement on the connection is sure to have
+        ended: it may commit after its connection was given up, and make code."""
+        if member.given_up:
+            if ending is not None:
+                self._spawn(ending)
+            return
+        member.given_up = True
+        self.state.begin_doubt()
+        self._spawn(self._see_gone(member, ending))
+
+    async def _see_gone(self, member: Member, ending: Coroutine[Any, Any, None] | None) -> None:
+        try:
+            if ending is not None:
+                await ending
+            pause = _GONE_PAUSE_S
+            while True:
+                # As a rule the process ends by itself; one that is told to writes to the engine's log.
+                await asyncio.sleep(pause)
+                if await self._is_gone(member.backend):
+                    break
+                pause = min(2 * pause, _GONE_PAUSE_MAX_S)
+        finally:
+            self.state.end_doubt()
+
+    async def _is_gone(self, backend: int) -> bool:
+        """Return whether the server process of a closed connection has ended; ask it to where it has not."""
+        if backend in self.processes:
+            return True  # the number was given to a new connection of this pool
+        try:
+            return not await self._terminate(backend)
+        except EngineFailure:
+            return False
 
     def expire(self, member: Member) -> None:
         """The statement's time is over: cancels it; its answer, an error as a rule, goes to whoever waits for it."""
@@ -338,8 +376,6 @@ class Pool:
         elif memory is None or memory != member.settings_memory:
             member.close("a setting could not be undone")
         else:
-            while member.pgconn.notifies() is not None:
-                pass
             self._free_again(member)
 
     async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
@@ -453,6 +489,8 @@ class Pool:
         self._members.discard(member)
         if member in self._free:
             self._free.remove(member)
+        if member.cut_off and not self._closed:
+            self._give_up(member, None)
         self._give_up_place()
 
     def _give_up_place(self) -> None:

@@ -111,6 +111,11 @@ class Pools:
         for database in self.states.keys() - served:
             del self.states[database]
 
+    def may_have_changed(self, database: str) -> None:
+        """Something was committed there past the pools, which can have made code."""
+        if database in self.states:
+            self.states[database].may_have_changed()
+
     async def close(self) -> None:
         for pool in self.all():
             await pool.close()

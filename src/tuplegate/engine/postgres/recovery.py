@@ -38,6 +38,10 @@ _CLOSING_PAUSE_S: Final = 0.01
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
+def _ignore(_database: str) -> None:
+    pass
+
+
 class Recovery:
     """`async with` resolves what is there and goes on looking until it is closed."""
 
@@ -56,6 +60,8 @@ class Recovery:
             **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
         }
         """How often what happened, in the words of the table of metrics."""
+        self.on_commit: Callable[[str], None] = _ignore
+        """Is told the database of every transaction that is committed here."""
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
@@ -160,6 +166,7 @@ class Recovery:
                 if exc.sqlstate != "42704":  # somebody else was quicker
                     raise
                 return False
+        self.on_commit(database)
         _log.warning("a transaction in doubt was committed", gid=gid, database=database)
         return True
 

@@ -12,7 +12,7 @@ from tuplegate.engine.postgres.connection import Command, text_rows
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.kept import Kept
 from tuplegate.engine.postgres.pool import Member, Pool
-from tuplegate.engine.postgres.types import SOME_TYPES_SQL, read_types
+from tuplegate.engine.postgres.types import SOME_TYPES_SQL, USED_MAX, read_types
 from tuplegate.engine.postgres.values import RowEncoder
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
@@ -159,12 +159,17 @@ async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: p
 
 
 async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+    """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
     types = pool.encoders.types
-    while missing := types.missing(oids):
-        wanted = "{" + ",".join(map(str, missing)) + "}"
-        results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode()]))
-        check(results)
-        types.add(read_types(text_rows(results[0])), missing)
+    missing = types.missing(oids)
+    if not missing:
+        return
+    wanted = "{" + ",".join(map(str, missing)) + "}"
+    most = str(len(missing) + USED_MAX)
+    results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
+    check(results)
+    types.add(read_types(text_rows(results[0])), missing)
+    types.add({}, types.missing(oids))  # what is further away than that stays unknown
 
 
 def affected_rows(result: PGresult) -> int:

@@ -21,6 +21,7 @@ from tuplegate.engine.postgres.execute import (
     CURSORS,
     DECLARE_HELD,
     RESTORE_ENCODING,
+    allow_steps,
     begin,
     changes_types,
     find_room,
@@ -28,6 +29,7 @@ from tuplegate.engine.postgres.execute import (
     may_write,
     named,
     what_lost_means,
+    works_in_steps,
 )
 from tuplegate.engine.postgres.failures import check, find_error
 from tuplegate.engine.postgres.measures import Measures
@@ -176,7 +178,7 @@ class EngineClock:
 
     @property
     def writes(self) -> bool:
-        return may_write(self.target, self._statement, self._pool)
+        return may_write(self.target, self._statement, self._pool) and not works_in_steps(self._statement)
 
     @property
     def may_grow(self) -> bool:
@@ -351,6 +353,8 @@ class _PlainStream(Stream):
         in_block = at_once or self._room is not None
         command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
         commands = [*begin(self._target.access), command] if in_block else [command]
+        if not in_block:
+            await allow_steps(member, self._statement)
         answer = member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         member.flush()

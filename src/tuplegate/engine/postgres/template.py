@@ -12,7 +12,7 @@ of two roles that have next to none.
 import hashlib
 from typing import Final
 
-from tuplegate.engine.postgres import database_state, inspect, pool, records, sizes, windows
+from tuplegate.engine.postgres import database_state, inspect, pool, records, sizes, types, windows
 from tuplegate.engine.postgres.owners import Owners, quoted
 
 _REVOKED: Final = "|".join(
@@ -82,7 +82,13 @@ BEGIN
 END $$
 """
 
-_FUNCTIONS: Final = (database_state.CODE_FUNCTION, pool.TRACES_FUNCTION, sizes.TAKES_ROOM, inspect.TABLES_FUNCTION)
+_FUNCTIONS: Final = (
+    database_state.CODE_FUNCTION,
+    inspect.TABLES_FUNCTION,
+    pool.TRACES_FUNCTION,
+    sizes.TAKES_ROOM,
+    types.TYPES_FUNCTION,
+)
 """With the rights of whoever calls them."""
 
 

@@ -18,16 +18,39 @@ FRACTIONS = (FLOAT4, FLOAT8, NUMERIC)
 JSON_OIDS = frozenset({JSON, JSONB})
 
 # An array type is one that some type names as its own array; `typelem` alone is also set for vectors and points.
-TYPES_SQL = """
+_TYPES = """
 SELECT t.oid, n.nspname, t.typname, coalesce(e.oid, 0), coalesce(e.typname, ''), coalesce(en.nspname, ''),
        t.typdelim, t.typbasetype
-  FROM pg_catalog.pg_type t
-  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-  LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
-  LEFT JOIN pg_catalog.pg_namespace en ON en.oid = e.typnamespace
+  FROM pg_type t
+  JOIN pg_namespace n ON n.oid = t.typnamespace
+  LEFT JOIN pg_type e ON e.typarray = t.oid AND e.oid = t.typelem
+  LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 """
-BUILT_IN_TYPES_SQL = TYPES_SQL + " WHERE t.oid < 16384"
-SOME_TYPES_SQL = TYPES_SQL + " WHERE t.oid = ANY ($1::oid[])"
+BUILT_IN_TYPES_SQL = f"{_TYPES} WHERE t.oid < 16384"
+TYPES_FUNCTION = f"""
+CREATE FUNCTION tuplegate.types(oids oid[], count_max bigint)
+RETURNS TABLE (type_oid oid, schema name, name name, element oid, element_name name, element_schema name,
+               delimiter "char", base oid)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+WITH RECURSIVE used(oid) AS (
+  SELECT unnest($1)
+  UNION
+  SELECT part.oid FROM used JOIN pg_type t ON t.oid = used.oid
+   CROSS JOIN LATERAL (VALUES (t.typbasetype), (t.typelem)) AS part(oid)
+   WHERE part.oid >= 16384
+), nearest AS MATERIALIZED (SELECT used.oid FROM used LIMIT $2)
+{_TYPES} WHERE t.oid = ANY (ARRAY(SELECT nearest.oid FROM nearest));
+END
+"""
+"""The types that are asked for and those that they are made of, at most so many: those nearest to them."""
+SOME_TYPES_SQL = "SELECT * FROM tuplegate.types($1, $2)"
+
+USED_MAX = 2000
+"""Types that others are made of and that are looked up with them. A domain can be built on a domain, and so on."""
+ARRAYS_MAX = 4
+"""Array types that can lie in each other, as arrays of domains over arrays do. What is deeper is text. The text of each
+lies quoted in that of the next, so every level can double it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +87,7 @@ class TypeRegistry:
     def __init__(self, built_in: dict[int, TypeInfo]) -> None:
         self._built_in = built_in
         self._own: dict[int, TypeInfo] = {}
+        self._under: dict[int, TypeInfo] = {}
 
     def get(self, oid: int) -> TypeInfo:
         return self._built_in.get(oid) or self._own.get(oid) or UNKNOWN_TYPE
@@ -71,27 +95,37 @@ class TypeRegistry:
     def missing(self, oids: Iterable[int]) -> list[int]:
         """Those that must be looked up before a value of them can be read or written; elements included."""
         missing: list[int] = []
-        for oid in oids:
-            if oid < FIRST_USER_OID:
+        seen = {0}
+        waiting = list(oids)
+        while waiting:
+            oid = waiting.pop()
+            if oid < FIRST_USER_OID or oid in seen:
                 continue
+            seen.add(oid)
             info = self._own.get(oid)
             if info is None:
                 missing.append(oid)
             else:
-                missing += self.missing(part for part in (info.element, info.base) if part)
+                waiting += (info.element, info.base)
         return missing
 
     def add(self, types: dict[int, TypeInfo], asked: Iterable[int]) -> None:
         """What the server said; a type it does not know (any more) is remembered as unknown."""
+        self._own |= types
         for oid in asked:
-            self._own[oid] = types.get(oid, UNKNOWN_TYPE)
+            self._own.setdefault(oid, UNKNOWN_TYPE)
+        self._under.clear()
 
     def forget(self) -> None:
         self._own.clear()
+        self._under.clear()
 
     def under_domains(self, oid: int) -> TypeInfo:
         """The type itself, or for a domain the type it is built on."""
-        info = self.get(oid)
-        while info.base:
-            info = self.get(info.base)
-        return info
+        under = self._under.get(oid)
+        if under is None:
+            under = self.get(oid)
+            while under.base:
+                under = self.get(under.base)
+            self._under[oid] = under
+        return under

@@ -22,6 +22,7 @@ from psycopg.types.array import ArrayLoader
 from tuplegate.engine.port import ParameterMismatch, Shape
 from tuplegate.engine.postgres.row_writer import make_writer
 from tuplegate.engine.postgres.types import (
+    ARRAYS_MAX,
     BOOL,
     BYTEA,
     FIRST_USER_OID,
@@ -280,11 +281,11 @@ class RowEncoder:
 
 
 def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
-    while info.element:
-        info = types.under_domains(info.element)
-        if not info.element:
-            return None if info.oid in strings else _ELEMENT_REWRITES.get(info.oid)
-    return None if info.oid in strings else _REWRITES.get(info.oid)
+    rewrites = _ELEMENT_REWRITES if info.element else _REWRITES
+    for _ in range(ARRAYS_MAX):
+        if info.element:
+            info = types.under_domains(info.element)
+    return None if info.oid in strings else rewrites.get(info.oid)
 
 
 class _Adaptation(AdaptContext):
@@ -310,10 +311,13 @@ def _adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int
     return _Adaptation(adapters)
 
 
-def _register(adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int]) -> None:
+def _register(
+    adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int], arrays: int = ARRAYS_MAX
+) -> None:
+    """`arrays` is how many array types may still lie in each other."""
     info = types.under_domains(oid)
-    if info.element:
-        _register(adapters, info.element, types, strings)
+    if info.element and arrays:
+        _register(adapters, info.element, types, strings, arrays - 1)
         attributes = {"base_oid": info.element, "delimiter": info.delimiter.encode()}
         adapters.register_loader(oid, type("ArrayOf", (ArrayLoader,), attributes))
     elif info.oid in INTEGERS and info.oid not in strings:
@@ -426,13 +430,14 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
     return texts
 
 
-def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry) -> bytes | None:
+def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry, arrays: int = ARRAYS_MAX) -> bytes | None:
+    """`arrays` is how many array types may still lie in each other; what is deeper is left to the engine to refuse."""
     if raw == b"null":
         return None
     if info is not None and info.oid in JSON_OIDS:
         return raw
-    if info is not None and info.element and raw[:1] == b"[":
-        return _array_text(raw, info, types, _DIMENSIONS_MAX)
+    if info is not None and info.element and raw[:1] == b"[" and arrays:
+        return _array_text(raw, info, types, _DIMENSIONS_MAX, arrays - 1)
     return _string(raw).encode() if raw[:1] == b'"' else raw
 
 
@@ -440,18 +445,20 @@ _DIMENSIONS_MAX: Final = 7
 """One more than the engine's arrays can have: what is deeper is left to it to refuse."""
 
 
-def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int) -> bytes:
+def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, arrays: int) -> bytes:
     element = types.under_domains(array.element)
-    texts = (_element_text(bytes(part), array, element, types, depth) for part in _parts(raw))
+    texts = (_element_text(bytes(part), array, element, types, depth, arrays) for part in _parts(raw))
     return b"{" + array.delimiter.encode().join(texts) + b"}"
 
 
-def _element_text(item: bytes, array: TypeInfo, element: TypeInfo, types: TypeRegistry, depth: int) -> bytes:
+def _element_text(
+    item: bytes, array: TypeInfo, element: TypeInfo, types: TypeRegistry, depth: int, arrays: int
+) -> bytes:
     if item == b"null":
         return b"NULL"
     if item[:1] == b"[" and depth and element.oid not in JSON_OIDS and not element.element:
-        return _array_text(item, array, types, depth - 1)
-    text = _to_text(item, element, types)
+        return _array_text(item, array, types, depth - 1, arrays)
+    text = _to_text(item, element, types, arrays)
     assert text is not None
     return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
