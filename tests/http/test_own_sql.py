@@ -27,8 +27,8 @@ RELATION = re.compile(r"\b(?:FROM|JOIN|INTO|TABLE|UPDATE)\s+([a-z_][\w.]*)", re.
 KEYWORDS = {"any", "in", "exists", "values", "operator", "as", "from", "and", "or", "not", "select", "where", "on"}
 # Statements of the engine that name settings, cursors, transactions or schemas, and nothing that could be looked up.
 UTILITY = re.compile(
-    r"(BEGIN|COMMIT|ROLLBACK|DISCARD|SET|RESET|DEALLOCATE|FETCH|PREPARE TRANSACTION|COMMIT PREPARED|SELECT 1$|DO \$\$BEGIN"
-    r" END\$\$$|DECLARE tuplegate)"
+    r"(BEGIN|COMMIT|ROLLBACK|DISCARD|SET|RESET|DEALLOCATE|FETCH|PREPARE TRANSACTION|COMMIT PREPARED|SELECT 1$"
+    r"|DO \$\$BEGIN END\$\$$|DECLARE tuplegate)"
 )
 
 
@@ -180,7 +180,8 @@ def test_nothing_that_the_service_stores_is_looked_up_when_it_runs(logged: Servi
         tenant.execute("set search_path = pg_catalog")
         functions = tenant.execute(
             "select p.oid::regprocedure::text, l.lanname, p.prosqlbody is not null, p.prosecdef, p.proconfig,"
-            " p.proowner::regrole::text, p.proacl is null or exists (select from aclexplode(p.proacl) where grantee = 0)"
+            " p.proowner::regrole::text,"
+            " p.proacl is null or exists (select from aclexplode(p.proacl) where grantee = 0)"
             " from pg_proc p join pg_language l on l.oid = p.prolang"
             " where p.pronamespace = 'tuplegate'::regnamespace or p.proowner <> 10 or p.prosecdef"
         ).fetchall()

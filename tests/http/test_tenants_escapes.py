@@ -1,5 +1,6 @@
 """No tenant gets out of its database: to files, programs, the network, other roles, or the engine's own parts."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -74,7 +75,7 @@ ENGINE = {
     "grant pg_signal_backend to current_user": DENIED,
     "grant pg_execute_server_program to current_user": DENIED,
     "grant {owner} to current_user": DENIED,
-    "grant execute on function pg_advisory_lock(bigint) to current_user": DENIED,
+    "grant execute on function pg_terminate_backend(int, bigint) to current_user": DENIED,
     "grant set on parameter log_statement to current_user": DENIED,
     "create event trigger e on ddl_command_start execute function now()": DENIED,
     "create access method m type index handler bthandler": DENIED,
@@ -207,9 +208,38 @@ def test_other_tenants_are_out_of_reach(one: Tenant, two: Tenant, scope: str, st
 @pytest.mark.parametrize("kind", ["advisory_lock", "try_advisory_lock", "advisory_xact_lock", "try_advisory_xact_lock"])
 @pytest.mark.parametrize("shared", ["", "_shared"])
 @pytest.mark.parametrize("key", ["1", "1, 2"])
-def test_advisory_locks_are_refused(one: Tenant, scope: str, kind: str, shared: str, key: str) -> None:
-    """They would fill the lock table of all, and a tenant could hold the names that the service holds."""
-    assert one.sql(scope).fails(f"select pg_{kind}{shared}({key})")["sqlstate"] == DENIED
+def test_advisory_locks_work(one: Tenant, scope: str, kind: str, shared: str, key: str) -> None:
+    """They are there while the request runs, and gone after it."""
+    held = "select count(*) from pg_locks where locktype = 'advisory'"
+    [taken, seen] = (
+        one.sql(scope)
+        .client.post(
+            "/v1/transaction",
+            json={"statements": [f"select pg_{kind}{shared}({key}) as taken", held], "read_only": True},
+        )
+        .json()["results"]
+    )
+    assert taken["rows"] == [{"taken": True if kind.startswith("try") else ""}]
+    assert seen["rows"] == [{"count": 1}]
+    one.sql(scope)(f"select pg_{kind}{shared}({key})")
+    assert one.sql(scope).value(held) == 0
+
+
+def test_advisory_locks_are_those_of_one_database(one: Tenant, two: Tenant) -> None:
+    """Two who want the same wait for each other; a tenant's are not in the way of anybody else's."""
+    with two.service.client(two.admin) as client:
+        held = threading.Thread(
+            target=lambda: client.post(
+                "/v1/transaction", json={"statements": ["select pg_advisory_xact_lock(7)", "select pg_sleep(60)"]}
+            )
+        )
+        held.start()
+        while two.write.value("select pg_try_advisory_lock(7)"):
+            pass
+        assert one.write.value("select pg_try_advisory_lock(7)") is True
+        with as_owner(two.service) as engine:
+            engine.execute("select pg_cancel_backend(pid) from pg_stat_activity where query = 'select pg_sleep(60)'")
+        held.join()
 
 
 @pytest.mark.parametrize("scope", ["write", "read"])

@@ -69,6 +69,16 @@ def test_a_transaction_that_holds_too_many_locks_is_ended(one: Tenant, two: Tena
     assert one.write.value("select count(*) from pg_largeobject_metadata") == count
 
 
+def test_advisory_locks_cannot_fill_the_table(one: Tenant, two: Tenant, capacity: int) -> None:
+    """Each takes a moment: long before the table is full the watch over locks has looked, and time is over."""
+    greedy = f"select count(pg_advisory_lock(i)) from generate_series(1, {capacity * 2}) i"
+    with undisturbed(two), ThreadPoolExecutor(8) as threads:
+        for tried in [threads.submit(one.write.answer, greedy, timeout_ms=3000) for _ in range(8)]:
+            assert tried.result().json()["success"] is False
+    eventually_served(one)
+    assert one.write.value("select count(*) from pg_locks where locktype = 'advisory'") == 0
+
+
 def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: Tenant) -> None:
     """A long transaction keeps what many short ones have read. Whoever reads so much has to wait; others do not."""
     one.write("create table wide (id int primary key, pad text) with (fillfactor = 10)")

@@ -179,7 +179,7 @@ def leftovers(sql: str, keyword: str) -> Leftovers:
     A change can move sequences without naming them, and cannot make a table.
     """
     folded = sql.lower()
-    if "set_limit" in folded:
+    if "set_limit" in folded or "advisory" in folded:
         return Leftovers.ANYTHING
     if keyword in WRITES:
         return Leftovers.SEQUENCES

@@ -94,7 +94,7 @@ class PostgresDatabases:
                 await set_password(session, role, self._secret)
             await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb)])
         async with self._session(name) as session:
-            await session.fetch(records.PUT_SECRET, records.database_secret(self._secret, name).hex())
+            await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
 
     async def copy(self, source: str, name: str) -> None:
         """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.

@@ -23,8 +23,9 @@ from tuplegate.engine.postgres.measures import Measures, measured
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.probes import Capabilities, probe
-from tuplegate.engine.postgres.records import EXPIRE
+from tuplegate.engine.postgres.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.recovery import Recovery
+from tuplegate.engine.postgres.role_settings import undo_settings
 from tuplegate.engine.postgres.scratch import Scratch
 from tuplegate.engine.postgres.session import Session, borrow_session, open_session
 from tuplegate.engine.postgres.settings import EngineSettings
@@ -91,7 +92,10 @@ class PostgresEngine:
         self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
         loop = asyncio.get_running_loop()
         self._time = loop.time
-        self._tasks = [loop.create_task(self._expire()), loop.create_task(self._scratch.watch())]
+        watches = [self._expire(), self._scratch.watch()]
+        if settings.worker == 0:
+            watches.append(undo_settings(self._connector))
+        self._tasks = [loop.create_task(watch) for watch in watches]
         return self
 
     async def __aexit__(
@@ -251,5 +255,7 @@ class PostgresEngine:
                 try:
                     async with AdminSession(self._connector, database) as session:
                         await session.atomically([(statement, ()) for statement in EXPIRE])
+                        for (table,) in await session.fetch(LOOSE):
+                            await session.fetch(f"VACUUM (FULL) tuplegate.{table}")
                 except port.EngineFailure as failure:
                     _log.warning("old records were not removed", database=database, reason=str(failure))

@@ -90,10 +90,21 @@ EMPTY: Final = f"TRUNCATE {', '.join(f'tuplegate.{table}' for table in TABLES)}"
 EXPIRE = tuple(f"DELETE FROM tuplegate.{table} WHERE at < clock_timestamp() - interval '25 hours'" for table in TABLES)
 """Removes what nobody may ask for any more; in one transaction, so that nobody sees a part of it."""
 
-PUT_SECRET: Final = """
+LOOSE: Final = f"""
+SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (name)
+ WHERE pg_total_relation_size(('tuplegate.' || t.name)::regclass) > 8 * 2 ^ 20
+   AND pg_total_relation_size(('tuplegate.' || t.name)::regclass) > 2 * CASE t.name
+       WHEN 'answer' THEN (SELECT coalesce(sum(200 + octet_length(body)), 0) FROM tuplegate.answer)
+       WHEN 'begun' THEN (SELECT 200 * count(*) FROM tuplegate.begun)
+       ELSE (SELECT 200 * count(*) FROM tuplegate.verdict) END
+"""
+"""Tables that take twice the room that their rows need: what counts is the room, so it must be given back."""
+
+SIGN_WITH: Final = """
 INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))
 ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 """
+"""Gives a database its secret."""
 
 
 def furnishing(owners: Owners) -> list[str]:
