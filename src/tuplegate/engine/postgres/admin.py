@@ -50,13 +50,13 @@ class AdminConnector:
         self._statement_ms = statement_ms
 
     async def connect(self, database: str, conninfo: str | None = None, *, patient: bool = False) -> Connection:
-        """`conninfo` is that of another role. `patient` is without the limits of a statement and of a wait for locks,
-        and so for a connection that nobody shares."""
+        """`conninfo` is that of another role. `patient` is without the limit of a statement; a wait for a lock is
+        bounded in any case."""
         is_metadata = database == METADATA_DATABASE
         settings = {
             **_SETTINGS,
             "statement_timeout": "0" if patient else str(self._statement_ms),
-            "lock_timeout": "0" if patient else str(_LOCK_MS),
+            "lock_timeout": str(_LOCK_MS),
             "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
         }
         name = self.owners.metadata if is_metadata else database

@@ -109,7 +109,7 @@ class PostgresDatabases:
             except StatementFailed as failure:
                 if failure.sqlstate == _MISSING:
                     raise EngineBusy("the source was deleted; nothing was copied") from failure
-                if failure.sqlstate != _IN_USE:
+                if failure.sqlstate not in (_IN_USE, LOCK_NOT_AVAILABLE):
                     raise
                 if asyncio.get_running_loop().time() > deadline:
                     raise EngineBusy("statements on the source have not ended in time; nothing was copied") from failure
@@ -189,7 +189,7 @@ class PostgresDatabases:
         A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
         """
         deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
-        async with self._session(METADATA_DATABASE) as session:
+        async with self._session(METADATA_DATABASE, patient=True) as session:
             while True:
                 try:
                     await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")

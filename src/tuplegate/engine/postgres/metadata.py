@@ -3,7 +3,12 @@
 All service processes on one engine meet here. Every statement may be repeated.
 """
 
-LOCK = "SELECT pg_advisory_lock(hashtextextended('tuplegate/installation', 0))"
+LOCK = """
+DO $$ BEGIN
+  SET LOCAL lock_timeout = '60s';
+  PERFORM pg_advisory_lock(hashtextextended('tuplegate/installation', 0));
+END $$
+"""
 """Held by a session while it makes or changes what belongs to the whole installation: one service process at a time."""
 
 SCHEMA = (
