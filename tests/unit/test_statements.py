@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.statements import first_keyword, is_plain, is_streamed, keyword_of_one, skip_blank
+from tuplegate.protocol.statements import (
+    COMMENTS_MAX,
+    first_keyword,
+    is_plain,
+    is_streamed,
+    keyword_of_one,
+    read_text,
+    skip_blank,
+)
 
 BLANKS = [
     "",
@@ -261,6 +269,64 @@ def test_ordinary_statements_are_plain(sql: str) -> None:
 def test_what_can_touch_the_session_is_not_plain(sql: str) -> None:
     """It names a function that does, or one that runs SQL text, or it is not a query."""
     assert not is_plain(sql, first_keyword(sql)[0])
+
+
+# -- comments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "/**/" * 2_500_000 + "select 1",
+        "select 1" + "/**/" * 75_000,
+        "/*" * 100_000 + "*/" * 100_000 + "select 1",
+        "select '" + "/*" * 100_000 + "'",
+        "/* c */ " * (COMMENTS_MAX + 1) + "select 1",
+        "/*" * 1000 + "+" * 1_000_000 + " */" * 1000 + "select 1",
+        "select 1" + "/*" * 100 + "=<>~@#" * 500_000,
+        "--\n" * (COMMENTS_MAX + 1) + "select 1",
+        "-- c\r" * 1_000_000,
+        "set /**/" + "/**/" * 100 + " timezone = 'UTC'",
+        "set -- c\n" + "-- c\n" * 100 + " timezone = 'UTC'",
+        "prepare" + "/**/" * 101 + " transaction 'a'",
+    ],
+    ids=lambda sql: f"{sql[:12]!r} {len(sql)}",
+)
+def test_comments_that_take_the_engine_long_are_refused(sql: str) -> None:
+    assert code_of(sql) == "too_many_comments"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 1" + "/**/" * 2_490,
+        "/* c */ " * COMMENTS_MAX + "select 1",
+        "-- c\n" * COMMENTS_MAX + "select 1",
+        "/*" + "*" * 9_000_000 + "*/select 1",
+        "/* " + "c " * 4_000_000 + "*/select 1",
+        "select 1 /* c */ -- " + "-" * 9_000_000,
+        "insert into t values " + "(1, '--'), " * 800_000 + "(1, '/*')",
+        "set" + " /**/" * 100 + " timezone = 'UTC'",
+    ],
+    ids=lambda sql: f"{sql[:12]!r} {len(sql)}",
+)
+def test_comments_that_the_engine_skips_in_a_moment_pass(sql: str) -> None:
+    assert code_of(sql) is None
+
+
+def test_the_refusal_of_comments_says_what_to_do() -> None:
+    with pytest.raises(ServiceError) as refused:
+        keyword_of_one("/**/" * 100_000 + "select 1")
+    assert refused.value.status == 400
+    assert "100,000 comments" in refused.value.body.message
+    assert "parameters" in str(refused.value.body.hint)
+
+
+@given(before=blank, name=st.sampled_from(["set_config", "PG_SETTINGS", "xml_to_xml", "U&", "synchronous_commit"]))
+def test_a_reading_finds_names_beside_any_character(before: str, name: str) -> None:
+    """Letters beyond ASCII do not hide a name, and do not make one."""
+    assert read_text(f"select {before}é{name}ß", "select").names_settings
+    assert not read_text("select s\u212aip_it('\u017fet_config')", "select").names_settings
 
 
 # -- time --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tuplegate.engine.postgres.recovery import Recovery
 from tuplegate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from tuplegate.engine.postgres.watch import Watch
 from tuplegate.metrics.cells import observe
+from tuplegate.protocol.statements import fold
 
 _RETRY_BASE_S: Final = 0.001
 _RETRY_CAP_S: Final = 0.03
@@ -248,4 +249,4 @@ def _is_of_the_text(failure: port.StatementFailed) -> bool:
 
 def _repeatable(statement: port.Statement) -> bool:
     """A statement that commits in steps of its own cannot be started over."""
-    return "concurrently" not in statement.sql.lower()
+    return "concurrently" not in fold(statement.sql)

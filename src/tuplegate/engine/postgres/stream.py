@@ -89,10 +89,10 @@ async def _describe(
             await pool.freshen(member)
             params = await write_params(pool, member, statement, describe=True)
             room = await find_room(pool, member, target, statement)
-            held = statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword)
-            if room is not None and held:
+            plain = is_plain(statement.sql, statement.keyword)
+            if room is not None and statement.keyword in CURSORS and not plain:
                 raise _not_streamed()  # it would be committed before its first row, unseen
-            described = await _declare(member, target, statement, params)
+            described = await _declare(member, target, statement, params, plain=plain)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
@@ -110,10 +110,9 @@ async def _describe(
 
 
 async def _declare(
-    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
+    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None, *, plain: bool
 ) -> PGresult | None:
     """Opens the cursor and describes it; None where the statement cannot be one."""
-    plain = is_plain(statement.sql, statement.keyword)
     if statement.keyword not in CURSORS:
         if statement.keyword in WRITES and not plain:
             raise _not_streamed()
@@ -136,9 +135,10 @@ async def _declare(
 
 def _refuse_copy(statement: port.Statement) -> None:
     """Before the stream has begun it can still be refused as on any other route. Files the engine refuses itself."""
-    text = statement.sql.lower()
-    if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
-        raise port.CopyRefused
+    if statement.keyword == "copy":
+        text = statement.sql.lower()
+        if "stdin" in text or "stdout" in text:
+            raise port.CopyRefused
 
 
 def _not_streamed() -> port.StatementFailed:
