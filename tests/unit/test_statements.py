@@ -1,6 +1,7 @@
 """What the service reads of a statement before the engine does."""
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -362,3 +363,32 @@ def test_reading_a_text_grows_no_faster_than_the_text(start: str, middle: str, e
 
     # Quadratic would be 64 times.
     assert cost(160_000) < 24 * cost(20_000) + 0.005
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "/**/" * 1_000_000 + "select 1",
+        "/* " + "* /" * 1_000_000 + "*/select 1",
+        "--\n" * 1_000_000 + "select 1",
+        "select " + "_" * 4_000_000,
+        "select " + "m_context" * 400_000,
+        "select '" + "é" * 4_000_000 + "'",
+    ],
+    ids=lambda sql: repr(sql[:12]),
+)
+def test_a_great_text_is_looked_at_as_quickly_as_it_is_searched(sql: str) -> None:
+    """Nothing that takes time for each comment, or for each character that could begin a name."""
+
+    def cost(look: Callable[[], object]) -> float:
+        started = time.process_time()
+        look()
+        return time.process_time() - started
+
+    def look() -> None:
+        is_streamed(sql)
+        if code_of(sql) is None:
+            read_text(sql, "select")
+
+    search = min(cost(lambda: "not there" in sql) for _ in range(5))
+    assert min(cost(look) for _ in range(3)) < 60 * search + 0.005

@@ -53,8 +53,7 @@ class Attempts:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
         pool = self._pools.of(target)
-        if pool.state.crowded:
-            raise crowded()
+        pool.check()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
         describe = as_sent = False
@@ -111,8 +110,7 @@ class Attempts:
         promise: port.Promise | None,
     ) -> port.TransactionResult:
         pool = self._pools.of(target)
-        if pool.state.crowded:
-            raise crowded()
+        pool.check()
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self._two_phase
         attempt = 1
@@ -232,10 +230,6 @@ class Attempts:
             raise failure
         measures.retries += 1
         await asyncio.sleep(pause)
-
-
-def crowded() -> port.EngineBusy:
-    return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
 
 
 _OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})

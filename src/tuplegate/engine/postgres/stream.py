@@ -89,10 +89,9 @@ async def _describe(
             await pool.freshen(member)
             params = await write_params(pool, member, statement, describe=True)
             room = await find_room(pool, member, target, statement)
-            plain = is_plain(statement.sql, statement.keyword)
-            if room is not None and statement.keyword in CURSORS and not plain:
+            if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
                 raise _not_streamed()  # it would be committed before its first row, unseen
-            described = await _declare(member, target, statement, params, plain=plain)
+            described = await _declare(member, target, statement, params)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
@@ -110,9 +109,10 @@ async def _describe(
 
 
 async def _declare(
-    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None, *, plain: bool
+    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
 ) -> PGresult | None:
     """Opens the cursor and describes it; None where the statement cannot be one."""
+    plain = is_plain(statement.sql, statement.keyword)
     if statement.keyword not in CURSORS:
         if statement.keyword in WRITES and not plain:
             raise _not_streamed()
