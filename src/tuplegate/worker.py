@@ -213,6 +213,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         attempts_max=settings.attempts_max,
         # Of an engine elsewhere the process ids would be those of strangers.
         placement=settings.engine_placement and workers == 1 and not settings.engine,
+        may_signal=not settings.engine,
         tally=given.tally,
         worker=given.number,
         alone=given.alone,

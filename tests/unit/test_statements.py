@@ -1,6 +1,7 @@
 """What the service reads of a statement before the engine does."""
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.statements import first_keyword, is_plain, is_streamed, keyword_of_one, skip_blank
+from tuplegate.protocol.statements import (
+    COMMENTS_MAX,
+    first_keyword,
+    is_plain,
+    is_streamed,
+    keyword_of_one,
+    read_text,
+    skip_blank,
+)
 
 BLANKS = [
     "",
@@ -263,6 +272,64 @@ def test_what_can_touch_the_session_is_not_plain(sql: str) -> None:
     assert not is_plain(sql, first_keyword(sql)[0])
 
 
+# -- comments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "/**/" * 2_500_000 + "select 1",
+        "select 1" + "/**/" * 75_000,
+        "/*" * 100_000 + "*/" * 100_000 + "select 1",
+        "select '" + "/*" * 100_000 + "'",
+        "/* c */ " * (COMMENTS_MAX + 1) + "select 1",
+        "/*" * 1000 + "+" * 1_000_000 + " */" * 1000 + "select 1",
+        "select 1" + "/*" * 100 + "=<>~@#" * 500_000,
+        "--\n" * (COMMENTS_MAX + 1) + "select 1",
+        "-- c\r" * 1_000_000,
+        "set /**/" + "/**/" * 100 + " timezone = 'UTC'",
+        "set -- c\n" + "-- c\n" * 100 + " timezone = 'UTC'",
+        "prepare" + "/**/" * 101 + " transaction 'a'",
+    ],
+    ids=lambda sql: f"{sql[:12]!r} {len(sql)}",
+)
+def test_comments_that_take_the_engine_long_are_refused(sql: str) -> None:
+    assert code_of(sql) == "too_many_comments"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 1" + "/**/" * 2_490,
+        "/* c */ " * COMMENTS_MAX + "select 1",
+        "-- c\n" * COMMENTS_MAX + "select 1",
+        "/*" + "*" * 9_000_000 + "*/select 1",
+        "/* " + "c " * 4_000_000 + "*/select 1",
+        "select 1 /* c */ -- " + "-" * 9_000_000,
+        "insert into t values " + "(1, '--'), " * 800_000 + "(1, '/*')",
+        "set" + " /**/" * 100 + " timezone = 'UTC'",
+    ],
+    ids=lambda sql: f"{sql[:12]!r} {len(sql)}",
+)
+def test_comments_that_the_engine_skips_in_a_moment_pass(sql: str) -> None:
+    assert code_of(sql) is None
+
+
+def test_the_refusal_of_comments_says_what_to_do() -> None:
+    with pytest.raises(ServiceError) as refused:
+        keyword_of_one("/**/" * 100_000 + "select 1")
+    assert refused.value.status == 400
+    assert "100,000 comments" in refused.value.body.message
+    assert "parameters" in str(refused.value.body.hint)
+
+
+@given(before=blank, name=st.sampled_from(["set_config", "PG_SETTINGS", "xml_to_xml", "U&", "synchronous_commit"]))
+def test_a_reading_finds_names_beside_any_character(before: str, name: str) -> None:
+    """Letters beyond ASCII do not hide a name, and do not make one."""
+    assert read_text(f"select {before}é{name}ß", "select").names_settings
+    assert not read_text("select s\u212aip_it('\u017fet_config')", "select").names_settings
+
+
 # -- time --------------------------------------------------------------------------------------------------------
 
 
@@ -296,3 +363,32 @@ def test_reading_a_text_grows_no_faster_than_the_text(start: str, middle: str, e
 
     # Quadratic would be 64 times.
     assert cost(160_000) < 24 * cost(20_000) + 0.005
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "/**/" * 1_000_000 + "select 1",
+        "/* " + "* /" * 1_000_000 + "*/select 1",
+        "--\n" * 1_000_000 + "select 1",
+        "select " + "_" * 4_000_000,
+        "select " + "m_context" * 400_000,
+        "select '" + "é" * 4_000_000 + "'",
+    ],
+    ids=lambda sql: repr(sql[:12]),
+)
+def test_a_great_text_is_looked_at_as_quickly_as_it_is_searched(sql: str) -> None:
+    """Nothing that takes time for each comment, or for each character that could begin a name."""
+
+    def cost(look: Callable[[], object]) -> float:
+        started = time.process_time()
+        look()
+        return time.process_time() - started
+
+    def look() -> None:
+        is_streamed(sql)
+        if code_of(sql) is None:
+            read_text(sql, "select")
+
+    search = min(cost(lambda: "not there" in sql) for _ in range(5))
+    assert min(cost(look) for _ in range(3)) < 60 * search + 0.005

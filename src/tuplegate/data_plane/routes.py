@@ -55,6 +55,7 @@ _OF_SQL = (
     "empty_statement",
     "multiple_statements",
     "parameter_mismatch",
+    "too_many_comments",
     "transaction_control",
     "copy_not_supported",
 )

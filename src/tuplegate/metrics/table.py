@@ -69,6 +69,10 @@ METRICS = {
         Metric("engine_connections", _G, ("state",), "Connections to the engine for tenants' statements: open, idle."),
         Metric("engine_connections_max", _G, (), "As many may be open."),
         Metric("engine_connections_waiting", _G, (), "Statements that wait for a connection."),
+        Metric(
+            "engine_processes_stuck", _G, (),
+            "Server processes that ignore being told to end; the log names them. Alarm.",
+        ),
         Metric("serializable_slots", _G, (), "Transactions that the engine can check one against."),
         Metric("serializable_safe_seconds", _G, (), "So long may a transaction that writes live at the present rate."),
         Metric("serializable_guarded", _G, (), "1 where what lives longer is ended, so that SERIALIZABLE holds."),

@@ -24,6 +24,9 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("parse_error", 400, False, "The engine could not parse the SQL; `position` counts from 1."),
         ErrorCode("empty_statement", 400, False, "There is no statement, only white space, comments or semicolons."),
         ErrorCode("multiple_statements", 400, False, "More than one statement was sent where exactly one is taken."),
+        ErrorCode(
+            "too_many_comments", 400, False, "The engine would take too long to skip the comments; leave them out."
+        ),
         ErrorCode("parameter_mismatch", 400, False, "The number of parameters is not the number of placeholders."),
         ErrorCode("transaction_control", 400, False, "BEGIN, COMMIT and the like; use `POST /v1/transaction`."),
         ErrorCode(

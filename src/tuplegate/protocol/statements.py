@@ -16,13 +16,25 @@ _HINT_STARTS: Final = frozenset("/ \t\n\r\f\v")
 
 # What the engine's own scanner calls white space, vertical tab included.
 _SPACE: Final = " \t\n\r\f\v"
-_BLANK: Final = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)*+")
-_BLANK_OR_SEMICOLON: Final = re.compile(r"(?:[ \t\n\r\f\v;]+|--[^\n\r]*)*+")
+_BLANK: Final = re.compile(r"[ \t\n\r\f\v]*+")
+_BLANK_OR_SEMICOLON: Final = re.compile(r"[ \t\n\r\f\v;]*+")
+_LINE: Final = re.compile(r"[^\n\r]*+")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9$]*")
 _COMMON: Final = {
     f"{written} ": word for word in ("select", "insert", "update", "delete") for written in (word, word.upper())
 }
-_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
+
+COMMENTS_MAX: Final = 10_000
+"""Comments in one text, and comments before its first word."""
+_COMMENTS_IN_SET_MAX: Final = 100
+"""Comments between two words of a SET or PREPARE."""
+_UNCOUNTED_LENGTH: Final = 10_000
+"""In a text of this length the engine skips any comments within 50 ms."""
+_SCANNED_MAX: Final = 10_000_000
+"""Characters that the engine's scanner reads again because of comments: about 30 ms."""
+_OPERATOR_SIGNS: Final = b"~!@#^&|`?+-*/%<>="
+_AS_SIGNS: Final = bytes(43 if byte in _OPERATOR_SIGNS else 32 for byte in range(256))
+"""Turns every character of an operator into a plus sign, and every other byte into a blank."""
 
 _CONTROL: Final = frozenset(
     {"begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"},
@@ -46,31 +58,77 @@ _HINT: Final = (
 )
 
 
-def skip_blank(sql: str, start: int = 0, *, semicolons: bool = False) -> int:
-    """The index of the first character that is neither white space nor comment, nor a semicolon if told so."""
+def check_comments(sql: str) -> None:
+    """Refuse a text whose comments would keep the engine's scanner busy, where it looks at no cancel.
+
+    At each sign that opens a comment the scanner reads on to the end of the operator characters that follow, and goes
+    back. So `/**/`, repeated, takes it the square of the text's length, and so do a thousand signs before one long run.
+    """
+    if len(sql) <= _UNCOUNTED_LENGTH:
+        return
+    opened = sql.count("/*")
+    if opened > COMMENTS_MAX:
+        raise _too_many_comments(f"the text has {opened:,} comments, at most {COMMENTS_MAX:,} are taken")
+    if opened * len(sql) > _SCANNED_MAX:
+        run_max = _SCANNED_MAX // opened
+        if b"+" * run_max in sql.encode().translate(_AS_SIGNS):
+            raise _too_many_comments(
+                f"the text has {opened:,} comments and {run_max:,} operator characters in a row, which the engine would"
+                " read again for each of them"
+            )
+
+
+def _too_many_comments(message: str) -> ServiceError:
+    return ServiceError("too_many_comments", message, hint="Leave comments out, and send long values as parameters.")
+
+
+def skip_blank(sql: str, start: int = 0, *, semicolons: bool = False, comments_max: int = COMMENTS_MAX) -> int:
+    """Return the index of the first character that is neither white space nor comment, nor a semicolon if told so.
+
+    The event loop waits meanwhile, so there is a bound on the comments.
+    """
     blank = _BLANK_OR_SEMICOLON if semicolons else _BLANK
     i = start
-    while True:
-        match = blank.match(sql, i)
-        assert match is not None, "it matches the empty text"
-        i = match.end()
-        if not sql.startswith("/*", i):
+    for _ in range(comments_max + 1):
+        i = _end_of(blank, sql, i)
+        if sql.startswith("--", i):
+            i = _end_of(_LINE, sql, i)
+        elif sql.startswith("/*", i):
+            i = _comment_end(sql, i)
+        else:
             return i
-        i = _comment_end(sql, i)
+    raise _too_many_comments(f"more than {comments_max:,} comments follow one another")
+
+
+def _end_of(pattern: "re.Pattern[str]", sql: str, start: int) -> int:
+    match = pattern.match(sql, start)
+    assert match is not None, "it matches the empty text"
+    return match.end()
 
 
 def _comment_end(sql: str, start: int) -> int:
-    """The index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
-    end = sql.find("*/", start + 2)
-    if end < 0:
-        return len(sql)
-    if sql.find("/*", start + 2, end) < 0:
-        return end + 2
-    depth = 0
-    for mark in _COMMENT_MARK.finditer(sql, start):
-        depth += 1 if mark.group() == "/*" else -1
-        if depth == 0:
-            return mark.end()
+    """Return the index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
+    i = start + 2
+    closes = sql.find("*/", i)
+    opens = sql.find("/*", i, closes) if closes >= 0 else -1
+    if opens < 0:
+        return closes + 2 if closes >= 0 else len(sql)
+    depth = 1
+    while closes >= 0:
+        if 0 <= opens < closes:
+            depth += 1
+            i = opens + 2
+            opens = sql.find("/*", i)
+            if closes < i:
+                closes = sql.find("*/", i)
+        else:
+            depth -= 1
+            i = closes + 2
+            if not depth:
+                return i
+            closes = sql.find("*/", i)
+            if 0 <= opens < i:
+                opens = sql.find("/*", i)
     return len(sql)
 
 
@@ -101,6 +159,8 @@ def keyword_of_one(sql: str) -> str:
             "malformed_request",
             f"the SQL contains a NUL character at position {sql.index(chr(0)) + 1}; PostgreSQL text cannot hold one",
         )
+    if len(sql) > _UNCOUNTED_LENGTH:
+        check_comments(sql)
     keyword, end = first_keyword(sql)
     if not keyword and end >= len(sql):
         raise ServiceError("empty_statement", "there is no SQL statement in the text")
@@ -115,7 +175,7 @@ def keyword_of_one(sql: str) -> str:
 
 def _is_control(keyword: str, sql: str, end: int) -> bool:
     if keyword == "prepare":
-        word = _WORD.match(sql, skip_blank(sql, end))
+        word = _WORD.match(sql, skip_blank(sql, end, comments_max=_COMMENTS_IN_SET_MAX))
         return word is not None and word.group().lower() == "transaction"
     return _GUARDED_SETTING.match(_without_comments(sql, end)) is not None
 
@@ -123,41 +183,51 @@ def _is_control(keyword: str, sql: str, end: int) -> bool:
 def _without_comments(sql: str, start: int) -> str:
     """The beginning of what follows, every stretch of blanks and comments in it replaced by one blank."""
     parts: list[str] = []
-    i = skip_blank(sql, start)
+    i = skip_blank(sql, start, comments_max=_COMMENTS_IN_SET_MAX)
     length = 0
     while i < len(sql) and length < _SET_LENGTH:
         ends = [e for e in (sql.find(mark, i, i + _SET_LENGTH) for mark in (*_SPACE, "--", "/*")) if e >= 0]
         j = min(ends, default=min(i + _SET_LENGTH, len(sql)))
         parts.append(sql[i:j])
         length += j - i + 1
-        i = skip_blank(sql, j)
+        i = skip_blank(sql, j, comments_max=_COMMENTS_IN_SET_MAX)
     return " ".join(parts)
 
 
 # What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
 # escapes (U&) could be any of these.
-_SETS_OR_RUNS: Final = "set_config|pg_settings|_to_xml|ts_stat|ts_rewrite|u&"
+_SETS_OR_RUNS: Final = ("set_config", "pg_settings", "_to_xml", "ts_stat", "ts_rewrite", "u&")
 # The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
 # counts as well.
-_TOUCHES_SESSION: Final = re.compile(f"{_SETS_OR_RUNS}|setseed|prepared_st|memory_context")
-_NAMES_SETTINGS: Final = re.compile(f"{_SETS_OR_RUNS}|synchronous_commit")
+_OF_SESSION: Final = ("setseed", "prepared_st", "memory_context")
 _PLAIN: Final = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
+
+
+def fold(sql: str) -> str:
+    """Return the text in lower case, for a search of names; characters beyond ASCII are replaced.
+
+    The engine folds only ASCII letters. Python folds those far quicker than others.
+    """
+    return sql.lower() if sql.isascii() else sql.encode("ascii", "replace").decode("ascii").lower()
+
+
+def _names(folded: str, names: tuple[str, ...]) -> bool:
+    """Return whether one of the names is in the text. On a long text each search is quicker than any pattern."""
+    for name in names:  # noqa: SIM110 - a generator takes three times as long on short texts
+        if name in folded:
+            return True
+    return False
 
 
 def is_plain(sql: str, keyword: str) -> bool:
     """Whether the text itself can leave nothing behind that `DISCARD ALL` does not remove."""
     if keyword not in _PLAIN:
         return False
+    folded = fold(sql)
     # All but one of the names have an underscore or an ampersand: most texts need no closer look.
-    folded = sql.lower()
-    if "_" not in sql and "&" not in sql and "setseed" not in folded:
-        return True
-    return _TOUCHES_SESSION.search(folded) is None
-
-
-def names_settings(sql: str) -> bool:
-    """Whether the text could change, while it runs, the setting by which a commit waits for the disk."""
-    return ("_" in sql or "&" in sql) and _NAMES_SETTINGS.search(sql.lower()) is not None
+    if "_" not in folded and "&" not in folded:
+        return "setseed" not in folded
+    return not _names(folded, _SETS_OR_RUNS) and not _names(folded, _OF_SESSION)
 
 
 _QUERIES: Final = frozenset({"select", "values", "table", ""})
@@ -178,7 +248,10 @@ def leftovers(sql: str, keyword: str) -> Leftovers:
 
     A change can move sequences without naming them, and cannot make a table.
     """
-    folded = sql.lower()
+    return _leftovers(fold(sql), keyword)
+
+
+def _leftovers(folded: str, keyword: str) -> Leftovers:
     if "set_limit" in folded or "advisory" in folded:
         return Leftovers.ANYTHING
     if keyword in WRITES:
@@ -189,7 +262,11 @@ def leftovers(sql: str, keyword: str) -> Leftovers:
 
 
 class Reading:
-    """What the functions above say of one text."""
+    """What is known of one text.
+
+    `names_settings`: it could change, while it runs, the setting by which a commit waits for the disk. `plain` and
+    `leftovers` are what the functions above say.
+    """
 
     __slots__ = ("leftovers", "names_settings", "plain")
 
@@ -200,4 +277,11 @@ class Reading:
 
 
 def read_text(sql: str, keyword: str) -> Reading:
-    return Reading(is_plain(sql, keyword), names_settings(sql), leftovers(sql, keyword))
+    """Look for all names at once, so that a long text is searched for each of them only once."""
+    folded = fold(sql)
+    left = _leftovers(folded, keyword)
+    if "_" not in folded and "&" not in folded:
+        return Reading(keyword in _PLAIN and "setseed" not in folded, names_settings=False, leftovers=left)
+    runs = _names(folded, _SETS_OR_RUNS)
+    plain = keyword in _PLAIN and not runs and not _names(folded, _OF_SESSION)
+    return Reading(plain, runs or "synchronous_commit" in folded, left)

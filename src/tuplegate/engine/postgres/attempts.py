@@ -18,6 +18,7 @@ from tuplegate.engine.postgres.recovery import Recovery
 from tuplegate.engine.postgres.transaction import CannotPrepare, TransactionRun
 from tuplegate.engine.postgres.watch import Watch
 from tuplegate.metrics.cells import observe
+from tuplegate.protocol.statements import fold
 
 _RETRY_BASE_S: Final = 0.001
 _RETRY_CAP_S: Final = 0.03
@@ -52,8 +53,7 @@ class Attempts:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
         pool = self._pools.of(target)
-        if pool.state.crowded:
-            raise crowded()
+        pool.check()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
         describe = as_sent = False
@@ -110,8 +110,7 @@ class Attempts:
         promise: port.Promise | None,
     ) -> port.TransactionResult:
         pool = self._pools.of(target)
-        if pool.state.crowded:
-            raise crowded()
+        pool.check()
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, two_phase = False, self._two_phase
         attempt = 1
@@ -233,10 +232,6 @@ class Attempts:
         await asyncio.sleep(pause)
 
 
-def crowded() -> port.EngineBusy:
-    return port.EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
-
-
 _OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
 
 
@@ -248,4 +243,4 @@ def _is_of_the_text(failure: port.StatementFailed) -> bool:
 
 def _repeatable(statement: port.Statement) -> bool:
     """A statement that commits in steps of its own cannot be started over."""
-    return "concurrently" not in statement.sql.lower()
+    return "concurrently" not in fold(statement.sql)

@@ -11,7 +11,7 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.attempts import Attempts, crowded
+from tuplegate.engine.postgres.attempts import Attempts
 from tuplegate.engine.postgres.dump import Dumps
 from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.headroom import headroom
@@ -167,8 +167,7 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pools.of(target)
-        if pool.state.crowded:
-            raise crowded()
+        pool.check()
         deadline = self._time() + bounds.timeout_ms / 1000
         member = pool.take() or await pool.wait(deadline)
         if self._guard.must_wait:
@@ -245,7 +244,8 @@ class PostgresEngine:
     def measured(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
-        return measured(kinds, events, self._pools.all(), self._settings.connections_max, self.serializable_headroom())
+        pools, most = self._pools, self._settings.connections_max
+        return measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
 
     async def _expire(self) -> None:
         """Removes old records of the databases that are in use."""

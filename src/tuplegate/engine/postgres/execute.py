@@ -26,7 +26,7 @@ from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from tuplegate.engine.postgres.sizes import Room, database_full
 from tuplegate.engine.postgres.templates import find_template
-from tuplegate.protocol.statements import WRITES, Leftovers, Reading, read_text
+from tuplegate.protocol.statements import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.reply import Reply
 
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
@@ -445,7 +445,7 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
         return False
     if statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code:
         return True
-    folded = statement.sql.lower()
+    folded = fold(statement.sql)
     return "into" in folded or "lo_" in folded or "lowrite" in folded
 
 

@@ -33,6 +33,7 @@ def measured(
     events: dict[str, int],
     pools: list[Pool],
     connections_max: int,
+    stuck: int,
     headroom: port.Headroom,
 ) -> port.Measured:
     """All of it, in the words of the table of metrics."""
@@ -43,6 +44,7 @@ def measured(
         "engine_connections idle": sum(pool.idle for pool in pools),
         "engine_connections_waiting": sum(pool.waiting for pool in pools),
         "engine_connections_max": connections_max,
+        "engine_processes_stuck": stuck,
         "serializable_slots": headroom.slots,
         "serializable_safe_seconds": float("inf") if headroom.safe_seconds is None else headroom.safe_seconds,
         "serializable_guarded": int(headroom.guarded),

@@ -27,6 +27,7 @@ from tuplegate.engine.postgres.connection import Command, Connection, Connection
 from tuplegate.engine.postgres.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.failures import check, find_error
 from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
+from tuplegate.engine.postgres.stubborn import Ending, Stubborn
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
 
@@ -116,7 +117,8 @@ class Pool:
         room: "Room",
         forget_settings: Callable[[], Awaitable[None]],
         restore_login: Callable[[], Awaitable[None]],
-        terminate: Callable[[int], Awaitable[object]],
+        database: str,
+        stubborn: Stubborn,
         flush: Callable[[], Awaitable[object]],
         meter: Meter,
     ) -> None:
@@ -131,7 +133,8 @@ class Pool:
         self._forget_settings = forget_settings
         self._restore_login = restore_login
         self._restored_at = -math.inf
-        self._terminate = terminate
+        self._database = database
+        self._stubborn = stubborn
         self._flush = flush
         self._meter = meter
         self._role_has_settings = False
@@ -147,6 +150,13 @@ class Pool:
         self._handing_over = False
 
     # -- taking and giving back ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise EngineBusy while the database may begin nothing new."""
+        if self.state.crowded:
+            raise EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
+        if self._stubborn.full:
+            self._stubborn.check(self._database)
 
     def take(self) -> Member | None:
         """A free connection, if there is one."""
@@ -327,16 +337,20 @@ class Pool:
             member.close("its statement was cancelled")
 
     async def _end(self, member: Member, reason: str) -> None:
-        """Closing the connection is not enough: code can swallow every cancel, and tell its server process not to look
-        whether its client is still there. The end of that process it cannot swallow."""
+        """Ends the server process, and then closes the connection.
+
+        To close the connection first is not enough: code can swallow every cancel, and tell its process not to look
+        whether its client is still there. While the process lives the connection keeps its place, here and in the room.
+        """
+        ending: Ending | None = None
         try:
-            await self._terminate(member.backend)
+            ending = await self._stubborn.end(self._database, member.backend)
+            # One that waits for a reader is ended by closing the connection.
             if not member.is_paused:
-                async with asyncio.timeout(_CANCEL_GRACE_S):
-                    await member.drained()
-        except (EngineFailure, TimeoutError, ConnectionLost, CopyStarted):
-            pass  # it is closed in any case
+                await ending.settled.wait()
         finally:
+            if ending is not None and not ending.is_gone and not member.closed and not self._closed:
+                ending.on_gone, member.on_lost = member.on_lost, None
             member.close(reason)
 
     async def _cancel(self, member: Member) -> None:

@@ -16,6 +16,7 @@ from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
 from tuplegate.engine.postgres.roles import forget_settings, role_of
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SizeWatch
+from tuplegate.engine.postgres.stubborn import Stubborn
 from tuplegate.engine.postgres.types import TypeInfo, TypeRegistry
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
@@ -63,6 +64,7 @@ class Pools:
         self._connector = connector
         self._session = session
         self._sizes = sizes
+        self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
         self._room = Room(settings.connections_max, self._make_room)
         self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
         self._none_before = -inf
@@ -119,6 +121,7 @@ class Pools:
     async def close(self) -> None:
         for pool in self.all():
             await pool.close()
+        await self.stubborn.close()
 
     def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
         settings = self._settings
@@ -132,7 +135,8 @@ class Pools:
             room=self._room,
             forget_settings=partial(self._forget_settings, target),
             restore_login=partial(self._restore_login, target),
-            terminate=partial(terminate, self._session, target.database),
+            database=target.database,
+            stubborn=self.stubborn,
             flush=partial(self._session.fetch, _FLUSH),
             meter=self._meter,
         )

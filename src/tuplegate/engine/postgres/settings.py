@@ -19,6 +19,8 @@ class EngineSettings:
     connect_timeout_s: float = 10.0
     idle_close_s: float = 60.0
     placement: bool = True
+    may_signal: bool = False
+    """The engine's processes are on this machine and serve nobody else."""
     attempts_max: int = 50
     tally: Tally = field(default_factory=Tally)
     worker: int = 0

@@ -91,8 +91,7 @@ async def _describe(
             await pool.freshen(member)
             params = await write_params(pool, member, statement, describe=True)
             room = await find_room(pool, member, target, statement)
-            held = statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword)
-            if room is not None and held:
+            if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
                 raise _not_streamed()  # it would be committed before its first row, unseen
             described = await _declare(member, target, statement, params)
             kind: type[Stream] = _CursorStream
@@ -138,9 +137,10 @@ async def _declare(
 
 def _refuse_copy(statement: port.Statement) -> None:
     """Before the stream has begun it can still be refused as on any other route. Files the engine refuses itself."""
-    text = statement.sql.lower()
-    if statement.keyword == "copy" and ("stdin" in text or "stdout" in text):
-        raise port.CopyRefused
+    if statement.keyword == "copy":
+        text = statement.sql.lower()
+        if "stdin" in text or "stdout" in text:
+            raise port.CopyRefused
 
 
 def _not_streamed() -> port.StatementFailed:

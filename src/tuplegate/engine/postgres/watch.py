@@ -81,7 +81,7 @@ class Watch:
             for execution in [e for e in self.running if not e.timed_out]:
                 if execution.deadline < now:
                     execution.expire()
-                elif execution.writes and self._guard.outlived(execution.begun):
+                elif self._guard.outlived(execution.begun) and execution.writes:
                     execution.outlived = True
                     self._guard.ended += 1
                     execution.expire()

@@ -1,0 +1,164 @@
+"""No tenant blocks the service with a text, or keeps the engine with a statement that ignores being told to end."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.inside import wait_until
+from tests.metrics import scrape
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+
+CONNECTIONS = 3
+"""Of one database; few, so that a place that is not given back is missed."""
+
+BOMB = "/**/" * 2_000_000 + "select 1"
+LONG_RUN = "/*" * 1000 + "+" * 5_000_000 + " */" * 1000 + "select 1"
+
+DEAF = {
+    "a text function": "select length(translate(repeat('a', 10000000), repeat('b', 10000000), ''))",
+    "errors caught": "do $$ begin loop begin perform translate(repeat('a', 10000000), repeat('b', 10000000), '');"
+    " exception when query_canceled or others then null; end; end loop; end $$",
+    "the scanner, in stored text": "do $$ begin execute repeat('/**/', 500000) || 'select 1'; end $$",
+}
+"""Statements that look at no cancel and no terminate, for hours."""
+
+OF_TENANTS = "from pg_stat_activity where usename <> 'tuplegate' and backend_type = 'client backend'"
+
+
+@pytest.fixture(scope="module")
+def few() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--connections-per-database", str(CONNECTIONS))
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def one(few: Service) -> Iterator[Tenant]:
+    with tenant_of(few, "tenant-one") as tenant:
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def two(few: Service) -> Iterator[Tenant]:
+    with tenant_of(few, "tenant-two") as tenant:
+        tenant.write("create table kept (a int)")
+        yield tenant
+
+
+def running(engine: "psycopg.Connection[tuple[Any, ...]]", *words: str) -> int:
+    """How many server processes run a statement with these words."""
+    found = engine.execute(f"select query {OF_TENANTS} and state = 'active'").fetchall()
+    return sum(all(word in str(query) for word in words) for (query,) in found)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [BOMB, LONG_RUN], ids=["comments", "comments and a long operator"])
+def test_a_text_of_comments_is_refused_on_every_route(one: Tenant, two: Tenant, text: str) -> None:
+    """Before the engine sees it: its scanner would run for hours, and nothing would end that."""
+    client = one.write.client
+    with undisturbed(two):
+        answers = [
+            client.post("/v1/query", json={"sql": text}),
+            client.post("/query", content=text, headers={"Content-Type": "text/plain"}),
+            client.post("/v1/transaction", json={"statements": ["select 1", text]}),
+            client.post("/v1/query", json={"sql": "/*+ STREAM */" + text}),
+            client.post("/v1/query", json={"sql": text}, headers={"Accept": "application/x-ndjson"}),
+            client.post("/v1/query", json={"sql": text}, headers={"Idempotency-Key": "a-key-of-comments"}),
+        ]
+    for answer in answers:
+        assert answer.status_code == 400, answer.text[:200]
+        assert answer.json()["error"]["code"] == "too_many_comments"
+        assert "parameters" in answer.json()["error"]["hint"]
+    assert answers[2].json()["error"]["statement"] == 1
+    with as_owner(one.service) as engine:
+        assert running(engine, "/**/") == 0
+
+
+def test_others_are_answered_while_great_texts_are_read(one: Tenant, two: Tenant) -> None:
+    """Texts that took the service long to look at, several at once; the bystander gets an answer before they all do."""
+    texts = ["--\n" * 2_000_000 + "select 1", "select " + "_" * 9_000_000, BOMB, "é" * 4_000_000]
+    bodies = [json.dumps({"sql": text}, ensure_ascii=False).encode() for text in texts]
+    headers = {"Content-Type": "application/json"}
+    with one.service.client(one.admin) as client, undisturbed(two), ThreadPoolExecutor(8) as threads:
+        sent = [threads.submit(client.post, "/v1/query", content=body, headers=headers) for body in bodies * 2]
+        two.read("select 1")
+        assert not all(each.done() for each in sent)
+        assert {each.result().status_code for each in sent} == {200, 400}
+
+
+# -- statements --------------------------------------------------------------------------------------------------
+
+
+@needs_bundled
+def test_statements_that_ignore_everything_are_ended(one: Tenant, two: Tenant) -> None:
+    """Alone: the engine is not restarted, nobody else notices, and their connections' places are free again."""
+
+    def run(scope: str, statement: str) -> dict[str, Any]:
+        return one.sql(scope).fails(statement, timeout_ms=100)
+
+    with as_owner(one.service) as engine, undisturbed(two), ThreadPoolExecutor(6) as threads:
+        started = engine.execute("select pg_postmaster_start_time()").fetchone()
+        tried = [threads.submit(run, scope, each) for scope in ("write", "read") for each in DEAF.values()]
+        wait_until(lambda: running(engine, "repeat(") == 6)
+        for error in (each.result() for each in tried):
+            assert (error["code"], error["sqlstate"]) == ("timeout", "57014"), error
+        wait_until(lambda: running(engine, "repeat(") == 0)
+        assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
+    for scope in ("write", "read"):
+        assert all_places_are_free(one, scope)
+
+
+def all_places_are_free(tenant: Tenant, scope: str) -> bool:
+    """Whether as many statements run at once as the database has connections."""
+    with as_owner(tenant.service) as engine, ThreadPoolExecutor(CONNECTIONS) as threads:
+        marked = f"select pg_sleep(60) /* {scope} {time.monotonic_ns()} */"
+        sleepers = [threads.submit(tenant.sql(scope).answer, marked) for _ in range(CONNECTIONS)]
+        wait_until(lambda: running(engine, marked) == CONNECTIONS)
+        engine.execute(f"select pg_cancel_backend(pid) {OF_TENANTS} and query = %s", [marked])
+        return [sleeper.result().json()["error"]["sqlstate"] for sleeper in sleepers] == ["57014"] * CONNECTIONS
+
+
+@needs_bundled
+def test_what_a_client_left_behind_is_ended_and_keeps_its_place_until_then(one: Tenant, two: Tenant) -> None:
+    with as_owner(one.service) as engine, undisturbed(two):
+        for _ in range(CONNECTIONS):
+            with one.service.client(one.admin) as client, pytest.raises(httpx.ReadTimeout):
+                client.post("/v1/query", json={"sql": DEAF["a text function"]}, timeout=0.5)
+        assert running(engine, "translate") == CONNECTIONS
+        # No more processes of this database than it has places, though nobody waits for any of them.
+        refused = one.write.answer("select 1", timeout_ms=500)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+        total = engine.execute(f"select count(*) {OF_TENANTS} and query like '%translate%'").fetchone()
+        assert total == (CONNECTIONS,)
+        wait_until(lambda: running(engine, "translate") == 0)
+    assert one.write.value("select 1") == 1
+    assert scrape(one.service).value("engine_processes_stuck") == 0
+
+
+@needs_bundled
+def test_a_stop_leaves_no_engine_behind() -> None:
+    """Though a statement runs that the engine itself cannot end."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    with service.client() as client, as_owner(service) as engine:
+        [(postmaster,)] = engine.execute("select split_part(pg_read_file('postmaster.pid'), E'\n', 1)")
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/v1/query", json={"sql": DEAF["a text function"]}, timeout=0.5)
+        assert running(engine, "translate") == 1
+        [(process,)] = engine.execute(f"select pid {OF_TENANTS} and query like '%translate%'")
+    assert service.stop() == 0
+    assert not Path(f"/proc/{postmaster}").exists()
+    assert not Path(f"/proc/{process}").exists()
+    remove(data_dir)
