@@ -479,6 +479,26 @@ def test_code_of_a_client_that_has_left_is_noticed(single: Service, one: Sql, re
         assert reader.value("select current_setting('app.left', true)") is None
 
 
+@pytest.mark.parametrize("route", ["query", "transaction", "stream"])
+def test_what_a_rollback_has_removed_is_not_remembered(one: Sql, route: str) -> None:
+    """PL/pgSQL remembers the types of variables for as long as the connection lives, also when they are gone."""
+    one("create type scratch.mood as enum ('a')")
+    one("create function scratch.f() returns text language plpgsql as"
+        " $$ declare m scratch.mood := 'a'; begin return m; end $$")  # fmt: skip
+    one("drop type scratch.mood")
+    made = "create type scratch.mood as enum ('a')"
+    failed = one.client.post("/v1/transaction", json={"statements": [made, "select scratch.f()", "select 1/0"]})
+    assert failed.json()["error"]["sqlstate"] == "22012", failed.text
+    if route == "transaction":
+        again = one.client.post("/v1/transaction", json={"statements": [made, "select scratch.f() as a"]}).json()
+        assert again["success"], again
+    else:
+        one(made)
+        if route == "stream":
+            one.client.post("/v1/query", json={"sql": "/*+ STREAM */ select scratch.f() as a"})
+        assert one.value("select scratch.f() as a") == "a"
+
+
 def count(engine: "psycopg.Connection[tuple[Any, ...]]", query: str) -> int:
     row = engine.execute(query).fetchone()
     assert row is not None

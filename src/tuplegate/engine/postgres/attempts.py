@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.execute import Execution, may_write
+from tuplegate.engine.postgres.execute import Execution, may_write, works_in_steps
+from tuplegate.engine.postgres.failures import is_internal
 from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.ledger import Ledger
 from tuplegate.engine.postgres.measures import Measures
@@ -56,14 +57,17 @@ class Attempts:
         pool.check()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        describe = as_sent = False
+        describe = as_sent = anew = False
         attempt = 1
         measures = self.queries
         turns = pool.state.turns
         turn = turns.hot and may_write(target, statement, pool) and await turns.wait(self._moment())
         try:
             while True:
-                member = pool.take() or await pool.wait(deadline)
+                member = None if anew else pool.take()
+                if member is None:
+                    member = await pool.wait(deadline)
+                fresh = member.is_fresh
                 if self._guard.must_wait:
                     await self.admitted(pool, member, deadline)
                 execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe, as_sent)
@@ -80,13 +84,17 @@ class Attempts:
                     return result
                 except port.Conflict as conflict:
                     measures.conflict(conflict.exec_us)
-                    if not _repeatable(statement):
+                    if execution.applied or not _repeatable(statement):
                         raise
                     turn = await self._next_try(pool, turn, attempt, deadline, conflict, measures)
                     attempt += 1
                 except port.StatementFailed as failure:
                     observe(measures.seconds, failure.exec_us * 1000)
-                    if execution.prepared and _is_of_the_text(failure):
+                    if execution.applied:
+                        raise
+                    if is_internal(failure) and not (fresh or anew or works_in_steps(statement)):
+                        anew = True  # the cause may be what ran on the connection before
+                    elif execution.prepared and _is_of_the_text(failure):
                         as_sent = True
                     elif describe or not wants_types(failure, statement):
                         raise
@@ -112,14 +120,17 @@ class Attempts:
         pool = self._pools.of(target)
         pool.check()
         deadline = self._time() + bounds.timeout_ms / 1000
-        describe, two_phase = False, self._two_phase
+        describe, anew, two_phase = False, False, self._two_phase
         attempt = 1
         measures = self.transactions
         turns = pool.state.turns
         turn = turns.hot and not read_only and await turns.wait(self._moment())
         try:
             while True:
-                member = pool.take() or await pool.wait(deadline)
+                member = None if anew else pool.take()
+                if member is None:
+                    member = await pool.wait(deadline)
+                fresh = member.is_fresh
                 if self._guard.must_wait:
                     await self.admitted(pool, member, deadline)
                 run = TransactionRun(
@@ -171,6 +182,9 @@ class Attempts:
                 except port.StatementFailed as failure:
                     failure.attempts = attempt
                     observe(measures.seconds, failure.exec_us * 1000)
+                    if is_internal(failure) and not (fresh or anew):
+                        anew = True
+                        continue
                     if describe or not any(wants_types(failure, statement) for statement in statements):
                         raise
                     describe = True

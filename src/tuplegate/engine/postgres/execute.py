@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from tuplegate.engine.postgres.failures import check, find_error
+from tuplegate.engine.postgres.failures import check, find_error, is_internal
 from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
@@ -103,8 +103,8 @@ class Execution:
     """
 
     __slots__ = (
-        "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member", "outlived",
-        "pool", "prepared", "shape", "statement", "stopping", "target", "timed_out",
+        "applied", "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member",
+        "outlived", "pool", "prepared", "shape", "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +128,8 @@ class Execution:
         self.deadline = deadline
         self.describe = describe
         self.as_sent = as_sent
+        self.applied = False
+        """It is committed, whatever fails from then on."""
         self.lazy = False
         self.prepared = False
         self.timed_out = False
@@ -184,7 +186,7 @@ class Execution:
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
-            self._give_back(plain, None)
+            self._give_back(plain, None, broken=is_internal(exc))
             raise named(exc, self) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access, self) from exc
@@ -300,6 +302,7 @@ class Execution:
         results = await member.run(*begin(self.target.access), declare, _COMMIT)
         if await self._is_refused(results, len(DECLARE_HELD)):
             return None
+        self.applied = True
         notices = member.take_notices()
         check(await member.run(*RESTORE_ENCODING))
         rows = RowCollector(self.pool, self.shape, self.bounds)
@@ -363,6 +366,7 @@ class Execution:
         return self._read([last], rows) or await self._learned(last, rows)
 
     async def _learned(self, last: PGresult, rows: RowCollector) -> port.Result:
+        self.applied = True
         await rows.learn(self.member, last)
         result = rows.finished(last)
         assert result is not None, "the types were asked for"
@@ -376,11 +380,13 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, plain: bool, left: Leftovers | None) -> None:
-        """`left` is None where the connection has to be inspected."""
+    def _give_back(self, plain: bool, left: Leftovers | None, *, broken: bool = False) -> None:
+        """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
         if not plain:
             self.pool.state.may_have_changed()
-        if self.timed_out:
+        if broken:
+            self.pool.retire(self.member)
+        elif self.timed_out:
             self.pool.abandon(self.member)
         elif left is None:
             self.pool.give_back_unclean(self.member)

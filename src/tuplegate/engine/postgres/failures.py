@@ -65,6 +65,15 @@ def _parameter_count(message: str) -> str:
     return f"{numbers[0]} parameters were sent, the statement has {numbers[1]} placeholders"
 
 
+def is_internal(failure: port.StatementFailed) -> bool:
+    """Return whether the engine failed by its own account (class XX).
+
+    What its process remembers may be the cause, so nothing else is to run there: PL/pgSQL keeps the types of its
+    variables for as long as the connection lives, also those that a rollback has removed.
+    """
+    return (failure.sqlstate or "").startswith("XX")
+
+
 def check(results: list[PGresult]) -> None:
     """Raises the failure in the results of a segment, if there is one."""
     error = find_error(results)

@@ -74,12 +74,13 @@ class Member(Connection):
 
     `settings_memory` is what the server's settings took when it was new. `reset` is still to be sent, in front of the
     next statement and in the same write: so a connection is handed on while others wait for it. `kept` are the
-    statements that are prepared on it, by what they were made of.
+    statements that are prepared on it, by what they were made of. `is_fresh` until it was handed on.
     """
 
     settings_memory: bytes | None = None
     idle_since: float = 0.0
     given_up: bool = False
+    is_fresh: bool = True
     reset: Command | None = None
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
@@ -205,6 +206,7 @@ class Pool:
 
     def _hand_over(self, member: Member) -> bool:
         """Gives the connection to whoever has waited longest, if anybody waits."""
+        member.is_fresh = False
         waiters = self._waiters
         while waiters and not self._suspended:
             waiter, _, _ = waiters.popleft()
@@ -269,6 +271,10 @@ class Pool:
         answer checks this one, too."""
         reset = member.take_reset()
         return None if reset is None else member.send([reset])
+
+    def retire(self, member: Member) -> None:
+        """Takes a connection whose statement has ended, and that nothing else is to run on."""
+        member.close("the engine failed in it")
 
     def give_back_unclean(self, member: Member) -> None:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""

@@ -31,7 +31,7 @@ from tuplegate.engine.postgres.execute import (
     what_lost_means,
     works_in_steps,
 )
-from tuplegate.engine.postgres.failures import check, find_error
+from tuplegate.engine.postgres.failures import check, find_error, is_internal
 from tuplegate.engine.postgres.measures import Measures
 from tuplegate.engine.postgres.parameters import describe_statement, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
@@ -61,20 +61,22 @@ async def open_stream(
     measures: Measures,
 ) -> AsyncIterator["Stream"]:
     """The statement parsed, described and under way. The connection is given back when the block is left."""
-    answered = False
+    answered = broken = False
     try:
         stream = await _describe(pool, member, target, statement, shape, clock)
         stream.measures = measures
         yield stream
         answered = stream.finished
     except port.StatementFailed as failure:
-        answered = True
+        answered, broken = True, is_internal(failure)
         measures.conflicts += isinstance(failure, port.Conflict)
         raise
     finally:
         if not is_plain(statement.sql, statement.keyword):
             pool.state.may_have_changed()
-        if answered and not clock.timed_out:
+        if broken:
+            pool.retire(member)
+        elif answered and not clock.timed_out:
             pool.give_back_unclean(member)
         else:
             pool.abandon(member)

@@ -21,7 +21,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
 from tuplegate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived, why_ended
-from tuplegate.engine.postgres.failures import check, field, to_failure
+from tuplegate.engine.postgres.failures import check, field, is_internal, to_failure
 from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.parameters import needs_describing, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
@@ -140,7 +140,7 @@ class TransactionRun:
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = self._notices
-            self._give_back()
+            self._give_back(broken=is_internal(exc))
             raise named(exc, self) from exc
         except ConnectionLost as exc:
             if self.timed_out:
@@ -290,7 +290,10 @@ class TransactionRun:
                 await self._commit_recorded()
         except ConnectionLost as exc:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
-        except (port.StatementFailed, CannotPrepare):
+        except port.StatementFailed as exc:
+            self._give_back(broken=is_internal(exc))
+            raise
+        except CannotPrepare:
             self._give_back()
             raise
         self._give_back()
@@ -379,11 +382,13 @@ class TransactionRun:
             self.timed_out = True
             self.pool.expire(self.member)
 
-    def _give_back(self) -> None:
+    def _give_back(self, *, broken: bool = False) -> None:
         plain = self.is_plain
         if not plain:
             self.pool.state.may_have_changed()
-        if self.timed_out or self.member.closed:
+        if broken:
+            self.pool.retire(self.member)
+        elif self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member)
