@@ -87,12 +87,14 @@ def test_binaries_installed_under_umask_077(prepared: Open, data_dir: Path, monk
 
 
 def test_a_plain_role_creates_vector(started: Open) -> None:
-    """A role with no more than CREATE on its database can create and use pgvector."""
+    """A role with no more than CREATE on its database and its schema can create and use pgvector."""
     server = started()
     with connect(server) as connection:
         connection.execute("create role plain login")
         connection.execute("create database own")
         connection.execute("grant create on database own to plain")
+    with connect(server, "own") as connection:
+        connection.execute("grant create on schema public to plain")
     with psycopg.connect(f"{server.conninfo} dbname=own".replace("user=tuplegate", "user=plain")) as connection:
         connection.execute("create extension vector")
         row = connection.execute("select '[1,2,3]'::vector <-> '[1,2,5]', current_user").fetchone()

@@ -269,21 +269,3 @@ def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
             f"{bin_dir} holds PostgreSQL {found.version}: point --engine-bin at version {MAJOR_MIN} or newer"
         )
     return found
-
-
-def trust_vector(binaries: Binaries, directory: DataDirectory) -> Path | None:
-    """A control file of pgvector that lets a plain role create it; its scripts stay where they are."""
-    pg_config = binaries.path / "pg_config"
-    if binaries.major < 18 or not pg_config.exists():
-        return None
-    scripts = Path(run_program([str(pg_config), "--sharedir"], directory, directory.account).strip(), "extension")
-    control = scripts / "vector.control"
-    if not control.is_file():
-        return None
-    quoted = str(scripts).replace("'", "''")
-    text = f"{control.read_text('utf-8').rstrip()}\ntrusted = true\ndirectory = '{quoted}'\n"
-    base = directory.path / "extensions"
-    directory.own(base)
-    directory.own(base / "extension")
-    directory.replace("extensions/extension/vector.control", text.encode())
-    return base

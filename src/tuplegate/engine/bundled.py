@@ -31,9 +31,9 @@ from tuplegate.engine.binaries import (
     choose_wheel,
     dump_tool,
     run_program,
-    trust_vector,
 )
 from tuplegate.engine.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
+from tuplegate.engine.extensions import trust_extensions
 
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
 
@@ -197,7 +197,7 @@ class BundledServer:
                     shutil.rmtree(leftover, ignore_errors=True)
             self._choose_binaries()
             self._check_data()
-            self._extensions = trust_vector(self._binaries, self._directory)
+            self._extensions = trust_extensions(self._binaries, self._directory)
             self._directory.own(self.socket_dir)
             if not self._directory.pgdata.exists():
                 self._initialize()
