@@ -33,21 +33,18 @@ def a_domain_in_pg_temp_takes_the_place_of_a_type(arena: Arena) -> None:
     for type in _TEMP_TYPES:
         base = "text" if type == "record" else type
         domain = f"create domain pg_temp.{type} as pg_catalog.{base} check (public.spring(value::pg_catalog.text))"
-        for scope_headers in (
-            {"Tuplegate-Transaction-Id": routes.chosen_id()},
-            {"Idempotency-Key": f"domain-{type}"},
-        ):
-            for path in ("", "set search_path = pg_temp, public, pg_catalog"):
-                answer = attacker.transaction(
-                    domain, *([path] if path else []), "insert into loot values (1)", headers=scope_headers
-                )
+        for path in ((), ("set search_path = pg_temp, public, pg_catalog",)):
+            for header in ("Tuplegate-Transaction-Id", "Idempotency-Key"):
+                headers = {header: routes.chosen_id()}
+                answer = attacker.transaction(domain, *path, "insert into loot values (1)", headers=headers)
                 _unsprung(answer.text, type)
         statement = f"do $do$ begin execute $${domain}$$; end $do$"
         _unsprung(attacker.query(statement, headers={"Idempotency-Key": f"one-{type}"}).text, type)
 
 
 def _unsprung(text: str, what: str) -> None:
-    if "SPRUNG" in text:
+    """A function of the service that has met the object also fails later, when the object is gone: XX000."""
+    if "SPRUNG" in text or "XX000" in text:
         raise Breach(f"pg_temp.{what} was used by a function of the service: {text[:600]}")
 
 
@@ -113,16 +110,16 @@ begin
     foreach l in array array[{", ".join(f"'{each}'" for each in _OPERAND_TYPES)}] loop
       foreach r in array array[{", ".join(f"'{each}'" for each in _OPERAND_TYPES)}] loop
         n := n + 1;
-        f := 'twin_' || n;
+        f := concat('twin_', n);
         execute format('create function %I.%I(pg_catalog.%s, pg_catalog.%s) returns pg_catalog.bool language plpgsql as'
                        ' $f$ {_body("true")} $f$', s, f, l, r);
         execute format('create function %I.%I(pg_catalog.%s, pg_catalog.%s) returns pg_catalog.text language plpgsql as'
-                       ' $f$ {_body("$2::pg_catalog.text")} $f$', s, f || 't', l, r);
+                       ' $f$ {_body("$2::pg_catalog.text")} $f$', s, concat(f, 't'), l, r);
         foreach o in array array[{", ".join(f"'{each}'" for each in _OPERATORS)}] loop
           begin
             execute format('create operator %I.%s (leftarg = pg_catalog.%s, rightarg = pg_catalog.%s,'
                            ' function = %I.%I)',
-                           s, o, l, r, s, case when o in ('||', '->', '->>') then f || 't' else f end);
+                           s, o, l, r, s, case when o in ('||', '->', '->>') then concat(f, 't') else f end);
           exception when others then null;
           end;
         end loop;
@@ -132,7 +129,7 @@ begin
     execute format('grant execute on all functions in schema %I to public', s);
   end loop;
 end $do$
-""".replace("''", "''''").replace("array['''', ", "array['', ")  # quoted once more: the bodies stand in a literal
+"""
 
 
 def twin_operators(attacker: Party) -> None:
@@ -247,7 +244,6 @@ def an_extension_becomes_the_tenants(arena: Arena) -> None:
         "alter extension vector set schema mine",
         "create or replace function vector_in(cstring, oid, integer) returns vector language internal as 'int4in'",
         "alter function vector_out(vector) owner to current_user",
-        "alter extension vector add function public.note(text)",
         "alter type vector owner to current_user",
         "create or replace function l2_distance(vector, vector) returns float8 language sql as 'select 0.0::float8'",
         "alter operator family vector_l2_ops using hnsw rename to other",

@@ -45,8 +45,9 @@ def _try(arena: Arena, name: str, tier: str, run: Callable[[Arena], None]) -> Ve
             wrong.append(str(breach))
         except Exception as exc:  # noqa: BLE001 - an attack that breaks down is a failure of its own, with the rest told
             wrong.append(f"the attack broke down: {type(exc).__name__}: {exc}")
+        sent = list(attacker.sent)[-_SHOWN_MAX:]
         wrong += walls.breaches(arena, before)
+        walls.repair(arena)
         figures = arena.bystander.renew()
         wrong += [f"the bystander's {error}" for error in figures.errors[:3]]
-        sent = list(attacker.sent)[-_SHOWN_MAX:]
     return Verdict(name, wrong, f"{time.monotonic() - began:.1f} s; bystander {figures}", sent)

@@ -86,6 +86,12 @@ def breaches(arena: Arena, before: Standing) -> list[str]:
     return wrong
 
 
+def repair(arena: Arena) -> None:
+    """Take away what a breach has left, so that the next attack is judged by itself."""
+    for (role,) in arena.look("select rolname from pg_roles where rolname ~ '^tg_' and rolname !~ '^tg_[^_]+_[wrd]$'"):
+        arena.look(f'drop role "{role}"')
+
+
 def _settings(answer: Answer) -> dict[str, Any]:
     if not answer.succeeded:
         return {"failed": answer.text[:300]}

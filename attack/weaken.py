@@ -44,6 +44,31 @@ def code_hides_what_it_sets(arena: Arena) -> None:
         raise Breach(f"left on a connection: {'; '.join(sorted(set(left)))}")
 
 
+@attack(0)
+def code_hides_in_an_extension(arena: Arena) -> None:
+    """A function that a tenant adds to an extension leaves nothing behind: only the extension's own code is trusted."""
+    attacker = arena.attacker
+    left = []
+    for number, extension in enumerate(("pg_trgm", "citext", "vector", "hstore")):
+        if not attacker.query(f"create extension if not exists {extension}").succeeded:
+            continue
+        attacker.must(
+            f"create function joins_{number}() returns int language plpgsql as $$ begin"
+            f" perform set_config('app.left', 'something', false), setseed({SEED}),"
+            " set_config('synchronous_commit', 'off', false); return 1; end $$"
+        )
+        attacker.query(f"alter extension {extension} add function joins_{number}()")
+        attacker.query("select 1 as one")
+        for scope in ("write", "read"):
+            for _ in range(3):
+                attacker.query(f"select joins_{number}() as a", scope=scope)
+                left += [f"{extension}, {scope} key: {trace}" for trace in _traces(arena, scope)]
+        attacker.query(f"alter extension {extension} drop function joins_{number}()")
+        attacker.query(f"drop function joins_{number}")
+    if left:
+        raise Breach(f"left on a connection: {'; '.join(sorted(set(left)))}")
+
+
 _TRACES = (
     "select current_setting('app.left', true) as left_over, random() as random,"
     " current_setting('synchronous_commit') as commits, current_setting('transaction_isolation') as isolation"
