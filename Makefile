@@ -1,5 +1,5 @@
 # make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
-# | bench-profile | torture | install
+# | bench-profile | torture | attack | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-profile torture clean requirements requirements-peers
+.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-profile torture attack clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -92,6 +92,10 @@ requirements-peers:
 # A long run with faults: make torture ARGS="--transactions 200000 --seed 7"; --help shows the rest.
 torture: $(VENV)/dev.stamp
 	$(BIN)/python -m torture $(ARGS)
+
+# A hostile tenant beside two others: make attack ARGS="--seed 7 --minutes 10 --only NAME"; --help shows the rest.
+attack: $(VENV)/dev.stamp
+	$(BIN)/python -m attack $(ARGS)
 
 # Pins what pyproject.toml asks for. Needs `uv` on the path.
 requirements:
