@@ -326,7 +326,7 @@ class Pool:
         if backend in self.processes:
             return True  # the number was given to a new connection of this pool
         try:
-            return not await self._terminate(backend)
+            return await self._stubborn.is_gone(self._database, backend)
         except EngineFailure:
             return False
 

@@ -143,6 +143,10 @@ class Stubborn:
         await self._tell(ending)
         return ending
 
+    async def is_gone(self, database: str, process: int) -> bool:
+        """Return whether a server process has ended; tell it to terminate where it has not. Raises EngineFailure."""
+        return not await self._terminate(database, process)
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
