@@ -24,7 +24,7 @@ from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
-from tuplegate.engine.postgres.sizes import Room, database_full
+from tuplegate.engine.postgres.sizes import CODE_IN_VACUUM, Room, database_full, vacuum_runs_code
 from tuplegate.engine.postgres.templates import find_template
 from tuplegate.protocol.statements import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.reply import Reply
@@ -44,7 +44,8 @@ _BEGIN: Final = {
 _SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
 DURABLY: Final = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
-"""Comes right before a COMMIT: that waits for the disk then, whatever a statement has set."""
+"""Comes right before a COMMIT: that waits for the disk then, whatever a statement has set. Code that runs at the commit
+itself, a deferred trigger, can set it back: what may run any is followed by `Pool.flush_commits`."""
 
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
@@ -104,7 +105,7 @@ class Execution:
 
     __slots__ = (
         "applied", "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member",
-        "outlived", "pool", "prepared", "shape", "statement", "stopping", "target", "timed_out",
+        "outlived", "pool", "prepared", "runs_code", "shape", "statement", "stopping", "target", "timed_out",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +133,8 @@ class Execution:
         """It is committed, whatever fails from then on."""
         self.lazy = False
         self.prepared = False
+        self.runs_code = False
+        """It is a VACUUM, and runs code of the tenant's own."""
         self.timed_out = False
         self.stopping = False
         self.outlived = False
@@ -249,7 +252,11 @@ class Execution:
         params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
         room = await find_room(self.pool, self.member, self.target, self.statement)
         if self.statement.keyword in ("call", "do"):
+            # They can make a trigger that runs at the commit, behind what makes that durable.
+            self.lazy = self.target.may_write
             return await self._in_block(params, room)
+        if self.statement.keyword == "vacuum" and self.pool.state.has_code:
+            self.runs_code = await vacuum_runs_code(self.member)
         if room is not None:
             return await self._within(room, plain, params)
         if not plain and self.statement.keyword in CURSORS:
@@ -290,7 +297,6 @@ class Execution:
             check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        self.lazy = False
         if not in_chunks and results[2].nfields:
             rows.take(results[2])
         return await self._result(results[2], rows)
@@ -354,7 +360,6 @@ class Execution:
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        self.lazy = False
         member.put_notices(notices)
         result = rows.finished(described)
         assert result is not None, "its encoder was given"
@@ -374,7 +379,7 @@ class Execution:
 
     @property
     def may_grow(self) -> bool:
-        return self.target.may_write and self.statement.keyword != "vacuum"
+        return self.target.may_write and (self.statement.keyword != "vacuum" or self.runs_code)
 
     def expire(self) -> None:
         self.timed_out = True
@@ -407,7 +412,11 @@ _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None
 async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
     """What a statement must be held to; None where its database is not full, or where it can only free room."""
     bound = pool.state.full_at
-    if bound is None or not target.may_write or statement.keyword == "vacuum":
+    if bound is None or not target.may_write:
+        return None
+    if statement.keyword == "vacuum":
+        if pool.state.has_code and await vacuum_runs_code(member):
+            raise database_full(CODE_IN_VACUUM)
         return None
     return await Room.before(member, bound)
 

@@ -4,7 +4,8 @@ The size is measured from outside, once a second or so. In a database that is ov
 write runs in a block, and before the commit the engine is asked what it did: if it added or changed rows, or began
 files of some size, and the database is still too large, nothing of it is applied. So deleting, truncating, dropping and
 vacuuming go on, however they are written, and make room at once. What makes a database grow far beyond its bound while
-it runs is ended. The engine has no bound of its own for this, and rights cannot serve: a table's owner always may.
+it runs is ended. Code that would run after the question, at the commit itself or inside of VACUUM, must not: what could
+run any is refused. The engine has no bound of its own for this, and rights cannot serve: a table's owner always may.
 """
 
 from collections.abc import Callable
@@ -45,15 +46,72 @@ request.
 _BEFORE = Command(b"SELECT pg_catalog.max(relfilenode), pg_catalog.pg_stat_force_next_flush() FROM pg_catalog.pg_class")
 _TAKES_ROOM = b"SELECT tuplegate.takes_room($1, $2)"
 
+# Functions that a tenant can have made: only the server and its extensions have any in C.
+_OWN_CODE = """own AS (
+  SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
+   WHERE p.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+     AND l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[])
+), computed AS (
+  SELECT d.classid, d.objid FROM pg_catalog.pg_depend d
+   WHERE d.refobjid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+     AND (d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+          AND d.refobjid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT own.oid FROM own))
+       OR d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_operator'::pg_catalog.regclass
+       OR d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_type'::pg_catalog.regclass
+          AND EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.oid OPERATOR(pg_catalog.=) d.refobjid
+                       AND t.typtype OPERATOR(pg_catalog.<>) ALL ('{b,e}'::pg_catalog."char"[])))
+)"""
+
+_RUNS_CODE_AT_COMMIT = f"""
+WITH {_OWN_CODE}
+SELECT pg_catalog.pg_database_size(pg_catalog.current_database()) OPERATOR(pg_catalog.>) $1::pg_catalog.int8 AND (
+  EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable) OR
+  EXISTS (
+    SELECT FROM pg_catalog.pg_trigger t
+     WHERE t.tgdeferrable
+       AND (pg_catalog.pg_stat_get_xact_tuples_inserted(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8
+         OR pg_catalog.pg_stat_get_xact_tuples_updated(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8
+         OR pg_catalog.pg_stat_get_xact_tuples_deleted(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8)
+       AND (t.tgfoid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+         OR t.tgconstrindid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT computed.objid FROM computed))
+         OR EXISTS (SELECT FROM pg_catalog.pg_cast c
+                     WHERE c.castfunc OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT own.oid FROM own))))))
+"""
+"""Whether code of the tenant's own may run when the transaction is committed, in a database that is too large.
+
+Constraint triggers that are deferred do, and queries of cursors WITH HOLD. What is deferred is listed nowhere, but
+every row that is added, changed or removed counts in the engine's counters of its table, and TRUNCATE, which resets
+those, is refused while anything is deferred there. Foreign and unique keys that are deferred are checked by the
+engine's own code, unless a cast or an index over an expression is the tenant's.
+"""
+
+_VACUUM_RUNS_CODE = f"""
+WITH {_OWN_CODE}
+SELECT EXISTS (
+  SELECT FROM computed
+   WHERE computed.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_statistic_ext'::pg_catalog.regclass
+      OR computed.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+         AND EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indexrelid OPERATOR(pg_catalog.=) computed.objid))
+"""
+"""Whether VACUUM can run code of the tenant's own: that which indexes and statistics are computed with."""
+
 _FAR_BYTES = 64 * 2**20
 
 
-def database_full() -> port.StatementFailed:
-    return port.StatementFailed(
-        "the database has reached its size limit; nothing was applied",
-        sqlstate="53100",
-        hint="Delete or truncate what is not needed. What DELETE frees is counted once VACUUM has given it back.",
-    )
+_MAKE_ROOM = "Delete or truncate what is not needed. What DELETE frees is counted once VACUUM has given it back."
+_CODE_AT_COMMIT = (
+    "Until it is smaller, nothing may run that runs deferred triggers or queries of cursors WITH HOLD at the commit."
+    " TRUNCATE and DROP run none."
+)
+CODE_IN_VACUUM = (
+    "Until it is smaller, VACUUM may not compute indexes or statistics with functions of the database's own. Drop those"
+    " indexes, or TRUNCATE or DROP tables."
+)
+
+
+def database_full(hint: str = _MAKE_ROOM) -> port.StatementFailed:
+    message = "the database has reached its size limit; nothing was applied"
+    return port.StatementFailed(message, sqlstate="53100", hint=hint)
 
 
 @dataclass(slots=True)
@@ -72,6 +130,12 @@ class Room:
         """Before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
             raise database_full()
+        if await _ask(member, Command(_RUNS_CODE_AT_COMMIT.encode(), [str(self.bound).encode()], begins=False)) == b"t":
+            raise database_full(_CODE_AT_COMMIT)
+
+
+async def vacuum_runs_code(member: Member) -> bool:
+    return await _ask(member, Command(_VACUUM_RUNS_CODE.encode())) == b"t"
 
 
 async def _ask(member: Member, question: Command) -> bytes:

@@ -239,7 +239,9 @@ class Stream:
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         reading = read_text(self._statement.sql, self._statement.keyword)
-        lazy = may_commit_lazily(self._target, reading, self._pool)
+        lazy = may_commit_lazily(self._target, reading, self._pool) or (
+            self._target.may_write and self._statement.keyword in ("call", "do")
+        )
         try:
             async for block in self._blocks():
                 yield block

@@ -41,6 +41,12 @@ _DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
 
 _NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+# The query of a cursor WITH HOLD runs at the commit, and can write there.
+_NUMBER_OF_HELD: Final = Command(
+    b"SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)"
+    b" THEN pg_catalog.pg_current_xact_id() ELSE pg_catalog.pg_current_xact_id_if_assigned() END",
+    begins=False,
+)
 _CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
 _NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
@@ -67,9 +73,9 @@ class TransactionRun:
 
     __slots__ = (
         "_closing", "_notices", "_plain", "_reset", "_rows", "attempt", "begun", "bounds", "crowding", "deadline",
-        "deciding", "describe", "filling", "guard", "is_plain", "is_read_only", "is_recorded", "member", "outlived",
-        "pool", "promise", "recording", "records", "recovery", "shape", "statements", "stopping", "target", "timed_out",
-        "two_phase",
+        "decided", "deciding", "describe", "filling", "guard", "is_plain", "is_read_only", "is_recorded", "member",
+        "outlived", "pool", "promise", "recording", "records", "recovery", "shape", "statements", "stopping",
+        "target", "timed_out", "two_phase",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +121,7 @@ class TransactionRun:
         self.crowding = False
         self.filling = False
         self.deciding = False
+        self.decided = False
         self.recording = False
         """It has come to its records: a conflict may be with whoever settled them."""
         self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
@@ -190,7 +197,12 @@ class TransactionRun:
         owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
-        waiting.append(_NEW_NUMBER if numbered and not self.is_read_only else _NUMBER)
+        if self.is_read_only:
+            waiting.append(_NUMBER)
+        elif numbered:
+            waiting.append(_NEW_NUMBER)
+        else:
+            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else _NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
         status = self.member.pgconn.transaction_status
@@ -289,10 +301,12 @@ class TransactionRun:
             else:
                 await self._commit_recorded()
         except ConnectionLost as exc:
+            if self.timed_out:
+                raise why_ended(self) from exc
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
         except port.StatementFailed as exc:
             self._give_back(broken=is_internal(exc))
-            raise
+            raise named(exc, self) from exc
         except CannotPrepare:
             self._give_back()
             raise
@@ -343,6 +357,13 @@ class TransactionRun:
                 raise _unknown(id) from exc
             if not settled:
                 raise
+        self.decided = True
+        if self.pool.state.has_code or not self.is_plain:
+            # A deferred trigger may have made the commit lazy at the last moment.
+            try:
+                await self.pool.flush_commits()
+            except port.OutcomeUnknown as exc:
+                raise _unknown(id) from exc
 
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
@@ -366,6 +387,7 @@ class TransactionRun:
                 raise
             return
         _check_prepared(prepared)
+        self.decided = True
         try:
             committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost:
@@ -377,8 +399,9 @@ class TransactionRun:
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """The deadline is over. What is being decided is not cancelled."""
-        if not self.deciding:
+        """The deadline is over. What is being decided is not cancelled, unless its code fills the database: a deferred
+        trigger runs while the transaction is prepared. The engine's answer tells whether the cancel came in time."""
+        if not self.deciding or (self.filling and not self.decided):
             self.timed_out = True
             self.pool.expire(self.member)
 
