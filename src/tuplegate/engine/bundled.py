@@ -42,6 +42,7 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_TAIL_BYTES = 2000
 ANSWER_S = 60.0  # a server that gives no answer at all
 RECOVERY_S = 900.0  # a server that answers that it is still replaying its log after a crash
+STOP_TOLD_S = 5.0  # for statements that end when they are told to
 STOP_FAST_S = 30.0
 STOP_IMMEDIATE_S = 5.0
 SHARED_MEMORY_S = 30.0  # the server's refusal while processes of its predecessor still end
@@ -138,6 +139,27 @@ def _processes(directory: DataDirectory) -> list[int]:
         if where == str(directory.pgdata):
             found.append(int(entry.name))
     return found
+
+
+def _backends(directory: DataDirectory) -> list[int]:
+    """Return the server's processes that run clients' statements; none on systems other than Linux."""
+    found = []
+    for pid in _processes(directory) if sys.platform == "linux" else ():
+        try:
+            title = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue  # It ended while we looked.
+        if b"[local]" in title or b"parallel worker" in title:
+            found.append(pid)
+    return found
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # It ended by itself meanwhile.
 
 
 def _current_directory(link: Path, directory: DataDirectory) -> str:
@@ -295,8 +317,14 @@ class BundledServer:
         """End the server and reap it; its transactions are rolled back. Does nothing when none was started."""
         if self._process is None:
             return
-        for number, bound_s in ((signal.SIGINT, STOP_FAST_S), (signal.SIGQUIT, STOP_IMMEDIATE_S)):
-            self._process.send_signal(number)
+        steps = ((signal.SIGINT, STOP_TOLD_S), (signal.SIGFPE, STOP_FAST_S), (signal.SIGQUIT, STOP_IMMEDIATE_S))
+        for number, bound_s in steps:
+            if number == signal.SIGFPE:
+                # The server has told all statements to end, and waits for those that take no notice. The signal raises
+                # an error in them. In a commit that would be a crash, as the next step is in any case.
+                _send(_backends(self._directory), number)
+            else:
+                self._process.send_signal(number)
             try:
                 self._process.wait(bound_s)
                 break
@@ -369,16 +397,24 @@ class BundledServer:
         signal changes nothing for one that is shutting down already); backends without one are ended at once, since
         a busy one would not notice for as long as its statement runs.
         """
-        steps = ((signal.SIGINT, STOP_FAST_S), (signal.SIGQUIT, STOP_IMMEDIATE_S), (signal.SIGKILL, STOP_IMMEDIATE_S))
+        steps = (
+            (signal.SIGINT, STOP_TOLD_S),
+            (signal.SIGFPE, STOP_FAST_S),
+            (signal.SIGQUIT, STOP_IMMEDIATE_S),
+            (signal.SIGKILL, STOP_IMMEDIATE_S),
+        )
         for number, bound_s in steps:
             strays = _processes(self._directory)
+            postmaster = _recorded_postmaster(self._directory.pgdata)
             if number == signal.SIGINT:
-                strays = [pid for pid in strays if pid == _recorded_postmaster(self._directory.pgdata)]
-            for pid in strays:
-                try:
-                    os.kill(pid, number)
-                except ProcessLookupError:
-                    pass  # It ended by itself meanwhile.
+                strays = [pid for pid in strays if pid == postmaster]
+                _send(strays, number)
+            elif number != signal.SIGFPE:
+                _send(strays, number)
+            elif postmaster in strays:
+                _send(_backends(self._directory), number)
+            else:
+                continue
             deadline = time.monotonic() + bound_s
             while strays and time.monotonic() < deadline and _processes(self._directory):
                 time.sleep(POLL_S)
