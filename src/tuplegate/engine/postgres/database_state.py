@@ -54,7 +54,7 @@ _OWN_FUNCTIONS: Final = f"""
    WHERE p.oid >= 16384 AND p.pronamespace <> 'tuplegate'::regnamespace AND NOT EXISTS (
      SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
       WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-        AND e.extname IN ({_INNOCENT_EXTENSIONS}))"""
+        AND e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10)"""
 _OWN_RULES: Final = (
     "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
     " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"
