@@ -45,37 +45,41 @@ request.
 # The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.
 _BEFORE = Command(b"SELECT pg_catalog.max(relfilenode), pg_catalog.pg_stat_force_next_flush() FROM pg_catalog.pg_class")
 _TAKES_ROOM = b"SELECT tuplegate.takes_room($1, $2)"
+_RUNS_CODE = b"SELECT tuplegate.runs_code_at_commit($1)"
 
 # Functions that a tenant can have made: only the server and its extensions have any in C.
 _OWN_CODE = """own AS (
-  SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) p.prolang
-   WHERE p.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
-     AND l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[])
+  SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+   WHERE p.oid >= 16384
+     AND l.lanname NOT IN ('internal', 'c')
 ), computed AS (
-  SELECT d.classid, d.objid FROM pg_catalog.pg_depend d
-   WHERE d.refobjid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
-     AND (d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
-          AND d.refobjid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT own.oid FROM own))
-       OR d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_operator'::pg_catalog.regclass
-       OR d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_type'::pg_catalog.regclass
-          AND EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.oid OPERATOR(pg_catalog.=) d.refobjid
-                       AND t.typtype OPERATOR(pg_catalog.<>) ALL ('{b,e}'::pg_catalog."char"[])))
+  SELECT d.classid, d.objid FROM pg_depend d
+   WHERE d.refobjid >= 16384
+     AND (d.refclassid = 'pg_proc'::regclass
+          AND d.refobjid = ANY (ARRAY(SELECT own.oid FROM own))
+       OR d.refclassid = 'pg_operator'::regclass
+       OR d.refclassid = 'pg_type'::regclass
+          AND EXISTS (SELECT FROM pg_type t WHERE t.oid = d.refobjid
+                       AND t.typtype NOT IN ('b', 'e')))
 )"""
 
-_RUNS_CODE_AT_COMMIT = f"""
+RUNS_CODE_AT_COMMIT = f"""
+CREATE FUNCTION tuplegate.runs_code_at_commit(bytes_max bigint) RETURNS boolean LANGUAGE sql VOLATILE
+BEGIN ATOMIC
 WITH {_OWN_CODE}
-SELECT pg_catalog.pg_database_size(pg_catalog.current_database()) OPERATOR(pg_catalog.>) $1::pg_catalog.int8 AND (
-  EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable) OR
+SELECT pg_database_size(current_database()) > bytes_max AND (
+  EXISTS (SELECT FROM pg_cursors c WHERE c.is_holdable) OR
   EXISTS (
-    SELECT FROM pg_catalog.pg_trigger t
+    SELECT FROM pg_trigger t
      WHERE t.tgdeferrable
-       AND (pg_catalog.pg_stat_get_xact_tuples_inserted(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8
-         OR pg_catalog.pg_stat_get_xact_tuples_updated(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8
-         OR pg_catalog.pg_stat_get_xact_tuples_deleted(t.tgrelid) OPERATOR(pg_catalog.>) 0::pg_catalog.int8)
-       AND (t.tgfoid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
-         OR t.tgconstrindid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT computed.objid FROM computed))
-         OR EXISTS (SELECT FROM pg_catalog.pg_cast c
-                     WHERE c.castfunc OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT own.oid FROM own))))))
+       AND (pg_stat_get_xact_tuples_inserted(t.tgrelid) > 0
+         OR pg_stat_get_xact_tuples_updated(t.tgrelid) > 0
+         OR pg_stat_get_xact_tuples_deleted(t.tgrelid) > 0)
+       AND (t.tgfoid >= 16384
+         OR t.tgconstrindid = ANY (ARRAY(SELECT computed.objid FROM computed))
+         OR EXISTS (SELECT FROM pg_cast c
+                     WHERE c.castfunc = ANY (ARRAY(SELECT own.oid FROM own))))));
+END
 """
 """Whether code of the tenant's own may run when the transaction is committed, in a database that is too large.
 
@@ -85,13 +89,16 @@ those, is refused while anything is deferred there. Foreign and unique keys that
 engine's own code, unless a cast or an index over an expression is the tenant's.
 """
 
-_VACUUM_RUNS_CODE = f"""
+VACUUM_RUNS_CODE = f"""
+CREATE FUNCTION tuplegate.vacuum_runs_code() RETURNS boolean LANGUAGE sql STABLE
+BEGIN ATOMIC
 WITH {_OWN_CODE}
 SELECT EXISTS (
   SELECT FROM computed
-   WHERE computed.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_statistic_ext'::pg_catalog.regclass
-      OR computed.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-         AND EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indexrelid OPERATOR(pg_catalog.=) computed.objid))
+   WHERE computed.classid = 'pg_statistic_ext'::regclass
+      OR computed.classid = 'pg_class'::regclass
+         AND EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = computed.objid));
+END
 """
 """Whether VACUUM can run code of the tenant's own: that which indexes and statistics are computed with."""
 
@@ -130,12 +137,12 @@ class Room:
         """Before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
             raise database_full()
-        if await _ask(member, Command(_RUNS_CODE_AT_COMMIT.encode(), [str(self.bound).encode()], begins=False)) == b"t":
+        if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
             raise database_full(_CODE_AT_COMMIT)
 
 
 async def vacuum_runs_code(member: Member) -> bool:
-    return await _ask(member, Command(_VACUUM_RUNS_CODE.encode())) == b"t"
+    return await _ask(member, Command(b"SELECT tuplegate.vacuum_runs_code()")) == b"t"
 
 
 async def _ask(member: Member, question: Command) -> bytes:

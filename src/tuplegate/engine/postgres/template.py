@@ -86,7 +86,9 @@ _FUNCTIONS: Final = (
     database_state.CODE_FUNCTION,
     inspect.TABLES_FUNCTION,
     pool.TRACES_FUNCTION,
+    sizes.RUNS_CODE_AT_COMMIT,
     sizes.TAKES_ROOM,
+    sizes.VACUUM_RUNS_CODE,
     types.TYPES_FUNCTION,
 )
 """With the rights of whoever calls them."""
