@@ -233,4 +233,4 @@ class Stubborn:
             self._may_signal = False
             _log.warning("the engine runs as another user: its processes cannot be sent signals")
             return
-        _log.warning("a statement that ignored a terminate was ended", process=process, database=ending.database)
+        _log.warning("a process that ignored a terminate was sent SIGFPE", process=process, database=ending.database)
