@@ -194,7 +194,7 @@ def test_a_failed_initdb_leaves_nothing(data_dir: Path, started: Open) -> None:
     programs = write_programs(data_dir.parent / "bin", 'echo 18 > "$2/PG_VERSION"; echo disk full; exit 1')
     with pytest.raises(BundledEngineError, match="disk full"):
         started(bin_dir=programs)
-    assert sorted(path.name for path in data_dir.iterdir()) == ["tuplegate.lock", "run"]
+    assert sorted(path.name for path in data_dir.iterdir()) == ["run", "tuplegate.lock"]
     assert ask(started(), "select 1") == 1
 
 
