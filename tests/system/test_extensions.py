@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 
-from tests.system.servers import connect
+from tests.system.servers import Open, ask, connect
+from tuplegate.engine import extension_probe
 from tuplegate.engine.bundled import BundledServer, BundledSettings
 
 EXTENSIONS = [
@@ -83,7 +85,9 @@ def server() -> Iterator[BundledServer]:
     parent.chmod(0o755)
     server = BundledServer(BundledSettings(data_dir=parent / "data"))
     server.prepare()
-    server.start()
+    # Only scripts run here, so that the tests are the same where the processor does not know pgvector's instructions.
+    with mock.patch.object(extension_probe, "probe", return_value=True):
+        server.start()
     with connect(server) as connection:
         connection.execute("create role tenant login")
     yield server
@@ -258,7 +262,6 @@ def test_an_extension_goes_where_its_creator_may_create(own: Own) -> None:
     # Its objects are not the tenant's, so it cannot be moved at all.
     for schema in ("tuplegate", "pg_catalog", "public"):
         assert own.refusal(f"alter extension vector set schema {schema}") == "42501"
-    own.tenant.execute("select '[1]'::chosen.vector")
 
 
 def test_older_versions_are_made_and_updated(own: Own) -> None:
@@ -297,3 +300,40 @@ def test_what_is_not_proved_harmless_is_not_trusted(own: Own) -> None:
         "select name from pg_available_extension_versions where trusted and superuser group by name"
     ).fetchall()
     assert sorted(name for (name,) in trusted) == sorted(EXTENSIONS)
+
+
+def test_a_library_that_crashes_is_not_trusted(started: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server process that dies would take all others with it, so this is found out once, before anybody connects."""
+    # Stands for an instruction that the processor does not know.
+    crash = ["select pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())"]
+    monkeypatch.setattr(extension_probe, "statements", lambda: crash)
+    server = started()
+    assert ask(server, "select trusted from pg_available_extension_versions where name = 'vector'") is False
+    server.stop()
+    server.release()
+    monkeypatch.setattr(extension_probe, "statements", lambda: pytest.fail("the answer was not kept"))
+    server = started()
+    assert ask(server, "select trusted from pg_available_extension_versions where name = 'vector'") is False
+    server.stop()
+    server.release()
+    monkeypatch.setattr(extension_probe, "describe_machine", lambda library: "another")
+    monkeypatch.setattr(extension_probe, "statements", lambda: ["select 1"])
+    assert ask(started(), "select trusted from pg_available_extension_versions where name = 'vector'") is True
+
+
+def test_the_probe_uses_the_extension(started: Open) -> None:
+    """Its statements are right: each runs, or the server dies of it."""
+    server = started()
+    with psycopg.connect(f"{server.conninfo} dbname=template1") as connection:
+        for statement in extension_probe.statements()[1:]:
+            try:
+                connection.execute(statement.encode())
+            except psycopg.OperationalError:
+                assert ask_verdict(server) is False
+                return
+    assert ask_verdict(server) is True
+
+
+def ask_verdict(server: BundledServer) -> bool:
+    verdict = (Path(server.socket_dir).parent / "extensions" / "processor").read_text().split()[1]
+    return verdict == "works"

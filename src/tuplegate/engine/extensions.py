@@ -3,7 +3,8 @@
 Contract: `trust_extensions` fills `extensions/` in the data directory, for `extension_control_path`. An extension is
 trusted there if PostgreSQL or `OURS` trusts it and its default version can be made of scripts that are proved harmless
 (`extension_scripts`). Only these scripts are in the directory, so no other can run. One that PostgreSQL trusts and
-that has no such proof is there with `trusted = false`.
+that has no such proof is there with `trusted = false`. `distrust_crashing` then takes the trust from one whose library
+does not run on this processor.
 
 PostgreSQL does not ask whether the tenant may create objects in the schema that an extension goes to. So every script
 that makes an extension begins with that question: without it, tenants could add objects to `pg_catalog` and to the
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tuplegate.engine import extension_probe
 from tuplegate.engine.binaries import Binaries, run_program
 from tuplegate.engine.data_directory import DataDirectory
 from tuplegate.engine.extension_scripts import find_hazard
@@ -36,6 +38,7 @@ END $tuplegate$;
 """
 """Runs as superuser, so every name is qualified and every type exact. The session belongs to the tenant's role."""
 
+_VERDICT: Final = "extensions/processor"
 _SCRIPT: Final = re.compile(r"(?P<name>.+?)--(?P<versions>.+)\.sql")
 _TRUSTED: Final = re.compile(r"^[ \t]*trusted[ \t]*=.*$", re.MULTILINE | re.IGNORECASE)
 _TRUE: Final = re.compile(r"=\s*'?(true|on|yes|1)\b", re.IGNORECASE)
@@ -57,6 +60,35 @@ def trust_extensions(binaries: Binaries, directory: DataDirectory) -> Path | Non
     for name, content in files.items():
         directory.replace(f"extensions/extension/{name}", content)
     return base
+
+
+def distrust_crashing(binaries: Binaries, directory: DataDirectory, conninfo: str) -> bool:
+    """Take the trust from an extension that crashes the server on this machine; return whether it has crashed just now.
+
+    Nobody but us may be connected yet. The answer is kept, so a machine crashes once and not at every start.
+    """
+    library = run_program([str(binaries.path / "pg_config"), "--pkglibdir"], directory, directory.account).strip()
+    path = Path(library, f"{extension_probe.NAME}.so")
+    control = directory.path / f"extensions/extension/{extension_probe.NAME}.control"
+    if not path.is_file() or not control.is_file():
+        return False
+    machine = extension_probe.describe_machine(path)
+    verdict = _read_verdict(directory, machine)
+    crashed = verdict is None and not extension_probe.probe(conninfo)
+    if verdict is None:
+        directory.replace(_VERDICT, f"{machine} {'crashes' if crashed else 'works'}\n".encode())
+    if crashed or verdict == "crashes":
+        text = _TRUSTED.sub("trusted = false", control.read_text("utf-8"))
+        directory.replace(f"extensions/extension/{control.name}", text.encode())
+    return crashed
+
+
+def _read_verdict(directory: DataDirectory, machine: str) -> str | None:
+    try:
+        known, verdict = (directory.path / _VERDICT).read_text("ascii").split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return verdict if known == machine else None
 
 
 def choose_files(source: Path) -> dict[str, bytes]:
