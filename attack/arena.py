@@ -54,7 +54,7 @@ class Arena:
     def look(self, sql: str, params: list[Any] | None = None, database: str = "tuplegate") -> list[Row]:
         """Ask the engine as its superuser, to verify; on a path that has nothing of a tenant on it."""
         info = f"{self.service.conninfo(database)} options='-c search_path=pg_catalog -c statement_timeout=20s'"
-        with psycopg.connect(info, autocommit=True) as engine:
+        with _connected(info) as engine:
             cursor = engine.execute(sql.encode(), params)
             return cursor.fetchall() if cursor.description else []
 
@@ -90,6 +90,18 @@ class Arena:
         finally:
             for party in (self.attacker, *self.others):
                 party.close()
+
+
+def _connected(info: str) -> "psycopg.Connection[Row]":
+    """A connection, also to an engine that an attack has just brought down."""
+    deadline = time.monotonic() + _STOP_S
+    while True:
+        try:
+            return psycopg.connect(info, autocommit=True)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @contextmanager
