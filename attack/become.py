@@ -170,7 +170,7 @@ def operators_and_functions_under_all_routes(arena: Arena) -> None:
     routes.run_all(arena, long=True)
 
 
-@attack(4)
+@attack(4, quick=False)
 def rights_are_given_to_the_services_roles(arena: Arena) -> None:
     """Grants, default rights, policies and ownership that name the service's roles make nobody run a tenant's code."""
     attacker = arena.attacker
