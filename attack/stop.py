@@ -15,9 +15,9 @@ _LATE_S = 40.0
 """How long after its time limit a statement may still run: a cancel, a terminate, and what comes after these."""
 
 
-def _held(arena: Arena, statement: str) -> threading.Thread:
+def _held(arena: Arena, statement: str, database: str | None = None) -> threading.Thread:
     """A transaction of the attacker that has run the statement and keeps its locks for a while."""
-    database = arena.attacker.database  # asked first: a request meanwhile could open a connection
+    database = database or arena.attacker.database
     held = routes.in_background(arena.attacker, statement, f"select pg_sleep({_HELD_S})")
     wait_until(lambda: any("pg_sleep" in str(query) for _, _, query in arena.busy(database)))
     return held
@@ -49,11 +49,12 @@ def _others_go_on(arena: Arena, held: threading.Thread, what: str) -> None:
 def settings_of_the_own_role_are_held(arena: Arena) -> None:
     """A transaction that holds ALTER ROLE … SET on its own role keeps nobody else waiting."""
     attacker = arena.attacker
+    role = f"{attacker.database}_w"
     settings = "select from pg_db_role_setting s join pg_roles r on r.oid = s.setrole where r.rolname = %s"
     for _ in range(10):
         attacker.must("alter role current_user set work_mem = '1MB'")
-        held = _held(arena, "alter role current_user set work_mem = '2MB'")
-        if arena.look(settings, [f"{attacker.database}_w"]):
+        held = _held(arena, "alter role current_user set work_mem = '2MB'", role[:-2])
+        if arena.look(settings, [role]):
             break
         held.join()  # a new connection had the settings taken away before they were held
     _others_go_on(arena, held, "a held ALTER ROLE SET")
