@@ -54,7 +54,7 @@ class Arena:
     def look(self, sql: str, params: list[Any] | None = None, database: str = "tuplegate") -> list[Row]:
         """Ask the engine as its superuser, to verify; on a path that has nothing of a tenant on it."""
         info = f"{self.service.conninfo(database)} options='-c search_path=pg_catalog -c statement_timeout=20s'"
-        with psycopg.connect(info, autocommit=True) as engine:
+        with _connected(info) as engine:
             cursor = engine.execute(sql.encode(), params)
             return cursor.fetchall() if cursor.description else []
 
@@ -90,6 +90,18 @@ class Arena:
         finally:
             for party in (self.attacker, *self.others):
                 party.close()
+
+
+def _connected(info: str) -> "psycopg.Connection[Row]":
+    """A connection, also to an engine that an attack has just brought down."""
+    deadline = time.monotonic() + _STOP_S
+    while True:
+        try:
+            return psycopg.connect(info, autocommit=True)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @contextmanager
@@ -156,13 +168,9 @@ def _children(pid: int) -> list[int]:
 
 def _broken_probes(party: Party) -> frozenset[str]:
     """Probes that lose the engine even where nobody attacks: on some machines an extension's code cannot run."""
-    names = ("vector_distance", "vector_hnsw", "vector_ivfflat")
-    broken = set()
-    for name in names:
-        if party.ask("admin", "GET", f"/capabilities/{name}").status != 503:
-            continue
-        broken.add(name)
-        deadline = time.monotonic() + _STOP_S
-        while not party.query("select 1 as one").succeeded and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return frozenset(broken)
+    if party.ask("admin", "GET", "/capabilities/vector_distance").status != 503:
+        return frozenset()
+    deadline = time.monotonic() + _STOP_S
+    while not party.query("select 1 as one").succeeded and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return frozenset({"vector_distance", "vector_hnsw", "vector_ivfflat"})

@@ -5,14 +5,22 @@ A route must answer, and never with an internal error; whether it succeeds in a 
 
 import random
 import threading
-from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from attack.arena import Arena
 from attack.party import Party
 from tuplegate.data_plane.capabilities.matrix import PROBES
 
-Route = Callable[[Arena], None]
+
+class Route(Protocol):
+    """A function of this module, or one like them."""
+
+    __name__: str
+
+    def __call__(self, arena: Arena) -> None: ...
+
+
 _numbers = count(1)
 
 STATEMENTS = (
@@ -141,7 +149,8 @@ LONG: tuple[Route, ...] = (bench, all_probes)
 
 
 def run_all(arena: Arena, *, long: bool = False) -> None:
-    for route in (*QUICK, *(LONG if long else (probes,)), reset):
+    last: tuple[Route, ...] = (*(LONG if long else (probes,)), reset)
+    for route in (*QUICK, *last):
         route(arena)
 
 

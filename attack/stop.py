@@ -15,10 +15,10 @@ _LATE_S = 40.0
 """How long after its time limit a statement may still run: a cancel, a terminate, and what comes after these."""
 
 
-def _held(arena: Arena, statement: str) -> threading.Thread:
+def _held(arena: Arena, statement: str, database: str | None = None) -> threading.Thread:
     """A transaction of the attacker that has run the statement and keeps its locks for a while."""
+    database = database or arena.attacker.database
     held = routes.in_background(arena.attacker, statement, f"select pg_sleep({_HELD_S})")
-    database = arena.attacker.database
     wait_until(lambda: any("pg_sleep" in str(query) for _, _, query in arena.busy(database)))
     return held
 
@@ -48,8 +48,15 @@ def _others_go_on(arena: Arena, held: threading.Thread, what: str) -> None:
 @attack(6, quick=False)
 def settings_of_the_own_role_are_held(arena: Arena) -> None:
     """A transaction that holds ALTER ROLE … SET on its own role keeps nobody else waiting."""
-    arena.attacker.must("alter role current_user set work_mem = '1MB'")
-    held = _held(arena, "alter role current_user set work_mem = '2MB'")
+    attacker = arena.attacker
+    role = f"{attacker.database}_w"
+    settings = "select from pg_db_role_setting s join pg_roles r on r.oid = s.setrole where r.rolname = %s"
+    for _ in range(10):
+        attacker.must("alter role current_user set work_mem = '1MB'")
+        held = _held(arena, "alter role current_user set work_mem = '2MB'", role[:-2])
+        if arena.look(settings, [role]):
+            break
+        held.join()  # a new connection had the settings taken away before they were held
     _others_go_on(arena, held, "a held ALTER ROLE SET")
 
 
@@ -139,24 +146,21 @@ _ENDLESS = {
     "operators": "select 1 " + "-/**/" * _COMMENTS + "1",
 }
 _MADE_INSIDE = {
-    "comments that the engine puts together": "do $$ begin execute repeat('/**/', 250000) || 'select 1'; end $$",
     "comments in a type's name": "select (repeat('/**/', 250000) || 'int4')::regtype",
+    "comments that the engine puts together": "do $$ begin execute repeat('/**/', 250000) || 'select 1'; end $$",
     "comments in query_to_xml": "select query_to_xml(repeat('/**/', 250000) || 'select 1', true, true, '')",
     "arrays that overlap": "select array_fill(1, array[400000]) && array_fill(2, array[400000])",
-    "arrays that contain": "select array_fill(1, array[400000]) @> (array_fill(1, array[400000]) || 2)",
-    "a needle": "select position('b' || repeat('a', 200000) in repeat('a', 20000000))",
+    "position": "select position('b' || repeat('a', 200000) in repeat('a', 20000000))",
     "replace": "select length(replace(repeat('a', 20000000), 'b' || repeat('a', 200000), ''))",
+    "string_to_array": "select cardinality(string_to_array(repeat('a', 20000000), 'b' || repeat('a', 200000)))",
     "like": "select repeat('a', 3000000) like '%' || repeat('a', 300000) || 'b'",
-    "numeric": "select length((9.9::numeric ^ 100000 * 1e131000 / 7)::text)",
-    "power": "select length(exp(5999.9::numeric(1000, 900))::text)",
-    "regular expression": "select repeat('a', 100000) ~ '(a*)*(a*)*(a*)*b'",
-    "backreference": r"select repeat('a', 30000) ~ '^(.*)(.*)(.*)\1\2\3b$'",
-    "json": "select length((repeat('[', 6000) || repeat(']', 6000))::jsonb::text)",
-    "factorial": "select length(factorial(50000)::text)",
-    "xpath": "select xpath('//*[count(//*) > count(//*/*[count(//*) > 1])]',"
-    " ('<a>' || repeat('<b/>', 20000) || '</a>')::xml)",
-    "text search": "select ts_headline(repeat('a b ', 200000), 'a & b'::tsquery, 'MaxFragments=1000')",
+    "translate": "select length(translate(repeat('a', 10000000), repeat('b', 100000), ''))",
+    "btrim": "select length(btrim(repeat('a', 10000000), repeat('b', 100000) || 'a'))",
+    "normalize": r"select length(normalize(repeat(U&'\0301\0323', 5000000)))",
+    "a regular expression": "select repeat('a', 100000) ~ '(a*)*(a*)*(a*)*b'",
+    "numbers": "select length(exp(5999.9::numeric(1000, 900))::text)",
 }
+"""Short texts, of which each runs for minutes or hours in code of the engine that never looks whether it is to end."""
 
 
 def _ends(arena: Arena, what: str, sql: str, *, in_transaction: bool = False) -> None:
@@ -174,16 +178,9 @@ def _ends(arena: Arena, what: str, sql: str, *, in_transaction: bool = False) ->
 
 
 def _each_ends(arena: Arena, statements: dict[str, str]) -> None:
-    """Try them all; each that does not end keeps a server process, so the rest are tried by another tenant."""
-    endless = []
+    """Try one after the other, up to the first that does not end: it takes a processor."""
     for what, sql in statements.items():
-        try:
-            _ends(arena, what, sql, in_transaction="transaction" in what)
-        except Breach as breach:
-            endless.append(str(breach))
-            break
-    if endless:
-        raise Breach("; ".join(endless))
+        _ends(arena, what, sql, in_transaction="transaction" in what)
 
 
 @attack(5, quick=False)
@@ -212,23 +209,13 @@ def a_long_text_blocks_the_service(arena: Arena) -> None:
         "select '" + "'" * size,
         "insert into t values (" + "1," * (size // 2) + "1)",
     ):
-        slowest = _slowest_health(arena, text)
-        if slowest is None:
-            raise Breach("health was not answered while a long text was read")
-
-
-def _slowest_health(arena: Arena, text: str) -> float | None:
-    """The longest time that /health took meanwhile; None where it failed."""
-    sender = threading.Thread(target=lambda: arena.attacker.query(text, timeout_ms=1000), daemon=True)
-    sender.start()
-    slowest = 0.0
-    while sender.is_alive():
-        began = time.monotonic()
-        if arena.victim.ask("read", "GET", "/health").status != 200:
-            return None
-        slowest = max(slowest, time.monotonic() - began)
-        time.sleep(0.02)
-    return slowest
+        sender = threading.Thread(target=lambda sql=text: arena.attacker.query(sql, timeout_ms=1000), daemon=True)
+        sender.start()
+        while sender.is_alive():
+            health = arena.victim.ask("read", "GET", "/health")
+            if health.status != 200:
+                raise Breach(f"while {text[:30]}… was read: {health.status} {health.text[:300]}")
+            time.sleep(0.02)
 
 
 @attack(0)
@@ -273,10 +260,10 @@ def a_chain_of_domains(arena: Arena) -> None:
     attacker.must("create table of_domains (a d1200)")
     attacker.ask("write", "GET", "/tables")
     attacker.must(
-        "do $$ begin execute 'create type c0 as (a int)'; for i in 1..300 loop"
+        "do $$ begin execute 'create type c0 as (a int)'; for i in 1..60 loop"
         " execute format('create type c%s as (a c%s[])', i, i - 1); end loop; end $$"
     )
-    attacker.query("select null::c300 as a, array[null::c300] as b")
+    attacker.query("select null::c60 as a, array[null::c60] as b")
 
 
 @attack(12)
@@ -305,15 +292,15 @@ def a_failed_attempt_poisons_a_connection(arena: Arena) -> None:
         "drop schema pg_temp",
         "drop owned by current_user cascade",
     ):
-        attacker.query(sql, timeout_ms=500)
-        attacker.transaction("select 1 as one", sql, timeout_ms=500)
+        attacker.query(sql, timeout_ms=200)
+        attacker.transaction("select 1 as one", sql, timeout_ms=200)
         for scope in ("write", "read"):
             answer = attacker.query("select 1 as one", scope=scope)
             if not answer.succeeded:
                 raise Breach(f"after {sql!r}: {answer.text[:300]}")
 
 
-@attack(0)
+@attack(0, quick=False)
 def every_connection_is_taken(arena: Arena) -> None:
     """A tenant that keeps all its connections busy and its queue full takes nobody else's."""
     attacker = arena.attacker
