@@ -4,6 +4,8 @@ Every step looks at what is there, so a start that was interrupted anywhere is f
 """
 
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tuplegate.access.scopes import Scope
@@ -77,6 +79,8 @@ async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = 
         await hand_over(session, superuser.owners, installation.secret)
         await make_template(superuser)
         service = AdminConnector(as_role(conninfo, installation.secret, superuser.owners.service))
+        async with _login_checked(), AdminSession(service, METADATA_DATABASE) as trial:
+            await trial.fetch("SELECT 1")
         databases = PostgresDatabases(service, installation.secret, temp_mb)
         catalog = Catalog(session)
         await _bring_up_to_date(superuser, catalog, databases)
@@ -122,12 +126,18 @@ async def _check_login(connector: AdminConnector, catalog: Catalog, organization
     database = await catalog.databases.default_of(organization)
     if database is None or database in await catalog.databases.in_reset():
         return
-    try:
+    async with _login_checked():
         await check_login(connector, database, secret)
+
+
+@asynccontextmanager
+async def _login_checked() -> AsyncIterator[None]:
+    try:
+        yield
     except EngineUnavailable as exc:
         raise EngineRefused(
-            f"\n- it does not let the roles of tenants' databases log in ({exc}): allow all roles into all databases"
-            " with scram-sha-256 in pg_hba.conf, from this machine's address, and reload it"
+            f"\n- it does not let the roles of the service and of tenants' databases log in ({exc}): allow all roles into"
+            " all databases with scram-sha-256 in pg_hba.conf, from this machine's address, and reload it"
         ) from exc
 
 

@@ -154,7 +154,7 @@ def test_rules_of_access_that_keep_tenants_out(engine: ExternalServer) -> None:
     try:
         done = run_serve(engine.url("kept_out"))
         assert done.returncode == 1
-        assert "does not let the roles of tenants' databases log in" in done.stderr
+        assert "does not let the roles of the service and of tenants' databases log in" in done.stderr
         assert "pg_hba.conf" in done.stderr
     finally:
         rules.write_text(before)

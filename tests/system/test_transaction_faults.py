@@ -243,6 +243,7 @@ def tenant_database(service: Service) -> str:
 def prepare(service: Service, database: str, table: str, number: int, gid: str) -> None:
     """At READ COMMITTED: one that is serializable makes every reader fail after a crash, as long as it is there."""
     with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
+        connection.execute(f"set session authorization {database}_w".encode())  # as the service itself would
         connection.execute("begin isolation level read committed")
         connection.execute(f"insert into {table} values ({number}, 1, 'left')".encode())
         connection.execute(f"prepare transaction '{gid}'".encode())

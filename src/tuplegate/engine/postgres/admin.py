@@ -31,6 +31,8 @@ _SETTINGS = {
     "default_transaction_read_only": "off",
     "synchronous_commit": "on",
     "row_security": "on",
+    # A role's own settings could keep it from logging in.
+    "local_preload_libraries": "",
 }
 _OWN_NAMES = "pg_catalog, pg_temp"
 """A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""

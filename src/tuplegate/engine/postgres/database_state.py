@@ -51,10 +51,13 @@ anything."""
 
 _OWN_FUNCTIONS: Final = f"""
   SELECT p.* FROM pg_proc p
-   WHERE p.oid >= 16384 AND p.pronamespace <> 'tuplegate'::regnamespace AND NOT EXISTS (
-     SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-        AND e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10)"""
+         LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+         LEFT JOIN pg_extension e ON e.oid = d.refobjid
+   WHERE p.oid >= 16384
+     AND NOT (e.oid IS NULL AND p.pronamespace = 'tuplegate'::regnamespace)
+     AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE"""
+# A tenant can add a function of its own to an extension, and an extension to any schema on servers that do not keep it
+# from that.
 _OWN_RULES: Final = (
     "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
     " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"

@@ -6,7 +6,13 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import AdminConnector, AdminSession, TenantSession, restore_password, terminate
+from tuplegate.engine.postgres.admin import (
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    restore_password,
+    terminate,
+)
 from tuplegate.engine.postgres.connection import Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
@@ -149,9 +155,10 @@ class Pools:
         await restore_password(self._connector, role_of(target.database, target.access), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
-        """As the role itself, in a session of its own: a statement of the tenant's may hold the lock that it needs."""
+        """In a session of its own: a statement of the tenant's may hold the lock that it needs. Not as the role itself:
+        its settings may keep it from logging in."""
         role = role_of(target.database, target.access)
-        async with TenantSession(self._connector, self._settings.secret, target.database, role) as session:
+        async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
                 try:
                     await session.fetch(statement)

@@ -24,10 +24,15 @@ _REVOKED: Final = "|".join(
         "pg_lock_status|pg_prepared_xact|pg_get_replication_slots|pg_control_.*",
         "pg_blocking_pids|pg_safe_snapshot_blocking_pids|pg_isolation_test_session_is_blocked",
         # They show figures of the whole installation.
-        "pg_stat_get_(wal|io|slru|archiver|recovery_prefetch)|pg_stat_get_(checkpointer|bgwriter|buf)_.*",
-        "pg_tablespace_size|pg_tablespace_databases|pg_notification_queue_usage",
-        "pg_current_wal_.*|pg_walfile_.*|pg_split_walfile_name|pg_last_wal_.*|pg_last_committed_xact",
-        "pg_show_replication_origin_status|pg_get_wal_.*",
+        "pg_stat_get_(wal|io|slru|archiver|recovery_prefetch|subscription_stats)",
+        "pg_stat_get_(checkpointer|bgwriter|buf)_.*|pg_show_replication_origin_status",
+        "pg_tablespace_size|pg_tablespace_databases|pg_notification_queue_usage|pg_get_multixact_members",
+        "pg_current_wal_.*|pg_walfile_.*|pg_split_walfile_name|pg_last_(wal|xact)_.*|pg_last_committed_xact",
+        "pg_xact_commit_timestamp.*|pg_(get|is)_wal_.*|pg_available_wal_summaries|pg_wal_summary_contents",
+        # They are for programs of the engine's own.
+        "binary_upgrade_.*|pg_nextoid|pg_stop_making_pinned_objects|pg_import_system_collations",
+        "pg_(create|copy|drop)_.*replication_slot|pg_replication_slot_advance|pg_logical_slot_.*",
+        "pg_sync_replication_slots",
         # They fill what all databases share: the log of changes, a directory of small files.
         "pg_logical_emit_message|pg_export_snapshot",
     )

@@ -27,7 +27,10 @@ _VIEWS: Final = {
 }
 """With the condition for a row of one's own. What they are made of is the engine's own definition."""
 
-_MINE: Final = "s.usesysid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user)"
+_MINE: Final = (
+    "(s.usesysid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user)"
+    " OR pg_has_role(session_user, 'pg_read_all_stats', 'USAGE'))"
+)
 _ACTIVITY: Final = f"""
 CREATE VIEW tuplegate.all_pg_stat_activity AS
 SELECT s.datid, d.datname, s.pid, s.leader_pid, s.usesysid, pg_get_userbyid(s.usesysid) AS usename, s.application_name,
