@@ -24,7 +24,7 @@ def spring(attacker: Party, name: str = "spring") -> None:
     attacker.must(f"grant execute on function public.{name}(pg_catalog.text) to public")
 
 
-@attack(4)
+@attack()
 def a_domain_in_pg_temp_takes_the_place_of_a_type(arena: Arena) -> None:
     """A domain that a tenant makes in pg_temp is never taken for a type that the service's own functions name."""
     attacker = arena.attacker
@@ -48,7 +48,7 @@ def _unsprung(text: str, what: str) -> None:
         raise Breach(f"pg_temp.{what} was used by a function of the service: {text[:600]}")
 
 
-@attack(4)
+@attack()
 def a_table_in_pg_temp_takes_the_place_of_a_catalog(arena: Arena) -> None:
     """A table or view that a tenant makes in pg_temp is never read or written in place of one of the service's."""
     attacker = arena.attacker
@@ -66,7 +66,7 @@ def a_table_in_pg_temp_takes_the_place_of_a_catalog(arena: Arena) -> None:
         _unsprung(answer.text, table)
 
 
-@attack(4)
+@attack()
 def the_secret_of_the_records_is_shown(arena: Arena) -> None:
     """No tenant reads the secret that authenticates records, nor writes or reads a record itself."""
     attacker = arena.attacker
@@ -78,13 +78,13 @@ def the_secret_of_the_records_is_shown(arena: Arena) -> None:
         "select tuplegate.begin('txn_forged', 'x')",
         "select tuplegate.decide('txn_forged', 'committed', 'x')",
         "select * from tuplegate.look('txn_forged', 'x')",
-        "select tuplegate.authenticate('begin/txn_forged', 'x')",
+        "select tuplegate.is_genuine('begin/txn_forged', 'x')",
         "insert into tuplegate.verdict values ('txn_forged', 'committed')",
-        "select pg_get_functiondef(oid) from pg_proc where proname = 'authenticate' and prosrc ~ '[0-9a-f]{32}'",
+        "select pg_get_functiondef(oid) from pg_proc where proname = 'is_genuine' and prosrc ~ '[0-9a-f]{32}'",
     ):
         for scope in ("write", "read"):
             answer = attacker.query(sql, scope=scope)
-            if answer.succeeded and answer.rows not in ([], [{"begin": False}]):
+            if answer.succeeded and any(value is not None for row in answer.rows for value in row.values()):
                 raise Breach(f"{scope}: {sql} gave {answer.text[:300]}")
     if attacker.ask("write", "GET", "/v1/transaction/txn_forged").status != 404:
         raise Breach("a forged record is answered")
@@ -135,7 +135,7 @@ def twin_operators(attacker: Party) -> None:
     attacker.must(_TWIN_OPERATORS)
 
 
-@attack(9)
+@attack()
 def operators_in_public_run_in_the_services_own_queries(arena: Arena) -> None:
     """No query of the service's own calls an operator of a tenant, whatever operand types it was made for."""
     witness.install(arena.attacker)
@@ -162,7 +162,7 @@ def _twin_calls(arena: Arena) -> int:
     return int(arena.look(sql, database=arena.attacker.database)[0][0])
 
 
-@attack(4, quick=False)
+@attack(quick=False)
 def operators_and_functions_under_all_routes(arena: Arena) -> None:
     """No twin of an operator or function that the service uses runs as anybody but the tenant, under any route."""
     witness.install(arena.attacker)
@@ -170,7 +170,7 @@ def operators_and_functions_under_all_routes(arena: Arena) -> None:
     routes.run_all(arena, long=True)
 
 
-@attack(4, quick=False)
+@attack(quick=False)
 def rights_are_given_to_the_services_roles(arena: Arena) -> None:
     """Grants, default rights, policies and ownership that name the service's roles make nobody run a tenant's code."""
     attacker = arena.attacker
@@ -202,7 +202,7 @@ def rights_are_given_to_the_services_roles(arena: Arena) -> None:
 _TRUSTED = "select distinct name from pg_available_extension_versions where trusted and name <> 'plpgsql' order by 1"
 
 
-@attack(13, quick=False)
+@attack(quick=False)
 def an_extensions_script_meets_hostile_objects(arena: Arena) -> None:
     """The script of an extension runs nothing of a tenant's, in whatever schema the tenant wants it."""
     attacker = arena.attacker
@@ -230,7 +230,7 @@ def an_extensions_script_meets_hostile_objects(arena: Arena) -> None:
         raise Breach("a tenant can no longer have pgvector")
 
 
-@attack(13)
+@attack()
 def an_extension_becomes_the_tenants(arena: Arena) -> None:
     """No tenant owns, replaces or adds to a member of an extension that a superuser's script has made."""
     attacker = arena.attacker
@@ -250,7 +250,7 @@ def an_extension_becomes_the_tenants(arena: Arena) -> None:
             raise Breach(f"{sql} was allowed")
 
 
-@attack(4, quick=False)
+@attack(quick=False)
 def settings_make_the_service_load_or_log(arena: Arena) -> None:
     """Settings that a role gives itself reach neither the service's sessions nor libraries nor logs."""
     attacker = arena.attacker

@@ -15,7 +15,7 @@ _FIGURES = (
     "select buffers_alloc from pg_stat_bgwriter",
     "select * from pg_stat_slru",
     "select archived_count from pg_stat_archiver",
-    "select sum(xact_commit) from pg_stat_database",
+    "select xact_commit from pg_stat_database where datname is distinct from current_database()",
     "select * from pg_stat_recovery_prefetch",
     "select * from pg_stat_replication",
     "select * from pg_stat_ssl",
@@ -34,7 +34,6 @@ _FIGURES = (
     "select * from pg_hba_file_rules",
     "select * from pg_file_settings",
     "select pg_tablespace_databases(1663)",
-    "select pg_postmaster_start_time()",
     "select * from pg_replication_slots",
     "select pg_stat_get_xact_function_calls(0), * from pg_stat_wal_receiver",
     "select pg_control_checkpoint()",
@@ -44,7 +43,7 @@ _FIGURES = (
 """Each tells something about the whole installation, or about others."""
 
 
-@attack(12)
+@attack()
 def totals_of_the_installation(arena: Arena) -> None:
     """No tenant reads totals of the installation: sizes, log, input and output, checkpoints, positions."""
     shown = []
@@ -57,7 +56,7 @@ def totals_of_the_installation(arena: Arena) -> None:
         raise Breach(f"{len(shown)} figures of the installation can be read: {'; '.join(shown)}")
 
 
-@attack(0)
+@attack()
 def sizes_and_names_of_others(arena: Arena) -> None:
     """No tenant learns the size, the settings, the comment or the activity of another's database."""
     other = arena.victim.database
@@ -82,7 +81,7 @@ def sizes_and_names_of_others(arena: Arena) -> None:
         raise Breach("; ".join(shown))
 
 
-@attack(0)
+@attack()
 def another_tenants_transactions_and_answers(arena: Arena) -> None:
     """An id, a key of an answer or a name of a database of another tenant is nobody's business."""
     attacker, victim = arena.attacker, arena.victim
@@ -112,7 +111,7 @@ def another_tenants_transactions_and_answers(arena: Arena) -> None:
             raise Breach(f"a copy of {name} was made")
 
 
-@attack(12)
+@attack()
 def a_dump_leaves_nothing_out(arena: Arena) -> None:
     """A dump has every schema of its tenant, also one whose name looks like the service's own."""
     attacker = arena.attacker

@@ -26,13 +26,13 @@ def _at_once(attacker: Party, count: int, sql: str, timeout_ms: int = 3000) -> N
         thread.join()
 
 
-@attack(0)
+@attack()
 def processors(arena: Arena) -> None:
     """A tenant that computes with all its connections leaves the others without errors."""
     _at_once(arena.attacker, 32, "select sum(i::numeric * i) from generate_series(1, 100000000) i")
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def parallel_workers(arena: Arena) -> None:
     """A tenant that asks for every parallel worker leaves the others without errors."""
     arena.attacker.must("create table wide as select i, md5(i::text) t from generate_series(1, 200000) i")
@@ -52,7 +52,7 @@ def parallel_workers(arena: Arena) -> None:
         thread.join()
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def memory_of_the_engine(arena: Arena) -> None:
     """Statements that ask for all memory fail by themselves, and no other process of the engine."""
     for sql in (
@@ -68,7 +68,7 @@ def memory_of_the_engine(arena: Arena) -> None:
     )  # fmt: skip
 
 
-@attack(12, quick=False)
+@attack(quick=False)
 def notifications_to_oneself(arena: Arena) -> None:
     """Notifications that a tenant sends to itself do not grow the worker's memory without bound."""
     before = _memory(arena)
@@ -87,7 +87,7 @@ def notifications_to_oneself(arena: Arena) -> None:
         raise Breach(f"the workers' memory grew by {(most - before) >> 20} MB")
 
 
-@attack(12)
+@attack()
 def notices_without_end(arena: Arena) -> None:
     """Notices that a statement raises do not grow the worker's memory without bound."""
     before = _memory(arena)
@@ -108,7 +108,7 @@ def _memory(arena: Arena) -> int:
     return pages * 4096
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def lock_tables(arena: Arena) -> None:
     """A transaction that locks all it can leaves room for the locks of others."""
     arena.attacker.transaction(
@@ -117,7 +117,7 @@ def lock_tables(arena: Arena) -> None:
     )
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def predicate_locks(arena: Arena) -> None:
     """Serializable reads of many small pieces leave room for the predicate locks of others."""
     attacker = arena.attacker
@@ -135,7 +135,7 @@ def predicate_locks(arena: Arena) -> None:
         thread.join()
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def temporary_files(arena: Arena) -> None:
     """Sorting more than fits spills to disk within a bound."""
     _at_once(
@@ -145,7 +145,7 @@ def temporary_files(arena: Arena) -> None:
     )
 
 
-@attack(11, tier="small")
+@attack(tier="small")
 def a_deferred_trigger_fills_the_database(arena: Arena) -> None:
     """Rows that a deferred trigger inserts at COMMIT count against the size of the database."""
     attacker = arena.attacker
@@ -194,7 +194,7 @@ def _within_size(arena: Arena) -> None:
         raise Breach(f"a database of at most {SMALL_BYTES >> 20} MB has {size >> 20} MB")
 
 
-@attack(11, tier="small")
+@attack(tier="small")
 def answers_that_are_kept_fill_the_database(arena: Arena) -> None:
     """Answers that are kept for Idempotency-Keys count against the size of the database, those of read keys too."""
     sql = "select string_agg(md5(i::text || random()), '') as noise from generate_series(1, 28000) i"
@@ -204,7 +204,7 @@ def answers_that_are_kept_fill_the_database(arena: Arena) -> None:
     _within_size(arena)
 
 
-@attack(11, quick=False, tier="small")
+@attack(quick=False, tier="small")
 def ids_fill_the_database(arena: Arena) -> None:
     """Records of chosen ids and aborts do not grow a database beyond its size."""
     arena.attacker.must("create table filled as select md5(i::text) from generate_series(1, 400000) i")

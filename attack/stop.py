@@ -45,7 +45,7 @@ def _others_go_on(arena: Arena, held: threading.Thread, what: str) -> None:
         thread.join()
 
 
-@attack(6, quick=False)
+@attack(quick=False)
 def settings_of_the_own_role_are_held(arena: Arena) -> None:
     """A transaction that holds ALTER ROLE … SET on its own role keeps nobody else waiting."""
     attacker = arena.attacker
@@ -60,7 +60,7 @@ def settings_of_the_own_role_are_held(arena: Arena) -> None:
     _others_go_on(arena, held, "a held ALTER ROLE SET")
 
 
-@attack(6, quick=False)
+@attack(quick=False)
 def the_own_password_is_held(arena: Arena) -> None:
     """A transaction that holds ALTER ROLE … PASSWORD on its own role keeps nobody else waiting."""
     arena.attacker.must("alter role current_user password 'another'")
@@ -68,7 +68,7 @@ def the_own_password_is_held(arena: Arena) -> None:
     _others_go_on(arena, held, "a held ALTER ROLE PASSWORD")
 
 
-@attack(6, quick=False)
+@attack(quick=False)
 def catalogs_are_locked(arena: Arena) -> None:
     """Locks that a tenant can take on its own relations and schemas keep no shared session of the service waiting."""
     arena.attacker.must("create table locked (a int)")
@@ -101,7 +101,7 @@ def _grant_everything(attacker: Party, other: str) -> None:
             attacker.query(grant.format(role=role, large=large))
 
 
-@attack(8)
+@attack()
 def grants_to_the_roles_of_another(arena: Arena) -> None:
     """Rights that a tenant gives to another tenant's roles keep neither a reset nor a deletion from being done."""
     for tell in ("reset", "delete"):
@@ -116,7 +116,7 @@ def grants_to_the_roles_of_another(arena: Arena) -> None:
             raise Breach(f"the other's organization cannot be deleted: {status} {text[:300]}")
 
 
-@attack(8, quick=False)
+@attack(quick=False)
 def a_stuck_deletion_stops_no_other(arena: Arena) -> None:
     """While a grant to a role is held open, others are made and deleted, and the held one goes when it is let go."""
     other, third = arena.another(), arena.another()
@@ -183,19 +183,19 @@ def _each_ends(arena: Arena, statements: dict[str, str]) -> None:
         _ends(arena, what, sql, in_transaction="transaction" in what)
 
 
-@attack(5, quick=False)
+@attack(quick=False)
 def a_text_that_the_engine_reads_for_ever(arena: Arena) -> None:
     """No text of comments or operators keeps a server process busy that neither a cancel nor a terminate ends."""
     _each_ends(arena, _ENDLESS)
 
 
-@attack(5, quick=False)
+@attack(quick=False)
 def work_that_looks_at_no_interrupt(arena: Arena) -> None:
     """No expression keeps a server process busy that neither a cancel nor a terminate ends."""
     _each_ends(arena, _MADE_INSIDE)
 
 
-@attack(5)
+@attack()
 def a_long_text_blocks_the_service(arena: Arena) -> None:
     """A text of ten megabytes, whatever it is made of, keeps no other request of the worker waiting for its scan."""
     size = 9_900_000
@@ -218,7 +218,7 @@ def a_long_text_blocks_the_service(arena: Arena) -> None:
             time.sleep(0.02)
 
 
-@attack(0)
+@attack()
 def an_extensions_code_stops_the_engine(arena: Arena) -> None:
     """Using an extension that the service offers does not crash the engine, also on a machine it was not built for."""
     attacker = arena.attacker
@@ -243,7 +243,7 @@ def an_extensions_code_stops_the_engine(arena: Arena) -> None:
             raise Breach(f"{name}: {answer.status} {answer.text[:200]}")
 
 
-@attack(12)
+@attack()
 def a_chain_of_domains(arena: Arena) -> None:
     """A long chain of domains, and deep arrays and composites, get an answer and no internal error."""
     attacker = arena.attacker
@@ -266,7 +266,7 @@ def a_chain_of_domains(arena: Arena) -> None:
     attacker.query("select null::c60 as a, array[null::c60] as b")
 
 
-@attack(12)
+@attack()
 def a_failed_attempt_poisons_a_connection(arena: Arena) -> None:
     """Whatever error a statement ends with, the next requests on its connection are answered."""
     attacker = arena.attacker
@@ -300,7 +300,7 @@ def a_failed_attempt_poisons_a_connection(arena: Arena) -> None:
                 raise Breach(f"after {sql!r}: {answer.text[:300]}")
 
 
-@attack(0, quick=False)
+@attack(quick=False)
 def every_connection_is_taken(arena: Arena) -> None:
     """A tenant that keeps all its connections busy and its queue full takes nobody else's."""
     attacker = arena.attacker

@@ -8,14 +8,10 @@ from attack.arena import Arena
 
 @dataclass(frozen=True)
 class Attack:
-    """`finding` is its number in the issue on walls, 0 for one that was found later. `quick` ones are in `make test`.
-
-    `tier` is that of the attacker.
-    """
+    """`quick` ones are in `make test`. `tier` is that of the attacker."""
 
     name: str
     sentence: str
-    finding: int
     quick: bool
     tier: str
     run: Callable[[Arena], None]
@@ -25,7 +21,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(
-    finding: int, *, quick: bool = True, tier: str = "unlimited"
+    *, quick: bool = True, tier: str = "unlimited"
 ) -> Callable[[Callable[[Arena], None]], Callable[[Arena], None]]:
     """Put the function into the table, under its own name."""
 
@@ -34,7 +30,7 @@ def attack(
         assert name not in ATTACKS, f"two attacks are called {name}"
         sentence = (function.__doc__ or "").strip().splitlines()[0]
         assert sentence, f"{name} does not say what must not happen"
-        ATTACKS[name] = Attack(name, sentence, finding, quick, tier, function)
+        ATTACKS[name] = Attack(name, sentence, quick, tier, function)
         return function
 
     return put

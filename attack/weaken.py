@@ -26,7 +26,7 @@ _HIDDEN = {
 """SQL inside a function that leaves something on a connection without naming how in the function's source."""
 
 
-@attack(12)
+@attack()
 def code_hides_what_it_sets(arena: Arena) -> None:
     """Code that changes settings or the seed leaves nothing behind, however it spells that."""
     attacker = arena.attacker
@@ -47,7 +47,7 @@ def code_hides_what_it_sets(arena: Arena) -> None:
         raise Breach(f"left on a connection: {'; '.join(sorted(set(left)))}")
 
 
-@attack(0)
+@attack()
 def code_hides_in_an_extension(arena: Arena) -> None:
     """A function that a tenant adds to an extension leaves nothing behind: only the extension's own code is trusted."""
     attacker = arena.attacker
@@ -95,7 +95,7 @@ def _traces(arena: Arena, scope: str) -> list[str]:
     return traces
 
 
-@attack(10)
+@attack()
 def a_client_leaves_after_making_code(arena: Arena) -> None:
     """A client that leaves while its CREATE FUNCTION is answered leaves no connection trusted that must not be."""
     attacker = arena.attacker
@@ -136,7 +136,7 @@ def _leave(attacker: Party, sql: str, after_s: float) -> None:
         time.sleep(after_s)
 
 
-@attack(9)
+@attack()
 def a_read_key_writes(arena: Arena) -> None:
     """A read key writes nothing, whatever the tenant grants to its role and whatever code it calls."""
     attacker = arena.attacker
@@ -179,7 +179,7 @@ def a_read_key_writes(arena: Arena) -> None:
         raise Breach(f"the read key has written {rows} rows")
 
 
-@attack(9)
+@attack()
 def a_statement_changes_its_isolation(arena: Arena) -> None:
     """Nothing that a statement sets, by itself or in code, makes this or a later transaction less than serializable."""
     attacker = arena.attacker
@@ -216,7 +216,7 @@ def a_statement_changes_its_isolation(arena: Arena) -> None:
 _NAMES_MAX = 12_500
 
 
-@attack(7, quick=False)
+@attack(quick=False)
 def one_statement_begins_thousands_of_transactions(arena: Arena) -> None:
     """VACUUM or ANALYZE of one table, named thousands of times, makes no other tenant's write skew commit."""
     attacker, other = arena.attacker, arena.another()
@@ -240,7 +240,7 @@ def one_statement_begins_thousands_of_transactions(arena: Arena) -> None:
             raise Breach(f"{verb} of {_NAMES_MAX} names let a write skew of another tenant commit")
 
 
-@attack(11)
+@attack()
 def a_commit_is_made_lazy(arena: Arena) -> None:
     """An answer is sent only when its commit is on disk, whatever a trigger sets while it commits."""
     attacker = arena.attacker

@@ -136,8 +136,8 @@ async def _login_checked() -> AsyncIterator[None]:
         yield
     except EngineUnavailable as exc:
         raise EngineRefused(
-            f"\n- it does not let the roles of the service and of tenants' databases log in ({exc}): allow all roles into"
-            " all databases with scram-sha-256 in pg_hba.conf, from this machine's address, and reload it"
+            f"\n- it does not let the roles of the service and of tenants' databases log in ({exc}): allow all roles"
+            " into all databases with scram-sha-256 in pg_hba.conf, from this machine's address, and reload it"
         ) from exc
 
 
