@@ -220,6 +220,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         exclusive=not settings.engine or settings.engine_exclusive,
         dump_tools=given.dump_tools,
         dumps_max=settings.dumps_max,
+        process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
     )
 
 

@@ -67,6 +67,48 @@ def test_memory_is_bounded(one: Tenant, two: Tenant, scope: str, statement: str)
     assert one.sql(scope).value("select 1") == 1
 
 
+FILL = """
+declare size int := 10000000; n int := 0;
+begin
+  while size > 30000 loop
+    begin
+      perform set_config('fill.a' || n, repeat('x', size), false);
+      n := n + 1;
+    exception when out_of_memory then size := size / 2;
+    end;
+  end loop;
+end
+"""
+LISTEN = "begin for i in 1..{count} loop execute 'listen c' || i; end loop; insert into t values (1); end"
+
+
+@needs_bundled
+@pytest.mark.parametrize("route", ["query", "function", "transaction"])
+def test_a_commit_finds_the_memory_that_it_needs(one: Tenant, two: Tenant, route: str) -> None:
+    """Where it did not, after it was written, the engine would restart for everybody."""
+    one.write("drop table if exists t")
+    one.write("create table t (a int)")
+    listen, fill = LISTEN.format(count=6000), FILL.strip()
+    with as_owner(one.service) as engine, undisturbed(two):
+        started = engine.execute("select pg_postmaster_start_time()").fetchone()
+        if route == "query":
+            error = one.write.fails(f"do $$ begin {listen}; {fill}; end $$")
+        elif route == "function":
+            one.write(
+                f"create or replace function l() returns int language plpgsql as $$ {listen[:-3]} return 1; end $$"
+            )
+            one.write(f"create or replace function f() returns int language plpgsql as $$ {fill[:-3]} return 1; end $$")
+            error = one.write.fails("select l(), f()")
+        else:
+            error = one.transaction(f"do $$ {listen} $$", f"do $$ {fill} $$").json()["error"]
+        assert error["sqlstate"] == "53200", error
+        assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
+    assert one.write.rows("table t") == []
+    one.write("drop table t")
+    if route == "function":
+        one.write("drop function l(), f()")
+
+
 def test_a_great_index_is_made_in_bounded_memory(one: Tenant, two: Tenant) -> None:
     """Whatever the tenant says it may take."""
     one.write("create table t as select repeat(i::text, 500) as a from generate_series(1, 1000) i")
@@ -175,7 +217,7 @@ def test_the_queue_of_notifications_stays_empty(one: Tenant, two: Tenant) -> Non
 @pytest.mark.parametrize("route", ["transaction", "query"])
 def test_notifications_take_no_memory_of_the_worker(service: Service, sql: Sql, route: str) -> None:
     """Whoever listens to itself is sent all that it notifies, and nobody wants it."""
-    loop = "for i in 1..60000 loop perform pg_notify('c', repeat('x', 7000) || i); end loop"
+    loop = "for i in 1..30000 loop perform pg_notify('c', repeat('x', 7000) || i); end loop"
     before = peak_kb(service)
     if route == "transaction":
         body = {"statements": ["listen c", f"do $$ begin {loop}; end $$"], "timeout_ms": 60000}

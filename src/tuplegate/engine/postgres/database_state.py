@@ -112,7 +112,9 @@ class DatabaseState:
     many bytes, which is all that it may have.
     """
 
-    def __init__(self, types: TypeRegistry) -> None:
+    def __init__(self, types: TypeRegistry, ready_to_commit: Command) -> None:
+        self.ready_to_commit = ready_to_commit
+        """Comes right before a COMMIT that may follow code of the tenant's."""
         self.encoders = EncoderCache(types)
         self.often_seen = OftenSeen()
         self.has_code = True

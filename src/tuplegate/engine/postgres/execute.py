@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from tuplegate.engine.postgres.failures import check, find_error, is_internal
+from tuplegate.engine.postgres.failures import check, find_error, is_internal, is_panic
 from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
@@ -43,10 +43,6 @@ _BEGIN: Final = {
 }
 _SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
-DURABLY: Final = Command(b"SELECT pg_catalog.set_config('synchronous_commit', 'on', true)", begins=False)
-"""Comes right before a COMMIT: that waits for the disk then, whatever a statement has set. Code that runs at the commit
-itself, a deferred trigger, can set it back: what may run any is followed by `Pool.flush_commits`."""
-
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
@@ -173,7 +169,9 @@ class Execution:
             member.hide_kept()
         try:
             values = None if not plain or self.describe else texts_of(statement, state.encoders.types)
-            if values is None or state.full_at is not None:
+            # What runs code that could fill its session is looked at before it is committed.
+            looked_at = state.full_at is not None or (state.has_lasting_code and self.target.may_write)
+            if values is None or looked_at:
                 result = await self._carefully(plain)
             else:
                 rows = RowCollector(self.pool, self.shape, self.bounds)
@@ -268,6 +266,8 @@ class Execution:
             if stored is not None:
                 return stored
             return await self._in_block(params, None)
+        if self.statement.keyword in CURSORS | WRITES and self.pool.state.has_lasting_code and self.target.may_write:
+            return await self._in_block(params, None)
         await allow_steps(self.member, self.statement)
         return await self._plainly(params)
 
@@ -287,13 +287,14 @@ class Execution:
         rows = RowCollector(self.pool, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         statement = Command(self.statement.sql.encode(), params, CHUNK_ROWS if in_chunks else 0)
-        answer = self.member.send([*begin(self.target.access), statement, *_ending(room)], rows.take)
+        ending = [self.pool.state.ready_to_commit, _COMMIT] if room is None else []
+        answer = self.member.send([*begin(self.target.access), statement, *ending], rows.take)
         self.member.flush()
         results = await answer
         check(results)
         if room is not None:
             await room.check(self.member)
-            results += await self.member.run(DURABLY, _COMMIT)
+            results += await self.member.run(self.pool.state.ready_to_commit, _COMMIT)
             check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -353,7 +354,13 @@ class Execution:
             await room.check(member)
         rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
         answer = member.send(
-            [*RESTORE_ENCODING, Command(b"TABLE pg_temp.tuplegate", None, CHUNK_ROWS), DURABLY, _COMMIT], rows.take
+            [
+                *RESTORE_ENCODING,
+                Command(b"TABLE pg_temp.tuplegate", None, CHUNK_ROWS),
+                self.pool.state.ready_to_commit,
+                _COMMIT,
+            ],
+            rows.take,
         )
         member.flush()
         results = await answer
@@ -401,10 +408,6 @@ class Execution:
             self.pool.encoders.forget()
 
 
-def _ending(room: Room | None) -> list[Command]:
-    return [DURABLY, _COMMIT] if room is None else []
-
-
 _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
 """What the engine says to a reset, and to what is prepared or no more."""
 
@@ -423,7 +426,8 @@ async def find_room(pool: Pool, member: Member, target: port.Target, statement: 
 
 def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
     """Definite where the engine said that it gave up, or where nothing could have been written; unknown otherwise."""
-    gave_up = find_error(list(lost.results)) is not None
+    error = find_error(list(lost.results))
+    gave_up = error is not None and not is_panic(error)
     tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
     done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
     if access is port.Access.READ or (gave_up and not done):

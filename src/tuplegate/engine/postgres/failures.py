@@ -11,6 +11,9 @@ _Field: Final = pq.DiagnosticField
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 
+_NOT_READY: Final = 'SQL function "ready_to_commit"'
+"""How the context begins where a commit was not let through (`commit_room`)."""
+
 CONFLICTS: Final = frozenset({"40001", "40P01"})
 # The server is stopping, starting or has no room for a connection: nothing of the statement was applied.
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
@@ -38,6 +41,12 @@ def to_failure(result: PGresult) -> port.EngineFailure:
     context = field(result, _Field.CONTEXT)
     if sqlstate in _UNAVAILABLE:
         return port.EngineUnavailable(message)
+    if context is not None and context.startswith(_NOT_READY):
+        return port.StatementFailed(
+            "the transaction takes too much memory to be committed; nothing was applied",
+            sqlstate="53200",
+            hint="Change fewer tables or listen to fewer channels in one transaction, and keep less in the session.",
+        )
     kind: type[port.StatementFailed] = port.StatementFailed
     if sqlstate == "42601" and position is not None and context is None:
         kind = port.ParseFailed
@@ -86,6 +95,11 @@ def check(results: list[PGresult]) -> None:
 def is_last_word(result: PGresult) -> bool:
     """Whether the server closes the connection with this error."""
     return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
+
+
+def is_panic(result: PGresult) -> bool:
+    """Whether the whole server went down with this error, which can also be after a commit was written."""
+    return field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
 
 
 def to_notice(result: PGresult) -> port.Notice:

@@ -13,6 +13,7 @@ from tuplegate.engine.postgres.admin import (
     restore_password,
     terminate,
 )
+from tuplegate.engine.postgres.commit_room import ready_to_commit
 from tuplegate.engine.postgres.connection import Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
@@ -133,7 +134,10 @@ class Pools:
         settings = self._settings
         pool = pools[target.database] = Pool(
             self._conninfo(target),
-            self.states.setdefault(target.database, DatabaseState(TypeRegistry(self._built_in))),
+            self.states.setdefault(
+                target.database,
+                DatabaseState(TypeRegistry(self._built_in), ready_to_commit(settings.process_bytes_max)),
+            ),
             size_max=settings.connections_per_target_max,
             queue_max=settings.queue_max,
             connect_timeout_s=settings.connect_timeout_s,

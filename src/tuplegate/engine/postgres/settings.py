@@ -28,3 +28,5 @@ class EngineSettings:
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2
+    process_bytes_max: int | None = None
+    """Memory that a process of the engine may take; None where the engine does not bound it."""

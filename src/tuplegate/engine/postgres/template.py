@@ -12,7 +12,7 @@ of two roles that have next to none.
 import hashlib
 from typing import Final
 
-from tuplegate.engine.postgres import database_state, inspect, pool, records, sizes, types, windows
+from tuplegate.engine.postgres import commit_room, database_state, inspect, pool, records, sizes, types, windows
 from tuplegate.engine.postgres.owners import Owners, quoted
 
 _REVOKED: Final = "|".join(
@@ -88,6 +88,7 @@ END $$
 """
 
 _FUNCTIONS: Final = (
+    commit_room.FUNCTION,
     database_state.CODE_FUNCTION,
     inspect.TABLES_FUNCTION,
     pool.TRACES_FUNCTION,

@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from tuplegate.engine.postgres.execute import DURABLY, begin, changes_types, named, outlived, why_ended
+from tuplegate.engine.postgres.execute import begin, changes_types, named, outlived, why_ended
 from tuplegate.engine.postgres.failures import check, field, is_internal, to_failure
 from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.parameters import needs_describing, write_params
@@ -195,6 +195,9 @@ class TransactionRun:
         # Deferred checks run now, while the time limit still holds.
         waiting.append(_CHECK_NOW)
         owners.append(None)
+        if not self.is_read_only and (has_code or not self.is_plain):
+            waiting.append(self.pool.state.ready_to_commit)
+            owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
         if self.is_read_only:
@@ -337,7 +340,7 @@ class TransactionRun:
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
-        results = await (self._guarded(DURABLY, commit) if wrote else self.member.run(commit))
+        results = await (self._guarded(self.pool.state.ready_to_commit, commit) if wrote else self.member.run(commit))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
