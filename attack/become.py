@@ -236,17 +236,17 @@ def an_extension_becomes_the_tenants(arena: Arena) -> None:
     attacker = arena.attacker
     witness.install(attacker)
     attacker.must("create schema mine")
-    attacker.must("create extension if not exists vector")
+    attacker.must("create extension if not exists hstore")
     for sql in (
-        "alter extension vector set schema mine",
-        "create or replace function vector_in(cstring, oid, integer) returns vector language internal as 'int4in'",
-        "alter function vector_out(vector) owner to current_user",
-        "alter type vector owner to current_user",
-        "create or replace function l2_distance(vector, vector) returns float8 language sql as 'select 0.0::float8'",
-        "alter operator family vector_l2_ops using hnsw rename to other",
+        "alter extension hstore set schema mine",
+        "create or replace function hstore_in(cstring) returns hstore language internal as 'int4in'",
+        "alter function hstore_out(hstore) owner to current_user",
+        "alter type hstore owner to current_user",
+        "create or replace function exist(hstore, text) returns bool language sql as 'select true'",
+        "alter operator family gin_hstore_ops using gin rename to other",
     ):
         answer = attacker.query(sql)
-        if answer.succeeded and not sql.startswith("alter extension vector set schema"):
+        if answer.succeeded and not sql.startswith("alter extension hstore set schema"):
             raise Breach(f"{sql} was allowed")
 
 
