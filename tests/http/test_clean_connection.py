@@ -73,7 +73,8 @@ select current_user, session_user, current_setting('app.tenant', true) as custom
        current_setting('client_min_messages') as messages, current_setting('bytea_output') as bytea,
        current_setting('synchronous_commit') as durable, current_setting('row_security') as row_security,
        current_setting('client_encoding') as encoding,
-       (select count(*) from pg_prepared_statements) as prepared, (select count(*) from pg_cursors) as cursors,
+       (select count(*) from pg_prepared_statements) as prepared,
+       (select count(*) from pg_cursors where name not in ('', 'tuplegate')) as cursors,
        (select count(*) from pg_listening_channels()) as listening,
        (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) as temporary
 """.strip()

@@ -27,6 +27,7 @@ from tuplegate.engine.postgres.connection import Command, Connection, Connection
 from tuplegate.engine.postgres.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.failures import check, find_error
 from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
+from tuplegate.engine.postgres.places import Places
 from tuplegate.engine.postgres.stubborn import Ending, Stubborn
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
@@ -115,7 +116,7 @@ class Pool:
         queue_max: int,
         connect_timeout_s: float,
         code_check_s: float,
-        room: "Room",
+        places: Places,
         forget_settings: Callable[[], Awaitable[None]],
         restore_login: Callable[[], Awaitable[None]],
         database: str,
@@ -130,7 +131,7 @@ class Pool:
         self._queue_max = queue_max
         self._connect_timeout_s = connect_timeout_s
         self._code_check_s = code_check_s
-        self._room = room
+        self._places = places
         self._forget_settings = forget_settings
         self._restore_login = restore_login
         self._restored_at = -math.inf
@@ -173,7 +174,7 @@ class Pool:
             raise EngineUnavailable("the service is stopping")
         if self._suspended:
             deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
-        elif self.size < self._size_max and self._room.take(self._loop.time() - _RECENT_S if self.size else math.inf):
+        elif self.size < self._size_max and self._places.take(self._loop.time() - _RECENT_S if self.size else math.inf):
             return await self._open()
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
@@ -182,7 +183,7 @@ class Pool:
         waiter: Reply[Member] = Reply(self._loop)
         self._waiters.append((waiter, deadline, self._loop.time()))
         if self.size == 0 and not self._suspended:
-            self._room.ask(self._room_found)
+            self._places.ask(self._place_found)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -222,7 +223,7 @@ class Pool:
                 return True
         return False
 
-    def _room_found(self) -> None:
+    def _place_found(self) -> None:
         self._spawn(self._replace())
 
     def inspects(self, plain: bool, now: float) -> bool:
@@ -374,7 +375,7 @@ class Pool:
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):
             return
-        if self._closed or self._suspended or self._room.wanted:
+        if self._closed or self._suspended or self._places.wanted:
             member.close("its place is needed")
             return
         member.idle_since = self._loop.time()
@@ -490,7 +491,7 @@ class Pool:
             raise EngineUnavailable("the service is stopping")
         if self._suspended:
             raise EngineBusy("the database is being copied or replaced just now")
-        if not self._room.take():
+        if not self._places.take():
             raise EngineBusy("every connection to the engine is in use")
         try:
             member = await self._connect()
@@ -515,13 +516,13 @@ class Pool:
 
     def _give_up_place(self) -> None:
         """A connection went, or did not come; whoever waits for one must not wait for that one."""
-        self._room.give_back()
+        self._places.give_back()
         if self._waiters and not self._closed and not self._suspended:
             self._spawn(self._replace())
 
     async def _replace(self) -> None:
         """Somebody waits and a connection went: opens another for them."""
-        if self._suspended or self.size >= self._size_max or not self._room.take():
+        if self._suspended or self.size >= self._size_max or not self._places.take():
             return
         try:
             member = await self._open()
@@ -587,37 +588,3 @@ class Pool:
         task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class Room:
-    """How many connections all pools together may have.
-
-    `make_room` closes one of some pool that has been idle since before a given time.
-    """
-
-    def __init__(self, places: int, make_room: Callable[[float], None]) -> None:
-        self._places = places
-        self._make_room = make_room
-        self._asking: deque[Callable[[], None]] = deque()
-
-    def take(self, idle_since: float = math.inf) -> bool:
-        """A place that is free, or that of a connection which has been idle since before then."""
-        if self._places == 0:
-            self._make_room(idle_since)
-        if self._places == 0:
-            return False
-        self._places -= 1
-        return True
-
-    @property
-    def wanted(self) -> bool:
-        """Whether a pool without any connection waits for a place."""
-        return bool(self._asking)
-
-    def ask(self, found: Callable[[], None]) -> None:
-        self._asking.append(found)
-
-    def give_back(self) -> None:
-        self._places += 1
-        if self._asking:
-            self._asking.popleft()()

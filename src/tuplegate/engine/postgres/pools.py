@@ -18,7 +18,8 @@ from tuplegate.engine.postgres.connection import Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
 from tuplegate.engine.postgres.logins import as_tenant, with_settings
-from tuplegate.engine.postgres.pool import Pool, Room
+from tuplegate.engine.postgres.places import Places
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
 from tuplegate.engine.postgres.roles import forget_settings, role_of
 from tuplegate.engine.postgres.settings import EngineSettings
@@ -72,7 +73,7 @@ class Pools:
         self._session = session
         self._sizes = sizes
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
-        self._room = Room(settings.connections_max, self._make_room)
+        self._places = Places(settings.connections_max, self._make_room)
         self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
@@ -142,7 +143,7 @@ class Pools:
             queue_max=settings.queue_max,
             connect_timeout_s=settings.connect_timeout_s,
             code_check_s=_CODE_CHECK_ALONE_S if self._is_alone else _CODE_CHECK_S,
-            room=self._room,
+            places=self._places,
             forget_settings=partial(self._forget_settings, target),
             restore_login=partial(self._restore_login, target),
             database=target.database,

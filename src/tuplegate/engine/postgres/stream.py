@@ -276,10 +276,12 @@ class Stream:
         return self._encoder.lines(result, count)
 
     async def _commit(self) -> None:
+        state = self._pool.state
         with self.clock:
             if self._room is not None:
                 await self._room.check(self._member)
-            results = await self._member.run(Command(b"COMMIT", begins=False))
+            looked_at = [state.ready_to_commit] if self._target.may_write and state.has_code else []
+            results = await self._member.run(*looked_at, Command(b"COMMIT", begins=False))
         check(results)
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
@@ -354,7 +356,8 @@ class _PlainStream(Stream):
         self._arrived = asyncio.Event()
         member = self._member
         at_once = self._statement.keyword in ("call", "do")
-        in_block = at_once or self._room is not None
+        runs_code = self._statement.keyword in WRITES and self._pool.state.has_lasting_code
+        in_block = at_once or runs_code or self._room is not None
         command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
         commands = [*begin(self._target.access), command] if in_block else [command]
         if not in_block:
