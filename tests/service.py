@@ -32,6 +32,9 @@ needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled
 AUTHORITIES = ssl.create_default_context()
 """What the machine trusts: to read it takes longer than most tests, so it is read once."""
 
+MADE = ("tuplegate.lock", "postgres", "extensions")
+"""What a data directory has before its engine was ever started."""
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
@@ -115,7 +118,7 @@ def _initialized() -> Path:
 def _initialize(data_dir: Path) -> None:
     """Puts there what initdb makes, in a tenth of its time: as a service leaves it that is stopped right after."""
     data_dir.mkdir(mode=0o700)
-    command = ["cp", "-a", *(str(_initialized() / name) for name in ("tuplegate.lock", "postgres")), str(data_dir)]
+    command = ["cp", "-a", *(str(_initialized() / name) for name in MADE), str(data_dir)]
     subprocess.run(command, check=True)
 
 

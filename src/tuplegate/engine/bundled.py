@@ -33,7 +33,7 @@ from tuplegate.engine.binaries import (
     run_program,
 )
 from tuplegate.engine.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
-from tuplegate.engine.extensions import distrust_crashing, trust_extensions
+from tuplegate.engine.extensions import trust_extensions
 
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
 
@@ -213,7 +213,7 @@ class BundledServer:
             raise BundledEngineError(f"{self._directory.path} is prepared already")
         try:
             self._directory.take(self._settings.user)
-            for pattern in ("initdb-*", "copy-*"):
+            for pattern in ("initdb-*", "copy-*", "probe-*"):
                 for leftover in self._directory.path.glob(pattern):
                     # A killed initdb's last child may write for an instant yet; then the next start removes the rest.
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -298,10 +298,8 @@ class BundledServer:
             except BaseException:
                 self.stop()
                 raise
-            if reason is None and not self._find_crashing():
-                return
             if reason is None:
-                continue
+                return
             said = self._read_log(log_offset)
             if "shared memory block" not in said or time.monotonic() > deadline:
                 raise BundledEngineError(f"PostgreSQL {reason}; {self._log} ends with:\n{said}")
@@ -391,13 +389,6 @@ class BundledServer:
                 return f"did not accept connections within {bound_s:.0f} s"
             # Every question is a process of the server's and a line in its log: the longer it takes, the fewer.
             time.sleep(max(POLL_S, min(POLL_MAX_S, (time.monotonic() - started) / 20)))
-
-    def _find_crashing(self) -> bool:
-        """Return whether an extension has crashed the server on this machine: then it has ended, for a new start."""
-        if self._extensions is None or not distrust_crashing(self._binaries, self._directory, self.conninfo):
-            return False
-        self.stop()
-        return True
 
     def _settle(self) -> None:
         """End what still runs of an earlier server here; then its pid files are stale, whoever has those pids now.

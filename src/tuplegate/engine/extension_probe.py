@@ -1,17 +1,23 @@
 """Finds out whether an extension's library runs on this machine's processor, before tenants can use it.
 
-Contract: `probe` uses the extension in a transaction that is rolled back and returns whether the server survived. It is
-called while nobody else is connected, since a crash of one server process restarts all of them.
+Contract: `probe` uses the extension in PostgreSQL's single-user mode, on data that is made for it and thrown away, and
+returns whether the process survived. The engine itself never meets the library: a crash of one of its processes would
+restart all of them.
 
 pgvector is compiled for the processor of whoever built it. On an older one its first distance is an undefined
 instruction: any tenant could stop the engine for everybody with one SELECT.
 """
 
 import hashlib
+import shutil
+import signal
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Final
 
-from psycopg import pq
+from tuplegate.engine.binaries import PROGRAM_S, Binaries, before_exec, child_options, run_program
+from tuplegate.engine.data_directory import BundledEngineError, DataDirectory
 
 NAME: Final = "vector"
 
@@ -57,17 +63,33 @@ def statements() -> list[str]:
     return ["BEGIN", "SET LOCAL search_path = public", f"CREATE EXTENSION {NAME} SCHEMA public", *made, _INDEXES]
 
 
-def probe(conninfo: str) -> bool:
-    """Return whether a server that has the extension survives its use. An error of a statement is no crash."""
-    connection = pq.PGconn.connect(f"{conninfo} dbname=template1".encode())
+def probe(binaries: Binaries, directory: DataDirectory, extensions: Path) -> bool:
+    """Return whether a process that has the extension survives its use. An error of a statement is no crash."""
+    place = Path(tempfile.mkdtemp(prefix="probe-", dir=directory.path))
     try:
-        for statement in statements():
-            connection.exec_(statement.encode())
-            if connection.status != pq.ConnStatus.OK:
-                return False
-        return True
+        directory.own(place)
+        initdb = [str(binaries.path / "initdb"), "-D", str(place), "-U", "probe", "--encoding=UTF8", "--locale=C"]
+        run_program([*initdb, "--no-sync", "--no-instructions"], directory, directory.account)
+        command = [str(binaries.path / "postgres"), "--single", "-j", "-D", str(place)]
+        command += ["-c", f"extension_control_path={extensions}:$system", "-c", "fsync=off", "template1"]
+        options = {
+            name: value for name, value in child_options(directory, directory.account).items() if name != "stdin"
+        }
+        done = subprocess.run(  # noqa: S603 — the engine's program, our arguments
+            command,
+            input="".join(f"{statement};\n\n" for statement in statements()).encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROGRAM_S,
+            preexec_fn=before_exec(signal.SIGKILL),
+            check=False,
+            **options,
+        )
+        return done.returncode >= 0
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise BundledEngineError(f"an extension could not be tried in {place}: {exc}") from exc
     finally:
-        connection.finish()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def describe_machine(library: Path) -> str:

@@ -11,12 +11,13 @@ that makes an extension begins with that question: without it, tenants could add
 service's own schema.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tuplegate.engine import extension_probe
+from tuplegate.engine import extension_probe, extension_scripts
 from tuplegate.engine.binaries import Binaries, run_program
 from tuplegate.engine.data_directory import DataDirectory
 from tuplegate.engine.extension_scripts import find_hazard
@@ -39,6 +40,7 @@ END $tuplegate$;
 """Runs as superuser, so every name is qualified and every type exact. The session belongs to the tenant's role."""
 
 _VERDICT: Final = "extensions/processor"
+_MADE_OF: Final = "extensions/made_of"
 _SCRIPT: Final = re.compile(r"(?P<name>.+?)--(?P<versions>.+)\.sql")
 _TRUSTED: Final = re.compile(r"^[ \t]*trusted[ \t]*=.*$", re.MULTILINE | re.IGNORECASE)
 _TRUE: Final = re.compile(r"=\s*'?(true|on|yes|1)\b", re.IGNORECASE)
@@ -54,40 +56,58 @@ def trust_extensions(binaries: Binaries, directory: DataDirectory) -> Path | Non
     base = directory.path / "extensions"
     directory.own(base)
     directory.own(base / "extension")
-    files = choose_files(Path(share, "extension"))
-    for stale in {entry.name for entry in (base / "extension").iterdir()} - files.keys():
-        (base / "extension" / stale).unlink()
-    for name, content in files.items():
-        directory.replace(f"extensions/extension/{name}", content)
+    source = Path(share, "extension")
+    machine = _describe_machine(binaries, directory)
+    made_of = _describe(source, machine)
+    if _read(directory.path / _MADE_OF) != made_of:
+        files = choose_files(source)
+        for stale in {entry.name for entry in (base / "extension").iterdir()} - files.keys():
+            (base / "extension" / stale).unlink()
+        for name, content in files.items():
+            directory.replace(f"extensions/extension/{name}", content)
+        directory.replace(_MADE_OF, made_of.encode())
+    _distrust_crashing(binaries, directory, base, machine)
     return base
 
 
-def distrust_crashing(binaries: Binaries, directory: DataDirectory, conninfo: str) -> bool:
-    """Take the trust from an extension that crashes the server on this machine; return whether it has crashed just now.
-
-    Nobody but us may be connected yet. The answer is kept, so a machine crashes once and not at every start.
-    """
+def _describe_machine(binaries: Binaries, directory: DataDirectory) -> str:
+    """Return what the verdict on the one extension that is tried depends on; nothing where there is no such library."""
     library = run_program([str(binaries.path / "pg_config"), "--pkglibdir"], directory, directory.account).strip()
     path = Path(library, f"{extension_probe.NAME}.so")
-    control = directory.path / f"extensions/extension/{extension_probe.NAME}.control"
-    if not path.is_file() or not control.is_file():
-        return False
-    machine = extension_probe.describe_machine(path)
+    return extension_probe.describe_machine(path) if path.is_file() else ""
+
+
+def _describe(source: Path, machine: str) -> str:
+    """Return a digest of what the files are chosen from, and by which rules."""
+    files = sorted((entry.name, entry.stat()) for entry in source.iterdir())
+    listed = [f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in files]
+    rules = [Path(module).read_text("utf-8") for module in (__file__, extension_scripts.__file__)]
+    return hashlib.sha256("\n".join([str(source), machine, *listed, *rules]).encode()).hexdigest()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except FileNotFoundError:
+        return ""
+
+
+def _distrust_crashing(binaries: Binaries, directory: DataDirectory, extensions: Path, machine: str) -> None:
+    """Take the trust from an extension that crashes on this machine. The answer is kept: it is tried once."""
+    control = extensions / "extension" / f"{extension_probe.NAME}.control"
+    if not machine or not control.is_file():
+        return
     verdict = _read_verdict(directory, machine)
-    crashed = verdict is None and not extension_probe.probe(conninfo)
     if verdict is None:
-        directory.replace(_VERDICT, f"{machine} {'crashes' if crashed else 'works'}\n".encode())
-    if crashed or verdict == "crashes":
+        verdict = "works" if extension_probe.probe(binaries, directory, extensions) else "crashes"
+        directory.replace(_VERDICT, f"{machine} {verdict}\n".encode())
+    if verdict == "crashes":
         text = _TRUSTED.sub("trusted = false", control.read_text("utf-8"))
         directory.replace(f"extensions/extension/{control.name}", text.encode())
-    return crashed
 
 
 def _read_verdict(directory: DataDirectory, machine: str) -> str | None:
-    try:
-        known, verdict = (directory.path / _VERDICT).read_text("ascii").split()
-    except (FileNotFoundError, ValueError):
-        return None
+    known, _, verdict = _read(directory.path / _VERDICT).strip().partition(" ")
     return verdict if known == machine else None
 
 
