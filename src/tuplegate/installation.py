@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import structlog
+
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
@@ -20,7 +22,7 @@ from tuplegate.catalog.schema import (
     replace_secret,
 )
 from tuplegate.catalog.session import Actor
-from tuplegate.engine.port import EngineUnavailable
+from tuplegate.engine.port import EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.foundation import (
@@ -35,6 +37,8 @@ from tuplegate.engine.postgres.logins import as_role
 from tuplegate.engine.postgres.metadata import LOCK
 from tuplegate.engine.postgres.probes import Capabilities, problems
 from tuplegate.tenancy.lifecycle import new_database_id
+
+_log = structlog.get_logger()
 
 FIRST_ORGANIZATION = "default"
 FIRST_DATABASE = "main"
@@ -89,12 +93,19 @@ async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = 
 
 
 async def _bring_up_to_date(superuser: AdminConnector, catalog: Catalog, databases: PostgresDatabases) -> None:
-    """Databases that another version has made; what was prepared there would be in the way."""
+    """Databases that another version has made; what was prepared there would be in the way.
+
+    One that a tenant has made impossible to bring up to date does not keep the others from being served.
+    """
     for place in await catalog.databases.furnished_otherwise(databases.furnishing):
-        await adopt(superuser, place.engine_name)
-        await databases.finish_prepared(place.engine_name)
-        await furnish(superuser, place.engine_name)
-        await databases.open(place.engine_name)
+        try:
+            await adopt(superuser, place.engine_name)
+            await databases.finish_prepared(place.engine_name)
+            await furnish(superuser, place.engine_name)
+            await databases.open(place.engine_name)
+        except StatementFailed as failure:
+            _log.error("a database was not brought up to date", database=place.engine_name, reason=str(failure))
+            continue
         await catalog.databases.was_furnished(place.id, databases.furnishing)
 
 

@@ -15,6 +15,9 @@ def test_databases_are_furnished_anew() -> None:
         database, role = sql.value("select current_database()"), sql.value("select current_user")
         reader = role.removesuffix("_w") + "_r"
         sql(f"alter default privileges revoke select on tables from {reader}")
+        # What depends on the service's own neither keeps the next version from starting, nor goes.
+        sql("create view depends as select is_there from tuplegate.code()")
+        sql("create table depends_too (a bool default tuplegate.role_has_settings(), b tuplegate.begun)")
     with psycopg.connect(first.conninfo(database), autocommit=True) as tenant:
         tenant.execute("drop function tuplegate.look(text, text)")
         tenant.execute("drop function tuplegate.tables()")
@@ -27,6 +30,7 @@ def test_databases_are_furnished_anew() -> None:
     with second.client(first.key) as client:
         sql = Sql(client)
         assert sql.value("select n from kept") == 7
+        assert sql.value("select to_regclass('depends') is not null and to_regclass('depends_too') is not null") is True
         assert client.get("/v1/transaction/txn_never_seen_1").status_code == 404
         sql("create table later as select 1 as n")
         assert sql.value(f"select has_table_privilege('{reader}', 'later', 'select')") is False

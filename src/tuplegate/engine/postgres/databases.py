@@ -20,7 +20,7 @@ from tuplegate.engine.postgres.admin import (
     set_password,
 )
 from tuplegate.engine.postgres.metadata import NOTE_RECOVERED
-from tuplegate.engine.postgres.owners import quoted
+from tuplegate.engine.postgres.owners import VERSION_WITH_MEMBERSHIP_OPTIONS
 from tuplegate.engine.postgres.roles import roles_of
 
 _log = structlog.get_logger()
@@ -140,7 +140,8 @@ class PostgresDatabases:
         finally:
             async with self._session(METADATA_DATABASE) as session:
                 await session.fetch(f"REVOKE {former} FROM {writer}")
-                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+                await session.fetch(f"REVOKE {', '.join((*roles_of(source), *roles_of(name)))} FROM {role}")
+                await self._drop_role(session, name, role)
 
     async def silence(self, name: str) -> None:
         """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
@@ -231,12 +232,16 @@ class PostgresDatabases:
                 pass  # it is gone, or tried again when its database is
 
     async def _forget_role(self, session: AdminSession, role: str) -> None:
-        """Takes back what other tenants have granted to it, which they may, since they can name it."""
-        places = await session.fetch(_NAMED_IN, role)
-        await session.fetch(f"GRANT {role} TO {quoted(self._connector.owners.service)}")
-        for (database,) in places:
-            async with self._session(str(database)) as there:
+        """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
+        it back; the role itself has no rights any more that they could use."""
+        [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
+        options = " WITH INHERIT TRUE, SET FALSE" if int(str(version)) >= VERSION_WITH_MEMBERSHIP_OPTIONS else ""
+        for (database,) in await session.fetch(_NAMED_IN, role):
+            writer = roles_of(str(database))[0]
+            await session.fetch(f"GRANT {role} TO {writer}{options}")
+            async with TenantSession(self._connector, self._secret, str(database)) as there:
                 await there.fetch(f"DROP OWNED BY {role}")
+            await session.fetch(f"REVOKE {role} FROM {writer}")
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Bytes on disk of those that exist."""

@@ -85,7 +85,7 @@ class PostgresEngine:
         await self._recovery.__aenter__()
         self._pools.begin(self.can, built_in, self._guard)
         self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
-        self._watch.begin(self._guard, self._lock_capacity)
+        await self._watch.begin(self._guard, self._lock_capacity)
         self._attempts = Attempts(
             self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
         )

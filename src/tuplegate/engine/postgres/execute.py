@@ -487,7 +487,7 @@ def why_ended(of: Cancellable) -> port.StatementFailed:
     if of.stopping:
         return port.Stopped("the service is stopping; the statement was cancelled", sqlstate="57014")
     if of.crowding:
-        message = "the statement was ended because it held too many of the locks that all databases share"
+        message = "the statement was ended because it held too many locks, or one on what all databases share"
         return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
     if of.filling:
         return database_full()

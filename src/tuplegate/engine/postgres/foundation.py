@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres import metadata, roles, template
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
-from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, Owners, literal, quoted
+from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, VERSION_WITH_MEMBERSHIP_OPTIONS, Owners, literal, quoted
 from tuplegate.engine.postgres.probes import Capabilities, probe
 
 _DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
@@ -35,7 +35,6 @@ BEGIN
   END LOOP;
 END $$
 """
-_VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 
 
 class NameTaken(EngineFailure):
@@ -163,7 +162,7 @@ async def adopt(connector: AdminConnector, database: str) -> None:
     async with AdminSession(connector, METADATA_DATABASE) as session:
         [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
         options = " WITH ADMIN OPTION"
-        if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS:
+        if int(str(version)) >= VERSION_WITH_MEMBERSHIP_OPTIONS:
             options = " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
         await session.fetch(f"GRANT {both} TO {service}{options}")
         await session.fetch(f"ALTER DATABASE {database} OWNER TO {service}")

@@ -4,8 +4,8 @@ When such a table is full, everybody's statements fail with 53200. A transaction
 one of plain locks. The one of predicate locks, by which SERIALIZABLE is checked, also keeps those of transactions that
 have ended, for as long as one that overlapped with them is open: so it can be filled by many short ones as well.
 
-While a table is less than half full nobody is held back. Beyond that, the databases that hold most are: what holds a
-great part by itself is ended, and nothing new begins there until there is room again. Where that is not enough, because
+While a table is less than half full nobody is held back. Beyond that, the databases that hold most are: what holds most
+there is ended until there is room, and nothing new begins there before. Where that is not enough, because
 somebody's long transaction keeps the locks of all others, the longest running one is ended too, as a conflict.
 """
 
@@ -19,11 +19,18 @@ SELECT least(current_setting('max_locks_per_transaction')::bigint,
 """
 """How many locks the smaller of the two tables holds for certain."""
 
+# It reads no catalog: those that all databases share may be what somebody has locked. To notify is to lock the shared
+# object number 0.
 HELD_SQL = """
-SELECT d.datname, l.pid, l.mode = 'SIReadLock', count(*)
-  FROM pg_catalog.pg_lock_status() l JOIN pg_catalog.pg_database d ON d.oid = l.database
- GROUP BY 1, 2, 3
+SELECT l.database, l.pid, l.mode = 'SIReadLock', count(*),
+       bool_or(l.database = 0 AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+               AND (l.locktype = 'relation' OR l.locktype = 'object' AND l.objid <> 0))
+  FROM pg_catalog.pg_lock_status() l WHERE l.database IS NOT NULL GROUP BY 1, 2, 3
 """
+"""Locks by the number of their database, and whether one of them is on what all databases share, and such that others
+must wait for it. A tenant gets such a lock before the engine finds that it has no right to what it wants."""
+
+NAMES_SQL = "SELECT oid, datname FROM pg_catalog.pg_database"
 
 _GREAT_PART = 0.1
 
@@ -66,10 +73,13 @@ def _hold_back(verdict: Verdict, held: list[Held], total: int, running: Mapping[
     for database in sorted(by_database, key=lambda name: by_database[name], reverse=True):
         if total <= bound:
             return
+        excess = total - bound
         total -= by_database[database]
         verdict.crowded.add(database)
-        verdict.ended |= {
-            entry.process
-            for entry in held
-            if entry.database == database and entry.process in running and entry.count > bound * _GREAT_PART
-        }
+        own = [entry for entry in held if entry.database == database and entry.process in running]
+        for entry in sorted(own, key=lambda entry: entry.count, reverse=True):
+            # Predicate locks stay behind: to end what holds few of them frees nothing.
+            if excess <= 0 or (entry.predicate and entry.count <= bound * _GREAT_PART):
+                break
+            verdict.ended.add(entry.process)
+            excess -= entry.count

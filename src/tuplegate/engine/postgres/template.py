@@ -74,16 +74,26 @@ _WRITING_FUNCTIONS: Final = (
 )
 
 # What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
-# depend on are replaced instead.
+# depend on are replaced instead. A tenant may have made something that depends on one: that keeps the old one, under
+# another name and with no more rights than the tenant's own.
 _DROP_FUNCTIONS: Final = """
 DO $$
-DECLARE functions text := (
-  SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
-   WHERE pronamespace = 'tuplegate'::regnamespace AND proname !~ '^(shown|raw)_');
+DECLARE found record;
 BEGIN
-  IF functions IS NOT NULL THEN
-    EXECUTE 'DROP FUNCTION ' || functions;
-  END IF;
+  FOR round IN 1..3 LOOP
+    FOR found IN SELECT oid, oid::regprocedure AS name FROM pg_proc
+                  WHERE pronamespace = 'tuplegate'::regnamespace AND proname !~ '^(shown|raw|former)_'
+    LOOP
+      BEGIN
+        EXECUTE format('DROP FUNCTION %s', found.name);
+      EXCEPTION WHEN dependent_objects_still_exist THEN
+        IF round = 3 THEN
+          EXECUTE format('ALTER FUNCTION %s SECURITY INVOKER', found.name);
+          EXECUTE format('ALTER FUNCTION %s RENAME TO former_%s', found.name, found.oid);
+        END IF;
+      END;
+    END LOOP;
+  END LOOP;
 END $$
 """
 

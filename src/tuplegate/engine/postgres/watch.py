@@ -14,7 +14,7 @@ from tuplegate.engine.postgres.connection import look_at_broken
 from tuplegate.engine.postgres.execute import Execution
 from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.headroom import BeginRate
-from tuplegate.engine.postgres.locks import HELD_SQL, Held, judge
+from tuplegate.engine.postgres.locks import HELD_SQL, NAMES_SQL, Held, judge
 from tuplegate.engine.postgres.placement import Placement
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.session import Session
@@ -30,13 +30,19 @@ _IDLE_TICK_S = 0.1
 _PLACEMENT_TICK_S, _PLACEMENT_SOON_S = 0.25, 0.05
 _LOCKS_TICK_S = 0.25
 _SIZES_TICK_S = 1.0
+_BANNED_S = 10.0
+"""How long a database takes no statement after one of its statements has locked what all databases share."""
+
+
+Run = Execution | TransactionRun | EngineClock
+"""What of a tenant's runs."""
 
 
 class Watch:
     """`running` is what runs now, with the time of its start; whoever runs something puts it there and takes it out."""
 
     def __init__(self, settings: EngineSettings, connector: AdminConnector, pools: Pools, sizes: SizeWatch) -> None:
-        self.running: dict[Execution | TransactionRun | EngineClock | Session, float] = {}
+        self.running: dict[Run | Session, float] = {}
         self.served = 0
         self.begin_rate = BeginRate()
         self._session = AdminSession(connector, METADATA_DATABASE)
@@ -45,11 +51,15 @@ class Watch:
         self._placement = Placement(settings.placement)
         self._idle_close_s = settings.idle_close_s
         self._lock_capacity = 0
+        self._names: dict[int, str] = {}
+        """Of databases, by their numbers in the engine."""
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
         self._tasks: list[asyncio.Task[None]] = []
         self._time = time.monotonic
 
-    def begin(self, guard: SerializableGuard, lock_capacity: int) -> None:
+    async def begin(self, guard: SerializableGuard, lock_capacity: int) -> None:
+        """Its session is opened before anybody can lock what a login needs."""
+        await self._named(await self._session.fetch(HELD_SQL))
         self._guard = guard
         self._lock_capacity = lock_capacity
         loop = asyncio.get_running_loop()
@@ -91,6 +101,7 @@ class Watch:
     async def _watch_locks(self) -> None:
         """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
         crowded: set[str] = set()
+        banned_until: dict[str, float] = {}
         while True:
             await asyncio.sleep(_LOCKS_TICK_S)
             now = self._time()
@@ -103,12 +114,13 @@ class Watch:
                 continue
             try:
                 rows = await self._session.fetch(HELD_SQL)
+                self._end_reaching(rows, running, banned_until)
+                held = await self._named(rows)
             except port.EngineFailure:
                 continue  # it is asked again in a moment
-            held = [Held(str(row[0]), int(row[1] or 0), row[2] == "t", int(str(row[3]))) for row in rows]
             since = {process: self.running[run] for process, run in running.items() if run in self.running}
             verdict = judge(held, since, self._lock_capacity)
-            crowded = verdict.crowded
+            crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
                 state.crowded = database in crowded
             for process in since:
@@ -118,6 +130,33 @@ class Watch:
                 _log.warning("a statement was ended for the engine's locks", database=run.target.database)
                 run.crowding, run.outlived = process in verdict.ended, process == verdict.outlived
                 run.expire()
+
+    def _end_reaching(
+        self, rows: list[tuple[str | None, ...]], running: dict[int, Run], banned_until: dict[str, float]
+    ) -> None:
+        """Ends what holds or wants a lock on what all databases share, and keeps its database from the next try."""
+        for process in {int(row[1] or 0) for row in rows if row[4] == "t"} & running.keys():
+            run = running[process]
+            if run.timed_out or run not in self.running:
+                continue
+            database = run.target.database
+            _log.warning("a statement was ended for a lock on what all databases share", database=database)
+            banned_until[database] = self._time() + _BANNED_S
+            self._pools.states[database].crowded = True
+            run.crowding = True
+            run.expire()
+
+    async def _named(self, rows: list[tuple[str | None, ...]]) -> list[Held]:
+        """Asks for the names of databases where there is one that it does not know."""
+        numbers = {int(str(row[0])) for row in rows} - {0}
+        if numbers - self._names.keys():
+            named = await self._session.fetch(NAMES_SQL)
+            self._names = {int(str(number)): str(name) for number, name in named}
+        return [
+            Held(self._names.get(int(str(row[0])), ""), int(row[1] or 0), row[2] == "t", int(str(row[3])))
+            for row in rows
+            if row[0] != "0"
+        ]
 
     async def _watch_sizes(self) -> None:
         pause = _SIZES_TICK_S

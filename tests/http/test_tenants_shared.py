@@ -1,0 +1,148 @@
+"""What all databases share, their names and catalogs, is no lever: no tenant holds up, prevents or outlives another."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service import Service, new_data_dir, remove, start_service
+from tests.tenants import Tenant, as_owner, tenant_of
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def one(own: Service) -> Iterator[Tenant]:
+    with tenant_of(own, "tenant-one") as tenant:
+        tenant.write("create table pin (a int)")
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def two(own: Service) -> Iterator[Tenant]:
+    with tenant_of(own, "tenant-two") as tenant:
+        yield tenant
+
+
+@contextmanager
+def control(tenant: Tenant) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {tenant.admin}"}
+    url = tenant.service.control_url
+    with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+        yield client
+
+
+def served(tenant: Tenant) -> None:
+    """Waits until the tenant is no longer held back."""
+    while (answer := tenant.write.answer("select 1")).status_code == 503:
+        assert answer.json()["error"]["code"] == "busy"
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("holding", "waiting"),
+    [
+        (
+            "lock table pg_catalog.pg_database in access share mode",
+            "create rule r as on insert to pg_catalog.pg_database do instead nothing",
+        ),
+        ("select count(*) from pg_roles", "create rule r as on insert to pg_catalog.pg_authid do instead nothing"),
+        (
+            "alter role current_user in database tuplegate set application_name = 'x'",
+            "do $$ begin execute 'alter database tuplegate rename to foo'; end $$",
+        ),
+        (
+            "alter role current_user in database tuplegate_template set application_name = 'x'",
+            "drop database tuplegate_template",
+        ),
+    ],
+)
+def test_a_lock_on_what_all_share_is_ended(one: Tenant, two: Tenant, holding: str, waiting: str) -> None:
+    """The engine queues for the lock before it looks for the right; whoever comes after would wait behind that."""
+    served(one)
+    held = threading.Thread(target=lambda: one.transaction(holding, "select pg_sleep(14)"))
+    errors: list[Any] = []
+    held.start()
+    with as_owner(one.service) as engine:
+        asleep = "select 1 from pg_stat_activity where wait_event = 'PgSleep'"
+        while not engine.execute(asleep).fetchall():
+            pass
+        blocked = threading.Thread(target=lambda: errors.append(one.write.answer(waiting).json()["error"]))
+        blocked.start()
+        queued = "select 1 from pg_locks where not granted and database = 0"
+        while not engine.execute(queued).fetchall() and not errors:
+            pass
+    name = f"made-{time.monotonic_ns()}"
+    with control(two) as client:
+        assert client.get("/v1/databases").status_code == 200
+        made = client.post("/v1/databases", json={"name": name})
+        assert made.status_code == 201, made.text
+        assert held.is_alive(), "all of it was done while the lock was held"
+        assert client.delete(f"/v1/databases/{name}").status_code == 200
+    blocked.join()
+    assert errors[0]["sqlstate"] == "53200", errors
+    with as_owner(one.service) as engine:
+        engine.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+    held.join()
+
+
+def test_whoever_names_the_role_of_a_copy_does_not_prevent_it(one: Tenant, two: Tenant) -> None:
+    """The role is there for a moment, and every tenant can see it."""
+    served(one)
+    over = threading.Event()
+    named: list[str] = []
+
+    def pin() -> None:
+        while not over.is_set():
+            for row in one.write.rows("select rolname from pg_roles where rolname ~ '^tg_.*_c$'"):
+                if one.write.answer(f"grant select on pin to {row['rolname']}").json()["success"]:
+                    named.append(row["rolname"])
+
+    pinning = threading.Thread(target=pin)
+    pinning.start()
+    try:
+        with control(two) as client:
+            for number in range(4):
+                made = client.post("/v1/databases", json={"name": f"copy-{number}", "clone_of": "main"})
+                assert made.status_code == 201, made.text
+                assert client.delete(f"/v1/databases/copy-{number}").status_code == 200
+    finally:
+        over.set()
+        pinning.join()
+    eventually_gone(one.service, set(named))
+
+
+def test_a_role_that_others_name_goes_with_its_database(one: Tenant, two: Tenant) -> None:
+    served(one)
+    with control(two) as client:
+        made = client.post("/v1/databases", json={"name": "named"}).json()["id"]
+        named = {f"{made}_w", f"{made}_r"}
+        for statement in (
+            f"grant select on pin to {made}_w, {made}_r",
+            f"alter default privileges grant select on tables to {made}_r",
+            "alter table pin enable row level security",
+            f"create policy p on pin to {made}_r using (true)",
+        ):
+            one.write(statement)
+        assert client.delete("/v1/databases/named").status_code == 200
+    eventually_gone(one.service, named)
+    one.write("alter table pin disable row level security")
+
+
+def eventually_gone(service: Service, roles: set[str]) -> None:
+    deadline = time.monotonic() + 30
+    with as_owner(service) as engine:
+        while roles & {str(name) for (name,) in engine.execute("select rolname from pg_roles")}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
