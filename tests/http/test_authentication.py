@@ -233,7 +233,6 @@ def test_a_read_key_reads(guarded: Sql) -> None:
         "create extension hstore",
         "alter role current_user set default_transaction_read_only = off",
         "alter system set work_mem = '1GB'",
-        "select pg_advisory_lock(1)",
         "select pg_cancel_backend(pg_backend_pid())",
         "reindex table guarded.t",
         "checkpoint",

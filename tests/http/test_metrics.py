@@ -153,7 +153,9 @@ def test_what_recovery_commits_is_counted(service: Service, sql: Sql) -> None:
     with psycopg.connect(service.conninfo("tuplegate")) as metadata:
         row = metadata.execute("select id from installation").fetchone()
     assert row is not None
-    with psycopg.connect(service.conninfo(str(sql.value("select current_database()"))), autocommit=True) as connection:
+    database = str(sql.value("select current_database()"))
+    with psycopg.connect(service.conninfo(database), autocommit=True) as connection:
+        connection.execute(f"set session authorization {database}_w".encode())
         connection.execute("begin isolation level read committed")
         connection.execute("insert into left_behind values (1)")
         connection.execute(f"prepare transaction 'tuplegate_{row[0]}_metrics'".encode())
