@@ -103,6 +103,7 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
             gid = engine._recovery.new_gid()
             with closing(psycopg.connect(service.conninfo(target.database))) as lost:
                 ticket = engine._recovery.ticket(gid, lost.info.backend_pid)
+                lost.execute(f"set session authorization {target.database}_w".encode())
                 lost.execute(f"insert into {t} values (1)".encode())
                 if prepared:
                     lost.execute(f"prepare transaction '{gid}'".encode())
