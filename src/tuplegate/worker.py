@@ -50,9 +50,9 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 _log = structlog.get_logger()
 
 _UPSTREAM_IDLE_S = 20.0
-_RESERVED_CONNECTIONS = 9
+_RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
-"""Of the engine's: for the service's own statements, for its background work, and what it keeps for superusers."""
+"""Of the engine's: for the service's own statements, and for its background work."""
 
 
 @dataclass(frozen=True, slots=True)

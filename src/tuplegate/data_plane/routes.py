@@ -59,7 +59,7 @@ _OF_SQL = (
     "transaction_control",
     "copy_not_supported",
 )
-_ONCE = ("idempotency_in_progress", "idempotency_mismatch")
+_ONCE = ("idempotency_in_progress", "idempotency_mismatch", "answers_full")
 _STREAM_TEXT = (
     "`Accept: text/event-stream` or `application/x-ndjson`, or the hint `/*+ STREAM */`, asks for a stream:"
     " `columns`, a `row` each, then one of `done` and `error`."

@@ -38,6 +38,7 @@ from tuplegate.engine.extensions import trust_extensions
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
 
 SUPERUSER = "tuplegate"
+SUPERUSER_CONNECTIONS = 3
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_TAIL_BYTES = 2000
 ANSWER_S = 60.0  # a server that gives no answer at all
@@ -73,7 +74,9 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
     values = {
         "listen_addresses": "",
         "unix_socket_permissions": "0700",
-        "max_connections": str(settings.max_connections),
+        # Nobody but whoever looks after it logs in as superuser: what is kept for that comes on top.
+        "max_connections": str(settings.max_connections + SUPERUSER_CONNECTIONS),
+        "superuser_reserved_connections": str(SUPERUSER_CONNECTIONS),
         "shared_buffers": f"{settings.shared_buffers_mb}MB",
         "huge_pages": "try",
         "max_worker_processes": "8",

@@ -184,10 +184,10 @@ class Attempts:
                     observe(measures.seconds, failure.exec_us * 1000)
                     if is_internal(failure) and not (fresh or anew):
                         anew = True
-                        continue
-                    if describe or not any(wants_types(failure, statement) for statement in statements):
+                    elif describe or not any(wants_types(failure, statement) for statement in statements):
                         raise
-                    describe = True
+                    else:
+                        describe = True
                 finally:
                     del self._running[run]
         finally:

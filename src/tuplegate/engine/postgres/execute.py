@@ -257,8 +257,7 @@ class Execution:
             self.runs_code = await vacuum_runs_code(self.member)
         if room is not None:
             return await self._within(room, plain, params)
-        # The query of such a cursor runs at the commit itself: what may write there is looked at before.
-        if not plain and self.statement.keyword in CURSORS and not (self.pool.state.has_code and self.target.may_write):
+        if not plain and self.statement.keyword in CURSORS:
             held = await self._held(params)
             if held is not None:
                 return held
