@@ -145,7 +145,7 @@ def temporary_files(arena: Arena) -> None:
     )
 
 
-@attack(quick=False)
+@attack(quick=False, tier="small")
 def a_deferred_trigger_fills_the_database(arena: Arena) -> None:
     """Rows that a deferred trigger inserts at COMMIT count against the size of the database."""
     attacker = arena.attacker
