@@ -22,6 +22,7 @@ METADATA_DATABASE = "tuplegate"
 
 _APPLICATION = "tuplegate-service"
 """Tells these sessions from those that run tenants' statements."""
+_VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
 LOCK_NOT_AVAILABLE = "55P03"
 _SETTINGS = {
@@ -161,6 +162,15 @@ async def restore_password(connector: AdminConnector, role: str, secret: bytes) 
     """The same, in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await set_password(session, role, secret)
+
+
+async def membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
+    """The end of a GRANT of a role: with these rights alone, and without switching to it, where the engine tells them
+    apart."""
+    [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
+    if int(str(version)) < _VERSION_WITH_MEMBERSHIP_OPTIONS:
+        return " WITH ADMIN OPTION" if admin else ""
+    return f" WITH ADMIN {admin}, INHERIT {inherit}, SET FALSE"
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:

@@ -17,10 +17,10 @@ from tuplegate.engine.postgres.admin import (
     AdminConnector,
     AdminSession,
     TenantSession,
+    membership,
     set_password,
 )
 from tuplegate.engine.postgres.metadata import NOTE_RECOVERED
-from tuplegate.engine.postgres.owners import VERSION_WITH_MEMBERSHIP_OPTIONS
 from tuplegate.engine.postgres.roles import roles_of
 
 _log = structlog.get_logger()
@@ -45,9 +45,9 @@ _PATIENCE = 10
 _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
 
 # Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
-_END_HOLDERS = """
+_END_HOLDERS = f"""
 SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '^tg_[a-z0-9]+_[rw]$'
+ WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}'
    AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
      OR l.classid = 'pg_authid'::regclass
         AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
@@ -234,8 +234,7 @@ class PostgresDatabases:
     async def _forget_role(self, session: AdminSession, role: str) -> None:
         """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
         it back; the role itself has no rights any more that they could use."""
-        [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
-        options = " WITH INHERIT TRUE, SET FALSE" if int(str(version)) >= VERSION_WITH_MEMBERSHIP_OPTIONS else ""
+        options = await membership(session, inherit=True)
         for (database,) in await session.fetch(_NAMED_IN, role):
             writer = roles_of(str(database))[0]
             await session.fetch(f"GRANT {role} TO {writer}{options}")

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres import metadata, roles, template
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
-from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, VERSION_WITH_MEMBERSHIP_OPTIONS, Owners, literal, quoted
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, membership, set_password
+from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, Owners, literal, quoted
 from tuplegate.engine.postgres.probes import Capabilities, probe
 
 _DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
@@ -160,10 +160,7 @@ async def adopt(connector: AdminConnector, database: str) -> None:
     """Gives the service's role a tenant's database that an older version has made."""
     service, both = quoted(connector.owners.service), ", ".join(roles.roles_of(database))
     async with AdminSession(connector, METADATA_DATABASE) as session:
-        [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
-        options = " WITH ADMIN OPTION"
-        if int(str(version)) >= VERSION_WITH_MEMBERSHIP_OPTIONS:
-            options = " WITH ADMIN TRUE, INHERIT FALSE, SET FALSE"
+        options = await membership(session, admin=True)
         await session.fetch(f"GRANT {both} TO {service}{options}")
         await session.fetch(f"ALTER DATABASE {database} OWNER TO {service}")
     async with AdminSession(connector, database) as session:

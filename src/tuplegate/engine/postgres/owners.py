@@ -12,9 +12,6 @@ None of them is a superuser. What each may do, and no more:
 
 from dataclasses import dataclass
 
-VERSION_WITH_MEMBERSHIP_OPTIONS = 16
-"""The first in which a membership says whether rights are inherited, and whether one may switch to the role."""
-
 NAME_LENGTH_MAX = 50
 """Of a metadata database: the longest suffix must fit behind it."""
 

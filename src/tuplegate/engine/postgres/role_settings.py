@@ -11,14 +11,15 @@ import structlog
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.owners import quoted
+from tuplegate.engine.postgres.roles import TENANTS
 
 _log = structlog.get_logger()
 
 _EVERY_S = 2.0
-_FIND = """
+_FIND = f"""
 SELECT r.rolname, d.datname
   FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
- WHERE r.rolname ~ '^tg_[a-z0-9]+_[rw]$' AND pg_has_role(current_user, r.oid, 'MEMBER WITH ADMIN OPTION') LIMIT 100
+ WHERE r.rolname ~ '{TENANTS}' AND pg_has_role(current_user, r.oid, 'MEMBER WITH ADMIN OPTION') LIMIT 100
 """
 
 

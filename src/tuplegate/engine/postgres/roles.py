@@ -7,6 +7,9 @@ could change settings for everybody. The service logs in as these roles and neve
 from tuplegate.engine.port import Access
 from tuplegate.engine.postgres.owners import Owners, quoted
 
+TENANTS = "^tg_[a-z0-9]+_[rw]$"
+"""Matches the names of roles that tenants' statements run as."""
+
 
 def role_of(database: str, access: Access) -> str:
     return f"{database}_{'r' if access is Access.READ else 'w'}"
