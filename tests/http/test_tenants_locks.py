@@ -81,7 +81,7 @@ def test_advisory_locks_cannot_fill_the_table(one: Tenant, two: Tenant, capacity
 
 def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: Tenant) -> None:
     """A long transaction keeps what many short ones have read. Whoever reads so much has to wait; others do not."""
-    one.write("create table wide (id int primary key, pad text) with (fillfactor = 10)")
+    eventually_served(one, "create table wide (id int primary key, pad text) with (fillfactor = 10)")
     one.write("insert into wide select i, repeat('x', 700) from generate_series(1, 12000) i")
     one.write("analyze wide")
     held_back = threading.Event()
@@ -116,8 +116,8 @@ def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: 
     one.write("drop table wide")
 
 
-def eventually_served(tenant: Tenant) -> None:
+def eventually_served(tenant: Tenant, sql: str = "select 1") -> None:
     """What was held back goes on once there is room."""
-    while (answer := tenant.write.answer("select 1")).status_code == 503:
+    while (answer := tenant.write.answer(sql)).status_code == 503:
         assert answer.json()["error"]["code"] == "busy"
     assert answer.json()["success"]

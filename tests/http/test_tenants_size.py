@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
-from typing import Any
+from typing import Any, LiteralString
 
 import httpx
 import pytest
 
 from tests.service import Service, new_data_dir, remove, start_service
-from tests.tenants import Tenant, tenant_of, undisturbed
+from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
 LIMIT = 24 * 2**20
 FULL = "53100"
@@ -20,9 +20,18 @@ FULL = "53100"
 def small() -> Iterator[Service]:
     data_dir = new_data_dir()
     running = start_service(data_dir, "--tiers", "free=200, small=/24MB, unlimited")
+    # The engine's own vacuum could give room back in the middle of a test, of catalogs too.
+    set_up(running, "alter system set autovacuum = off")
     yield running
+    set_up(running, "alter system reset autovacuum")
     assert running.stop() == 0
     remove(data_dir)
+
+
+def set_up(service: Service, setting: LiteralString) -> None:
+    with as_owner(service) as engine:
+        engine.execute(setting)
+        engine.execute("select pg_reload_conf()")
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +49,7 @@ def one(small: Service) -> Iterator[Tenant]:
 
 
 MORE = "insert into filled select i, md5(random()::text) || md5(random()::text) from generate_series(1, 10000) i"
-# The engine's own vacuum could give room back in the middle of a test.
-FILLED = "filled (a int, b text) with (autovacuum_enabled = off)"
+FILLED = "filled (a int, b text)"
 ENDLESS = "insert into filled select generate_series(1, 1000000000), md5('x')"
 
 
