@@ -3,9 +3,13 @@
 An asyncio task would first queue the coroutine for the next turn of the loop and register it in a weak set: about a
 tenth of the cost of a whole request. What a handler gives up for it: inside it `asyncio.current_task()` is None, or the
 task that has just resumed it, so `asyncio.timeout` must not be used there. Cancelling works as with a task.
+
+One runs at a time, and never inside another: what one resumes goes on as soon as that one waits or has ended, however
+many resume each other. What one raises is reported and reaches nobody else.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from itertools import repeat
 from typing import Any, Final
@@ -24,6 +28,16 @@ class _Over:
 
 
 _IS_OVER: Final = _Over()
+
+
+class _Turn:
+    """Whether a run is running now, and those that are to go on behind it."""
+
+    __slots__ = ("is_taken", "next")
+
+    def __init__(self) -> None:
+        self.is_taken = False
+        self.next: deque[EagerRun] = deque()
 
 
 class EagerRun(Waiter):
@@ -56,9 +70,29 @@ class EagerRun(Waiter):
 
     def resume(self) -> None:
         """Goes on with the coroutine; the future it waited for raises or gives its result inside it."""
+        turn = _turn
+        if turn.is_taken:
+            turn.next.append(self)
+            return
+        turn.is_taken = True
+        try:
+            self._step()
+            while turn.next:
+                turn.next.popleft()._step()
+        finally:
+            turn.is_taken = False
+            if turn.next:  # the process is about to end; if it does not, they go on
+                asyncio.get_running_loop().call_soon(turn.next.popleft().resume)
+
+    def _step(self) -> None:
         steps = self._steps
         assert steps is not None, "it has not ended"
-        future = steps.send(None)
+        try:
+            future = steps.send(None)
+        except Exception as exc:  # noqa: BLE001 - of whoever was told that it has ended
+            self._steps = None
+            asyncio.get_running_loop().call_exception_handler({"message": "a handler's end failed", "exception": exc})
+            return
         if future is _OVER:
             self._steps = None
         elif future is None:  # a bare yield, as asyncio.sleep(0) makes
@@ -88,3 +122,6 @@ class EagerRun(Waiter):
         self.done = True
         self._waiting_for = None
         self._on_done(cancelled)
+
+
+_turn: Final = _Turn()

@@ -116,6 +116,12 @@ class Settings:
     session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
     http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
+    http_memory_mb: int = _setting(
+        256,
+        "Bodies that are coming in and answers that are not taken, held by one worker, in MiB. An organization may have"
+        " a fourth of it.",
+        at_least=16,
+    )
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
     body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)
     keep_alive_s: int = _setting(75, "Seconds an idle HTTP connection is kept open.", at_least=1)

@@ -22,7 +22,7 @@ from tuplegate.admission.quota import Quotas
 from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
-from tuplegate.alias.upstream import UpstreamPool
+from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
@@ -38,10 +38,13 @@ from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
 from tuplegate.http.acceptor import Balance
+from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin
-from tuplegate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
+from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from tuplegate.http.writing import TLS_HEADERS
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 from tuplegate.tenancy.backups import BackupRules, Backups
@@ -139,17 +142,22 @@ async def _main(given: WorkerInput) -> None:
         control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
             control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
         )
+        memory = Memory(settings.http_memory_mb * 2**20)
         tls = _tls(given.tls)
-        pool = _upstream_pool(given, tls)
+        upstream = _upstream(given, tls)
         handlers: dict[str, Handler] = {
-            "data": Plane(data, identities, metrics.plane("data"), in_lanes=True, traces=traces).handle,
-            "control": Plane(control, identities, metrics.plane("control"), traces=traces).handle,
-            "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics")).handle,
+            "data": Plane(
+                data, identities, metrics.plane("data"), memory, settings.body_bytes_max, in_lanes=True, traces=traces
+            ).handle,
+            "control": Plane(
+                control, identities, metrics.plane("control"), memory, settings.body_bytes_max, traces=traces
+            ).handle,
+            "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics"), memory).handle,
         }
-        if pool is not None:
+        if upstream is not None:
             only_control = {path for _, path in control} - {path for _, path in data}
             own_headers = b"" if tls is None else TLS_HEADERS.encode()
-            alias = Alias(pool, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
+            alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
             handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
         watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
@@ -167,9 +175,9 @@ async def _main(given: WorkerInput) -> None:
             server = HttpServer(
                 handlers[name],
                 _http_bounds(settings),
+                memory,
                 tls=None if name == "metrics" else tls,
                 cors=cors if name in ("data", "control") else None,
-                whole_bodies=name != "alias",
             )
             metrics.servers[name] = server
             await server.start(sock, given.balances.get(name), given.number)
@@ -180,9 +188,12 @@ async def _main(given: WorkerInput) -> None:
         given.ready()
         await stop.wait()
         _log.info("stopping", running=sum(server.running for server in servers))
-        await asyncio.gather(*(server.stop(settings.stop_timeout_s, engine.stop_running) for server in servers))
-        if pool is not None:
-            pool.close()
+
+        def on_late() -> None:
+            lanes.end()
+            engine.stop_running()
+
+        await asyncio.gather(*(server.stop(settings.stop_timeout_s, on_late) for server in servers))
         for task in tasks:
             task.cancel()
         await quotas.close()
@@ -231,7 +242,6 @@ def _backup_rules(settings: Settings) -> BackupRules:
 
 def _http_bounds(settings: Settings) -> HttpBounds:
     return HttpBounds(
-        body_bytes_max=settings.body_bytes_max,
         connections_max=settings.http_connections_max,
         header_timeout_s=settings.header_timeout_s,
         body_timeout_s=settings.body_timeout_s,
@@ -258,18 +268,18 @@ def _tls(files: TlsFiles | None) -> TlsContext | None:
     return tls
 
 
-def _upstream_pool(given: WorkerInput, tls: TlsContext | None) -> UpstreamPool | None:
+def _upstream(given: WorkerInput, tls: TlsContext | None) -> UpstreamAddress | None:
     upstream = given.upstream
     if upstream is None:
         return None
     idle_s = min(_UPSTREAM_IDLE_S, given.settings.keep_alive_s / 2)
     if upstream.origin.scheme == "http":
-        return UpstreamPool(upstream.origin, None, idle_s)
+        return UpstreamAddress(upstream.origin, None, idle_s)
     if upstream.own:
         assert tls is not None, "an installation's own address has its own certificate"
-        return UpstreamPool(upstream.origin, lambda: client_context(tls.certificate), idle_s)
+        return UpstreamAddress(upstream.origin, lambda: client_context(tls.certificate), idle_s)
     trusting = client_context()
-    return UpstreamPool(upstream.origin, lambda: trusting, idle_s)
+    return UpstreamAddress(upstream.origin, lambda: trusting, idle_s)
 
 
 def _stop_event(life_fd: int) -> asyncio.Event:

@@ -33,9 +33,11 @@ from tests.streams import ENDS, SSE, Stream, tell
 from tests.system.servers import needs_linux
 from tests.system.test_service import child, read_until_cut
 from tuplegate.alias.plane import Alias
-from tuplegate.alias.upstream import UpstreamPool
+from tuplegate.alias.upstream import UpstreamAddress
+from tuplegate.http.connection import HttpBounds
+from tuplegate.http.memory import Memory
 from tuplegate.http.origins import parse_origin
-from tuplegate.http.server import HttpBounds, HttpServer
+from tuplegate.http.server import HttpServer
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -664,9 +666,9 @@ def test_every_route_of_the_control_plane_alone_is_redirected(service: Service) 
 
 async def redirected(request: bytes) -> bytes:
     """The answer of an alias that knows one route of the control plane."""
-    pool = UpstreamPool(parse_origin("http://127.0.0.1:1"), None, 10)
-    alias = Alias(pool, parse_origin("https://control.example:8443"), ["/v1/keys/{id}"], b"")
-    server = HttpServer(alias.handle, HttpBounds(1000, 10, 5, 5, 5, 5), whole_bodies=False)
+    upstream = UpstreamAddress(parse_origin("http://127.0.0.1:1"), None, 10)
+    alias = Alias(upstream, parse_origin("https://control.example:8443"), ["/v1/keys/{id}"], b"")
+    server = HttpServer(alias.handle, HttpBounds(10, 5, 5, 5, 5), Memory(2**20))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         await server.start(listener)

@@ -540,7 +540,7 @@ def test_a_percent_encoded_letter_is_the_letter(service: Service) -> None:
 
 def test_an_absolute_url_is_taken_by_its_path(service: Service) -> None:
     """RFC 9112 §3.2.2: a server must accept the form that clients of a proxy send."""
-    request = post(service, b"select 1", kind=TEXT_TYPE).replace(b"POST /query", b"POST http://test:80/query?x=1")
+    request = post(service, b"select 1", kind=TEXT_TYPE).replace(b"POST /query", b"POST http://test:80/query")
     assert ask(service, request).status == 200
 
 
@@ -620,8 +620,8 @@ def test_a_trailer_is_no_header(service: Service) -> None:
 def test_two_authorization_headers_are_refused(service: Service) -> None:
     """Which of them counts is not ours to guess, even when they are equal."""
     answer = ask(service, post(service, b'{"sql": "select 1"}', f"Authorization: Bearer {service.key}"))
-    assert answer.status == 401
-    assert answer.error["code"] == "unauthenticated"
+    assert answer.status == 400
+    assert answer.error["code"] == "malformed_request"
 
 
 def test_an_http_1_0_request_is_answered_and_closed(service: Service) -> None:

@@ -9,8 +9,10 @@ import pytest
 import uvloop
 
 from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.http.connection import HttpBounds, HttpConnection
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.server import HttpBounds, HttpConnection, HttpServer
+from tuplegate.http.memory import Memory
+from tuplegate.http.server import HttpServer
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -18,12 +20,12 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: type[asyncio.AbstractEve
     """Nothing that only the garbage collector would find: a client may open one for every request."""
     seen: weakref.WeakSet[HttpConnection] = weakref.WeakSet()
 
-    async def answer(exchange: Exchange) -> None:
-        seen.add(exchange._connection)
-        exchange.respond(200, b"answered")
-
     async def run() -> None:
-        server = HttpServer(answer, HttpBounds(1000, 1000, 60.0, 60.0, 60.0, 60.0))
+        async def answer(exchange: Exchange) -> None:
+            seen.update(server.connections)
+            exchange.respond(200, b"answered")
+
+        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**20))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             await server.start(listening)
             for number in range(3):

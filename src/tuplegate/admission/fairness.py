@@ -4,9 +4,6 @@ An organization alone may have many statements running. As soon as a second one 
 as the machine works on at a time, in equal shares: whoever comes then finds the engine and the event loop with little
 in hand, and is served next. Whoever has sent little never waits. A lane's queue is bounded; beyond it the answer is
 `busy`.
-
-A request that is known to need its turn before anything was done for it waits as it is, which costs less where there
-are many (docs/profile.md). The others wait inside their handler.
 """
 
 import asyncio
@@ -14,7 +11,6 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from tuplegate.http.exchange import Exchange, Gate
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.reply import Reply
 
@@ -23,66 +19,55 @@ _TICK_S: Final = 0.1
 
 _KEPT_TICKS: Final = 100
 """A lane that nobody was in for so long is forgotten. It is longer than an identity holds on to it: else an
-organization would have two, each with a share of its own. A head may hold one for longer, but an empty one detains
-nobody."""
+organization would have two, each with a share of its own."""
 
 _LEAST: Final = 2
 
 
-class Lane(Gate):
+class _Waiting:
+    """A request that waits for its turn, until a tick."""
+
+    __slots__ = ("turn", "until")
+
+    def __init__(self, turn: Reply[None], until: int) -> None:
+        self.turn = turn
+        self.until = until
+
+
+class Lane:
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_lanes", "_letting_in", "_seen", "_waiting", "kept_until", "running")
+    __slots__ = ("_lanes", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
         self._seen = -1
         self.kept_until = 0
-        self._waiting: deque[Exchange] = deque()
-        self._letting_in = False
+        self._waiting: deque[_Waiting] = deque()
         self.running = 0
 
-    def enter(self, exchange: Exchange) -> bool:
-        """Whether the request may go on at once; if so, `leave` must follow."""
-        if exchange.place is self:
-            exchange.place = None
-            return True
+    def enter(self) -> bool:
+        """Whether a request may go on at once; if so, `leave` must follow."""
         self._note()
         if self.running < self._lanes.share and not self._waiting:
             self.running += 1
             return True
         return False
 
-    def detain(self, exchange: Exchange) -> bool:
-        """Whether the request cannot enter now. Then it is begun when it can, or when its time is over."""
-        waiting = self._waiting
-        if (self.running < self._lanes.share and not waiting) or len(waiting) >= self._lanes.queue_max:
-            return False
-        self._note()
-        exchange.waits_at = self
-        self._queue(exchange)
-        return True
-
-    def forget(self, exchange: Exchange) -> None:
-        self._waiting.remove(exchange)
-
-    async def wait(self, exchange: Exchange) -> None:
-        """Waits for its turn; `leave` must follow. Raises busy."""
-        if exchange.out_of_time:
-            raise _out_of_time()
+    async def wait(self) -> None:
+        """Waits for the turn of one that could not enter; `leave` must follow. Raises busy."""
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
         turn: Reply[None] = Reply(asyncio.get_running_loop())
-        exchange.turn = turn
-        self._queue(exchange)
+        waiting = _Waiting(turn, self._lanes.tick + self._lanes.patience_ticks)
+        self._waiting.append(waiting)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn had come just then
+            if not turn.cancelled() and turn.exception() is None:  # its turn had come just then
                 self.leave()
-            else:
-                with suppress(ValueError):  # it may have been turned away, or passed over, just then
-                    self.forget(exchange)
+            with suppress(ValueError):  # it may have been turned away, or passed over, just then
+                self._waiting.remove(waiting)
             raise
 
     def leave(self) -> None:
@@ -92,38 +77,25 @@ class Lane(Gate):
 
     def let_in(self) -> None:
         """Gives a turn to as many as there is room for."""
-        if self._letting_in:
-            return  # one that was let in has left at once; whoever let it in goes on with the next
-        self._letting_in = True
-        try:
-            while self._waiting and self.running < self._lanes.share:
-                exchange = self._waiting.popleft()
-                turn = exchange.turn
-                if turn is None:
-                    # Before it enters its token may have to be looked up, or it is refused: the place is its own.
-                    self.running += 1
-                    exchange.waits_at, exchange.place = None, self
-                    exchange.begin()
-                elif not turn.done():
-                    self.running += 1
-                    turn.hand_over(None)
-        finally:
-            self._letting_in = False
+        while self._waiting and self.running < self._lanes.share:
+            turn = self._waiting.popleft().turn
+            if not turn.done():
+                self.running += 1
+                turn.hand_over(None)
 
     def turn_away(self) -> None:
         """Ends the wait of those whose time is over."""
-        while self._waiting and self._waiting[0].waits_until < self._lanes.tick:
-            exchange = self._waiting.popleft()
-            turn = exchange.turn
-            if turn is None:
-                exchange.waits_at, exchange.out_of_time = None, True
-                exchange.begin()
-            elif not turn.done():
-                turn.set_exception_soon(_out_of_time())
+        while self._waiting and self._waiting[0].until < self._lanes.tick:
+            turn = self._waiting.popleft().turn
+            if not turn.done():
+                turn.set_exception_soon(ServiceError("busy", "the organization has too many statements running"))
 
-    def _queue(self, exchange: Exchange) -> None:
-        exchange.waits_until = self._lanes.tick + self._lanes.patience_ticks
-        self._waiting.append(exchange)
+    def end(self) -> None:
+        """Nobody's turn will come."""
+        for waiting in self._waiting:
+            if not waiting.turn.done():
+                stopping = ServiceError("shutting_down", "the service is stopping; the request was not run")
+                waiting.turn.set_exception_soon(stopping)
 
     def _note(self) -> None:
         """The organization is there."""
@@ -187,6 +159,11 @@ class Lanes:
             if lane.is_unused:
                 del self._lanes[name]
 
+    def end(self) -> None:
+        """The service stops, and it is too late for those who wait."""
+        for lane in self._lanes.values():
+            lane.end()
+
     @property
     def running(self) -> int:
         return sum(lane.running for lane in self._lanes.values())
@@ -198,7 +175,3 @@ class Lanes:
     def _set_share(self) -> None:
         there = max(self._there, self._there_before)
         self.share = self._alone_max if there <= 1 else min(self._alone_max, max(_LEAST, self._together // there))
-
-
-def _out_of_time() -> ServiceError:
-    return ServiceError("busy", "the organization has too many statements running")

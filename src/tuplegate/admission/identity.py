@@ -2,7 +2,7 @@
 
 Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
 where this worker hears of the change (see `Pulse`). The cache is found by the token's SHA-256; the token itself is kept
-only by a connection that has sent it (see `http/heads`).
+only in heads that came lately (see `Heads`).
 """
 
 import asyncio
@@ -72,16 +72,10 @@ class IdentityCache:
 
     def find(self, exchange: Exchange, now: float) -> Identity | None:
         """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
-        head = exchange.head
-        hashed = head.token_digest if head is not None else None
-        if hashed is None:
-            authorization = exchange.headers.get(b"authorization")
-            if authorization is None or authorization[:7] != b"Bearer ":
-                return None
-            hashed = digest(authorization[7:])
-            if head is not None:
-                head.token_digest = hashed
-        entry = self._entries.get(hashed)
+        authorization = exchange.headers.get(b"authorization")
+        if authorization is None or authorization[:7] != b"Bearer ":
+            return None
+        entry = self._entries.get(digest(authorization[7:]))
         if entry is None or entry.until < now:
             return None
         return entry.identity

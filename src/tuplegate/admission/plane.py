@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Final
+from urllib.parse import unquote
 
 import structlog
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.failures import to_service_error
-from tuplegate.admission.fairness import Lane
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
 from tuplegate.admission.traces import Traces
@@ -19,10 +19,14 @@ from tuplegate.engine.port import EngineFailure
 from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.cors import respond_options
 from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.http.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, answered
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
+
+_STRANGERS_BODY_MAX: Final = 64 * 1024
+"""Of a request that needs no token, or has it in its body."""
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]
@@ -52,7 +56,8 @@ def grouped(name: str, table: RouteTable) -> RouteTable:
 class Plane:
     """Gives every request to its route, and every failure an answer.
 
-    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`.
+    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
+    once it is known who sends it, and is held in `memory`.
     """
 
     def __init__(
@@ -60,10 +65,14 @@ class Plane:
         routes: RouteTable,
         identities: IdentityCache,
         counts: PlaneCounts,
+        memory: Memory,
+        body_bytes_max: int = _STRANGERS_BODY_MAX,
         *,
         in_lanes: bool = False,
         traces: Traces | None = None,
     ) -> None:
+        self._memory = memory
+        self._body_bytes_max = body_bytes_max
         self._traces = traces
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
@@ -73,11 +82,10 @@ class Plane:
 
     async def handle(self, exchange: Exchange) -> None:
         cell = self._counts.other
-        head = exchange.head
-        lane: Lane | None = None
         try:
             route, cell = self._routes.get((exchange.method, exchange.path)) or self._find_route(exchange)
             if route.open is not None:
+                await exchange.collect(exchange.outgoing.owner, _STRANGERS_BODY_MAX)
                 await route.open(exchange)
                 return
             assert route.guarded is not None
@@ -96,13 +104,14 @@ class Plane:
                 scope = route.scope.value if route.scope else ""
                 raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
             exchange.usage = identity.usage
-            if self._in_lanes:
-                lane = identity.lane
-            if lane is not None:
-                if head is not None:
-                    head.gate = lane
-                if not lane.enter(exchange):
-                    await lane.wait(exchange)
+            owner = exchange.outgoing.owner = identity.principal.organization
+            if self._memory.is_spent(owner):
+                raise too_much_held()
+            if exchange.incoming is not None or len(exchange.body) > self._body_bytes_max:
+                await exchange.collect(owner, self._body_bytes_max)
+            lane = identity.lane if self._in_lanes else None
+            if lane is not None and not lane.enter():
+                await lane.wait()
             try:
                 if self._traces is not None:
                     exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
@@ -124,10 +133,6 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
-            if lane is None and head is not None:
-                head.gate = None  # whoever comes with what was refused does not wait with those who are let in
-            if exchange.place is not None:
-                exchange.place.leave()  # it was refused before it could enter, or went elsewhere
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)
@@ -159,7 +164,7 @@ class Plane:
                 f"{exchange.path} takes {', '.join(sorted(allowed))}, not {exchange.method}",
                 headers=(("allow", ", ".join(sorted(allowed))),),
             )
-        raise ServiceError("not_found", f"there is no route {exchange.path}", hint="GET / lists the routes.")
+        raise ServiceError("not_found", f"there is no route {exchange.path[:200]}", hint="GET / lists the routes.")
 
 
 async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
@@ -180,15 +185,17 @@ async def _options(methods: list[str], exchange: Exchange) -> None:
 def match_template(template: str, path: str) -> dict[str, str] | None:
     """What stands in the path for every {name} of the template; None where the path is another one.
 
-    No thing has a NUL in its name, and the engine would take it for the end of it.
+    Its parts are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets
+    only some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
     """
-    if "\0" in path:
-        return None
     parts, given = template.split("/"), path.split("/")
     if len(parts) != len(given):
         return None
     values: dict[str, str] = {}
-    for part, value in zip(parts, given, strict=True):
+    for part, encoded in zip(parts, given, strict=True):
+        value = unquote(encoded)
+        if "/" in value or "\0" in value:
+            return None
         if part.startswith("{") and value:
             values[part[1:-1]] = value
         elif part != value:

@@ -11,8 +11,9 @@ import msgspec
 
 from tuplegate import __version__
 from tuplegate.admission.plane import match_template
+from tuplegate.alias.answers import AnswerReader
 from tuplegate.alias.heads import answer_headers, is_chunked, origin_form, request_head
-from tuplegate.alias.upstream import UpstreamConnection, UpstreamLost, UpstreamPool, UpstreamUnreachable
+from tuplegate.alias.upstream import Asked, UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.origins import Origin
@@ -34,7 +35,7 @@ class Alias:
 
     def __init__(
         self,
-        pool: UpstreamPool,
+        upstream: UpstreamAddress,
         control: Origin | None,
         control_templates: Iterable[str],
         own_headers: bytes,
@@ -44,8 +45,8 @@ class Alias:
         self._answering = counts.cell("other", "answered")
         self._redirecting = counts.cell("other", "redirected")
         self._forwarding = counts.cell("other", "forwarded")
-        self._pool = pool
-        self._authority = pool.origin.authority.encode()
+        self._upstream = upstream
+        self._authority = upstream.origin.authority.encode()
         self._control = control
         self._control_templates = frozenset(control_templates)
         self._own_headers = own_headers
@@ -98,7 +99,7 @@ class Alias:
                 "plane": "alias",
                 "version": __version__,
                 "description": "PostgreSQL over HTTPS: another address of the data plane",
-                "forwards_to": str(self._pool.origin),
+                "forwards_to": str(self._upstream.origin),
                 "redirects_to": None if self._control is None else str(self._control),
                 "endpoints": {
                     "GET /health": "Whether the data plane answers.",
@@ -128,74 +129,80 @@ class Alias:
     async def _ask_health(self) -> str:
         request = request_head("GET", b"/health", {}, self._authority)
         try:
-            connection = await self._pool.open()
+            connection = await self._upstream.open()
         except UpstreamUnreachable as exc:
             return str(exc)
         try:
-            connection.ask(request, None, chunked=False, bodiless=False)
-            await connection.head()
+            connection.ask(request, b"", None, chunked=False, bodiless=False)
+            answer = await connection.head()
             while await connection.read():
                 pass
         except UpstreamLost as exc:
             return str(exc)
         finally:
-            self._pool.give_back(connection)
-        return "ok" if connection.status == 200 else f"answers {connection.status}"
+            connection.end()
+        return "ok" if answer.status == 200 else f"answers {answer.status}"
 
     def _redirect(self, exchange: Exchange) -> None:
         if self._control is None:
             raise ServiceError("not_found", "this route is the control plane's, whose address the alias does not know")
-        location = f"{self._control}{origin_form(exchange.target).decode('ascii')}"
+        location = f"{self._control}{origin_form(exchange.head.target).decode('ascii')}"
         exchange.respond(307, _encode({"location": location}), (("location", location),))
 
     # -- forwarding -----------------------------------------------------------------------------------------------
 
     async def _forward(self, exchange: Exchange) -> None:
-        request = request_head(exchange.method, exchange.target, exchange.headers, self._authority)
-        connection = await self._asked(exchange, request)
+        request = request_head(exchange.method, exchange.head.target, exchange.headers, self._authority)
+        connection, answer = await self._asked(exchange, request)
         try:
-            await self._pass_on(exchange, connection)
+            await self._pass_on(exchange, connection, answer)
         finally:
-            self._pool.give_back(connection)
+            connection.release()
 
-    async def _asked(self, exchange: Exchange, request: bytes) -> UpstreamConnection:
+    async def _asked(self, exchange: Exchange, request: bytes) -> tuple[UpstreamConnection, AnswerReader]:
         """A connection over which the request was sent and an answer has begun."""
-        used_before = True
-        while used_before:
+        while True:
+            connection, used_before = await self._connection(exchange)
+            answer: AnswerReader | None = None
+            asked = connection.ask(
+                request,
+                exchange.body,
+                exchange.incoming,
+                chunked=is_chunked(exchange.headers),
+                bodiless=exchange.method == "HEAD",
+                on_continue=exchange.send_continue if exchange.head.expects_continue else None,
+            )
             try:
-                connection, used_before = await self._pool.take()
-            except UpstreamUnreachable as exc:
-                raise ServiceError(
-                    "data_plane_unavailable", f"the alias has no connection to the data plane: {exc}"
-                ) from exc
-            answered = False
-            try:
-                connection.ask(
-                    request,
-                    exchange.incoming,
-                    chunked=is_chunked(exchange.headers),
-                    bodiless=exchange.method == "HEAD",
-                    on_continue=exchange.send_continue if b"expect" in exchange.headers else None,
-                )
-                await connection.head()
-                answered = True
+                answer = await connection.head()
             except UpstreamLost as exc:
                 # A connection can be closed by the other side just while it is used again.
-                if not (
-                    used_before and connection.got_nothing and exchange.method in _SAFE_METHODS and _empty(exchange)
-                ):
-                    raise _lost(connection, exchange, exc) from exc
+                if not (used_before and asked.got_nothing and exchange.method in _SAFE_METHODS and _empty(exchange)):
+                    raise _lost(asked, exchange, exc) from exc
             finally:
-                if not answered:
-                    self._pool.give_back(connection)
-            if answered:
-                return connection
-        raise AssertionError("a connection that was not used before is not tried again")
+                if answer is None:
+                    connection.release()
+            if answer is not None:
+                return connection, answer
 
-    async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection) -> None:
-        sized = connection.length is not None or exchange.method == "HEAD" or connection.status in (204, 304)
-        headers = answer_headers(connection.headers, connection.length, self._own_headers)
-        exchange.pass_on(connection.status, headers, sized=sized)
+    async def _connection(self, exchange: Exchange) -> tuple[UpstreamConnection, bool]:
+        """The one that belongs to the client's connection, and whether it served before."""
+        kept = exchange.outgoing.companion
+        if isinstance(kept, UpstreamConnection):
+            if self._upstream.is_fresh(kept):
+                return kept, True
+            kept.end()
+        try:
+            connection = await self._upstream.open()
+        except UpstreamUnreachable as exc:
+            message = f"the alias has no connection to the data plane: {exc}"
+            raise ServiceError("data_plane_unavailable", message) from exc
+        exchange.outgoing.accompany(connection)
+        return connection, False
+
+    async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection, answer: AnswerReader) -> None:
+        sized = answer.length is not None or exchange.method == "HEAD" or answer.status in (204, 304)
+        headers = answer_headers(answer.headers, answer.length, self._own_headers)
+        exchange.pass_on(answer.status, headers, sized=sized)
         while data := await connection.read():
             await exchange.write(data)
         exchange.finish()
@@ -203,10 +210,10 @@ class Alias:
 
 def _empty(exchange: Exchange) -> bool:
     """There is no body that would have to be sent again."""
-    return exchange.headers.get(b"content-length", b"0") == b"0" and not is_chunked(exchange.headers)
+    return exchange.head.length == 0
 
 
-def _lost(connection: UpstreamConnection, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
-    if exchange.method in _SAFE_METHODS or not connection.sent_all:
+def _lost(asked: Asked, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
+    if exchange.method in _SAFE_METHODS or not asked.sent_all:
         return ServiceError("data_plane_unavailable", f"the data plane was asked, but {exc}")
     return ServiceError("outcome_unknown", f"the data plane was asked, but {exc}; the request may have been applied")

@@ -27,7 +27,7 @@ _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
 def read_body(exchange: Exchange, kind: type[_T]) -> _T:
     """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
     read_query(exchange)
-    body = exchange.read_body()
+    body = exchange.body
     if body:
         check_content_type(exchange, "application/json")
     return read_json(msgspec.json.Decoder(kind).decode, body or b"{}")

@@ -14,7 +14,7 @@ from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine import port
 from tuplegate.http.answers import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.requests import check_content_type, read_json
+from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
 from tuplegate.protocol.statements import is_streamed, keyword_of_one
@@ -47,37 +47,32 @@ class QueryRoutes:
         self._streams = streams
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        if exchange.head is None or not exchange.head.is_usual:
-            check_content_type(exchange, _JSON)
-        return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
+        check_request(exchange, _JSON)
+        return self._answer(exchange, identity, read_json(_decode, exchange.body))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        check_content_type(exchange, "text/plain")
+        check_request(exchange, "text/plain")
         try:
-            sql = exchange.read_body().decode()
+            sql = exchange.body.decode()
         except UnicodeDecodeError as exc:
             raise ServiceError("malformed_request", f"the body is not UTF-8: byte {exc.start + 1} is wrong") from exc
         return self._answer(exchange, identity, QueryRequest(sql))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
-        head = exchange.head
-        is_usual = head is not None and head.is_usual
-        accept = None if is_usual else exchange.headers.get(b"accept")
+        accept = exchange.headers.get(b"accept")
         format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
         target = identity.target
-        if target is None or (not is_usual and b"tuplegate-database" in exchange.headers):
+        if target is None or b"tuplegate-database" in exchange.headers:
             target = await self._identities.target(identity, exchange)
         shape = _SHAPES[request.row_mode, request.big_numbers]
         bounds = self._bounds
         if request.timeout_ms is not None or request.max_rows is not None:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
-        key = None if is_usual else idempotency_key(exchange)
-        if head is not None and not is_usual:
-            head.is_usual = exchange.method == "POST" and _is_usual(exchange)
+        key = idempotency_key(exchange)
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
@@ -123,17 +118,6 @@ class QueryRoutes:
                 raise
 
         await once(self._engine, exchange, target, key, run, make)
-
-
-def _is_usual(exchange: Exchange) -> bool:
-    """Whether the headers ask for nothing but a JSON body to be run and answered as a query is."""
-    headers = exchange.headers
-    return (
-        headers.get(b"content-type") in (None, _JSON.encode())
-        and headers.get(b"accept") in (None, b"*/*")
-        and b"tuplegate-database" not in headers
-        and b"idempotency-key" not in headers
-    )
 
 
 def wanted_format(accept: str) -> StreamFormat | None:

@@ -41,6 +41,7 @@ class StreamWriter:
                 self.begun += 1
                 self.open += 1
                 exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
+                exchange.sign_of_life = framing.silence
                 columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
                 await exchange.write(framing.event("columns", columns))
                 await self._write_rows(exchange, framing, rows)

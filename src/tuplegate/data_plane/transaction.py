@@ -17,7 +17,7 @@ from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
 from tuplegate.engine import port
 from tuplegate.http.answers import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.requests import check_content_type, read_json
+from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import StatementItem, TransactionRequest
 from tuplegate.protocol.statements import keyword_of_one
@@ -60,8 +60,8 @@ class TransactionRoutes:
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
-        check_content_type(exchange, "application/json")
-        return self._answer(exchange, identity, read_json(_decode, exchange.read_body()))
+        check_request(exchange, "application/json")
+        return self._answer(exchange, identity, read_json(_decode, exchange.body))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = idempotency_key(exchange)

@@ -1,15 +1,16 @@
-"""The body of a request that is passed on while it comes, instead of being collected first.
+"""The body of a request that has not come whole with its head.
 
-What comes before somebody takes it is held, up to a bound; beyond that the client is not read from. Whoever takes the
-body is a BodySink, is called for every piece, and can pause the client.
+Nothing of it is read before somebody asks for it: whoever answers the request has judged the head by then. It is either
+collected, within the memory there is for that, or passed on to a BodySink as it comes.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
+from tuplegate.http.memory import Memory
 from tuplegate.protocol.errors import ServiceError
-
-_HELD_MAX = 64 * 1024
+from tuplegate.reply import Reply
 
 
 class BodySink(Protocol):
@@ -21,50 +22,111 @@ class BodySink(Protocol):
         """The rest will not come: the client was too slow, or what it sent is no body."""
 
 
-class IncomingBody:
-    __slots__ = ("_held", "_held_size", "_sink", "_transport", "complete", "error")
+class Reading(Protocol):
+    """The client's side of the transport."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def is_closing(self) -> bool: ...
+
+
+class IncomingBody:
+    """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
+
+    __slots__ = (
+        "_held", "_memory", "_most", "_owner", "_sink", "_taken", "_transport", "_waiter", "_want", "complete", "error",
+        "is_wanted", "length",
+    )  # fmt: skip
+
+    def __init__(
+        self, first: bytes, length: int, transport: Reading, memory: Memory, owner: str, want: Callable[[], None]
+    ) -> None:
+        """`first` is what came with the head; `want` is called when the rest is asked for, and gives it later. Raises
+        busy. `release` must follow."""
+        self._held = bytearray(first)
         self._transport = transport
-        self._held: list[bytes] = []
-        self._held_size = 0
+        self._memory = memory
+        self._want = want
+        self._owner = owner
+        self._taken = 0
+        self._take(len(first))
+        self._most = 0
         self._sink: BodySink | None = None
+        self._waiter: Reply[None] | None = None
+        self.length = length
+        self.is_wanted = False
         self.complete = False
         self.error: ServiceError | None = None
 
     # -- from the connection --------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
+        """Raises what is wrong with so long a body."""
         if self._sink is not None:
             self._sink.body_piece(data)
             return
-        self._held.append(data)
-        self._held_size += len(data)
-        if self._held_size > _HELD_MAX:
-            self._transport.pause_reading()
+        size = len(self._held) + len(data)
+        if size > self._most:
+            raise too_large(self._most)
+        if size > self._taken:
+            self._take(max(size, min(2 * size, self._most)))
+        self._held += data
 
     def end(self) -> None:
         self.complete = True
         if self._sink is not None:
             self._sink.body_end()
+        self._wake()
 
     def fail(self, error: ServiceError) -> None:
         self.error = error
         if self._sink is not None:
             self._sink.body_failed(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     # -- for whoever takes it -------------------------------------------------------------------------------------
 
-    def flow_to(self, sink: BodySink) -> bytes:
-        """What has come so far. The sink gets the rest, unless the body is complete."""
+    async def collect(self, owner: str, most: int) -> bytes:
+        """All of it, once it is there. Raises what went wrong with it, body_too_large, and busy."""
+        if self.length > most or len(self._held) > most:
+            raise too_large(most)
+        self.release()
+        self._owner, self._most = owner, most
+        self._take(max(self.length, len(self._held)))
+        self.is_wanted = True
+        self._waiter = Reply(asyncio.get_running_loop())
+        self._want()
+        await self._waiter
         if self.error is not None:
             raise self.error
-        held = b"".join(self._held)
-        self._held = []
-        if not self.complete:
-            self._sink = sink
-        if self._held_size > _HELD_MAX:
-            self.resume()
+        return bytes(self._held)
+
+    def release(self) -> None:
+        if self._taken:
+            self._memory.give_back(self._owner, self._taken)
+            self._taken = 0
+
+    def _take(self, size: int) -> None:
+        """So much is needed for it in all."""
+        self._memory.take(self._owner, size - self._taken)
+        self._taken = size
+
+    def flow_to(self, sink: BodySink) -> bytes:
+        """What has come so far; the sink gets the rest, as it comes."""
+        if self.error is not None:
+            raise self.error
+        held, self._held = bytes(self._held), bytearray()
+        self.release()
+        self._sink = sink
+        self.is_wanted = True
+        self._want()
         return held
 
     def pause(self) -> None:
@@ -73,3 +135,7 @@ class IncomingBody:
     def resume(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+def too_large(most: int) -> ServiceError:
+    return ServiceError("body_too_large", f"the request body is over the limit of {most} bytes")

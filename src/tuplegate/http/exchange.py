@@ -1,27 +1,17 @@
 """One request and its answer, as a handler sees them."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tuplegate.eager import EagerRun
-from tuplegate.http.body import IncomingBody
-from tuplegate.http.heads import Head
-from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
-
-if TYPE_CHECKING:
-    from tuplegate.http.server import HttpConnection
-
-STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-
-CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
-"""Of answers that are no pages: a browser runs and shows nothing of them."""
+from tuplegate.http.body import IncomingBody, too_large
+from tuplegate.http.message import Head
+from tuplegate.http.writing import CONTENT_POLICY, STATUS_LINES, Outgoing
 
 _LARGE: Final = 16 * 1024
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Headers = Iterable[tuple[str, str]]
 
@@ -42,48 +32,20 @@ class Counts:
         self.errors = 0
 
 
-class Gate:
-    """Where a request may have to wait."""
-
-    __slots__ = ()
-
-    def detain(self, exchange: "Exchange") -> bool:
-        """Whether the request is not to run yet: then whoever says so calls its `begin` when it is, unless its client
-        has left or it was answered meanwhile."""
-        raise NotImplementedError
-
-    def forget(self, exchange: "Exchange") -> None:
-        """The request waits no more: its client has left, or it was answered without its turn."""
-        raise NotImplementedError
-
-    def leave(self) -> None:
-        """Gives a place back."""
-        raise NotImplementedError
-
-
 class Exchange:
-    """A request with its body complete, or coming in as `incoming`, and the means to answer it once.
+    """A request, and the means to answer it once. Owned by its connection.
 
-    Owned by its connection.
+    Its body is there, or has not come whole and is `incoming`: then it is there after `collect`.
 
     `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes`, `failed` and `error_code` say
     what was answered, for the `usage` that it counts towards and for the metrics. Of one that is `traced` it is noted
-    when it was admitted and when the engine was done, by `perf_counter_ns`.
-
-    One that is detained `waits_at` a gate. It is begun with a `place` that is kept for it, or when it is `out_of_time`;
-    its handler takes the place or gives it back. One that waits inside its handler waits for its `turn`.
+    when it was admitted and when the engine was done, by `perf_counter_ns`. `sign_of_life` is what may be written at
+    any time in the middle of its answer.
     """
 
     # What most requests leave as it is, so that making one costs next to nothing.
-    method = ""
-    path = ""
-    query = ""
     body = b""
-    head: Head | None = None
-    """If it is one that came before."""
-    body_error: ServiceError | None = None
     incoming: IncomingBody | None = None
-    target = b""
     keep_alive = True
     chunked = True
     started_ns = 0
@@ -99,21 +61,18 @@ class Exchange:
     engine_ended_ns = 0
     exec_us = 0
     run: EagerRun | None = None
-    waits_at: Gate | None = None
-    waits_until = 0
-    place: Gate | None = None
-    out_of_time = False
-    turn: Reply[None] | None = None
-    drain_waiter: asyncio.Future[None] | None = None
+    sign_of_life = b""
+    path_values: Mapping[str, str] = _NO_VALUES
     _started = False
 
-    def __init__(
-        self, connection: "HttpConnection", request_id: bytes, headers: dict[bytes, bytes] | None = None
-    ) -> None:
-        self._connection = connection
+    def __init__(self, outgoing: Outgoing, request_id: bytes, head: Head) -> None:
+        self.outgoing = outgoing
         self._request_id = request_id
-        self.headers: dict[bytes, bytes] = {} if headers is None else headers
-        self.path_values: Mapping[str, str] = _NO_VALUES
+        self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.headers = head.headers
 
     @property
     def request_id(self) -> str:
@@ -126,17 +85,21 @@ class Exchange:
 
     @property
     def client_gone(self) -> bool:
-        return self._connection.lost
+        return self.outgoing.is_lost
 
-    def begin(self) -> None:
-        """Runs it after it was detained."""
-        self._connection.begin(self)
+    async def collect(self, owner: str, most: int) -> None:
+        """Waits until all of the body is there, which is held for the `owner`. Raises what went wrong with it."""
+        if self.incoming is None:
+            if len(self.body) > most:
+                raise too_large(most)
+            return
+        if self.head.expects_continue and not self._started and self.incoming.length <= most:
+            self.send_continue()
+        self.body = await self.incoming.collect(owner, most)
 
-    def read_body(self) -> bytes:
-        """The body; raises what went wrong with it, which is judged only now, after route and rights."""
-        if self.body_error is not None:
-            raise self.body_error
-        return self.body
+    def send_continue(self) -> None:
+        """Tells the client to send the body."""
+        self.outgoing.write(_CONTINUE)
 
     def respond(
         self, status: int, body: bytes, headers: Headers = (), content_type: bytes = b"application/json"
@@ -145,35 +108,40 @@ class Exchange:
         self._started = True
         self.status = status
         self.sent_bytes += len(body)
-        if self.incoming is not None and not self.incoming.complete:
-            self.keep_alive = False
+        self._look_at_body()
         if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
             # The same as below, made of parts that are put together once a second.
-            start = self._connection.server.json_head
+            start = self.outgoing.common.json_head
             head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
             self._write_whole(head, body)
             return
         if status == 204:
-            self._connection.write(self._head(status, None, headers) + b"\r\n")
+            self.outgoing.write(self._head(status, None, headers) + b"\r\n")
             return
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._write_whole(head, body)
 
+    def _look_at_body(self) -> None:
+        """A client that is answered before its body has come will not be read from any more."""
+        if self.incoming is not None and not self.incoming.complete:
+            self.keep_alive = False
+
     def _write_whole(self, head: bytes, body: bytes) -> None:
         """In one piece, which is what a client can read at once; a large body is not copied for it."""
         if self.method == "HEAD":
-            self._connection.write(head)
+            self.outgoing.write(head)
         elif len(body) < _LARGE:
-            self._connection.write(head + body)
+            self.outgoing.write(head + body)
         else:
-            self._connection.write(head)
-            self._connection.write(body)
+            self.outgoing.write(head)
+            self.outgoing.write(body)
 
     def respond_page(self, body: bytes, policy: bytes) -> None:
         """A page of the service's own, which may do what `policy` says and nothing else."""
         self._started = True
         self.status = 200
         self.sent_bytes += len(body)
+        self._look_at_body()
         head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
         head += b"content-length: %d\r\n\r\n" % len(body)
         self._write_whole(head, body)
@@ -182,10 +150,11 @@ class Exchange:
         """Begins an answer whose length is not known; `write` and `finish` follow."""
         self._started = True
         self.status = status
+        self._look_at_body()
         if not self.chunked:  # HTTP/1.0 knows the end of the answer by the end of the connection
             self.keep_alive = False
         head = self._head(status, content_type, headers)
-        self._connection.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
+        self.outgoing.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
     def pass_on(self, status: int, headers: bytes, *, sized: bool) -> None:
         """Begins an answer whose headers were made elsewhere; `sized` if they say its length, or it has no body."""
@@ -195,9 +164,8 @@ class Exchange:
             self.chunked = False
         elif not self.chunked:
             self.keep_alive = False
-        if self.incoming is not None and not self.incoming.complete:
-            self.keep_alive = False
-        self._connection.write(
+        self._look_at_body()
+        self.outgoing.write(
             b"%b%b%b%b\r\n"
             % (
                 STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status,
@@ -207,30 +175,34 @@ class Exchange:
             )
         )
 
-    def send_continue(self) -> None:
-        """Tells the client to send the body."""
-        self._connection.send_continue()
-
     async def write(self, data: bytes) -> None:
         """One piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
-        connection = self._connection
-        if connection.lost:
+        outgoing = self.outgoing
+        if outgoing.is_lost:
             raise ClientGone
         self.sent_bytes += len(data)
-        connection.write(self._framed(data))
-        if connection.write_paused:
-            await connection.drained(self)
-            if connection.lost:
+        outgoing.write(self._framed(data))
+        if outgoing.is_behind:
+            await outgoing.caught_up()
+            if outgoing.is_lost:
                 raise ClientGone
 
     def write_last(self, data: bytes) -> None:
         """The last piece, without waiting for the client to take it."""
-        self._connection.write(self._framed(data))
+        self.outgoing.write(self._framed(data))
         self.finish()
 
     def finish(self) -> None:
         if self.chunked:
-            self._connection.write(b"0\r\n\r\n")
+            self.outgoing.write(b"0\r\n\r\n")
+
+    def show_life(self) -> None:
+        """Writes something that means nothing: whoever has gone will not take it."""
+        if self._started:
+            if self.sign_of_life:
+                self.outgoing.write(self._framed(self.sign_of_life))
+        elif self.head.is_http_1_1:
+            self.outgoing.write(STATUS_LINES[102] + b"\r\n")
 
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
@@ -239,7 +211,7 @@ class Exchange:
         extra = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1") if headers else b""
         return b"%b%b%bx-request-id: %b\r\n%b%b%b" % (
             STATUS_LINES[status],
-            self._connection.server.common_headers,
+            self.outgoing.common.lines,
             b"" if content_type is None else b"content-type: %b\r\n" % content_type,
             self._request_id,
             self.extra_headers,

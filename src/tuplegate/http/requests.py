@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from tuplegate.http.exchange import Exchange
+from tuplegate.http.query_string import read_query
 from tuplegate.protocol.errors import ServiceError
 
 _T = TypeVar("_T")
@@ -23,6 +24,13 @@ def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
         raise ServiceError("malformed_request", "the body is nested too deeply") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
+
+
+def check_request(exchange: Exchange, wanted: str) -> None:
+    """Of a route that takes a body of this type and nothing in its URL."""
+    if exchange.query:
+        read_query(exchange)
+    check_content_type(exchange, wanted)
 
 
 def check_content_type(exchange: Exchange, wanted: str) -> None:

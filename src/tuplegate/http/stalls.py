@@ -6,7 +6,7 @@ import sys
 import termios
 
 
-class Reader:
+class Taker:
     """The client of one connection, seen by what is left unsent of all that was `written`. Looked at once a second."""
 
     __slots__ = ("_taken", "_taken_at", "_transport", "_unsent")

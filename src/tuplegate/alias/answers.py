@@ -1,0 +1,110 @@
+"""Reads the data plane's answer to one request: bytes in, a head, then its body. Pure.
+
+Interim answers come first and are told by their status. Whatever is left over when the answer is complete, or is no
+answer, raises: such a connection is of no more use.
+"""
+
+import re
+from typing import Final
+
+from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
+from tuplegate.http.message import BLANK_LINE, is_kept_alive
+from tuplegate.protocol.errors import ServiceError
+
+_HEAD_BYTES_MAX: Final = 64 * 1024
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+_FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+
+
+class NoAnswer(Exception):
+    """What came is no HTTP/1.1 answer, or more than one."""
+
+
+class _UntilClose(Body):
+    __slots__ = ()
+
+    def read(self, buffer: Buffer) -> bytes:
+        return buffer.take(buffer.size)
+
+
+class AnswerReader:
+    """`bodiless`: the answer has no body, whatever it says (HEAD)."""
+
+    def __init__(self, *, bodiless: bool) -> None:
+        self._bodiless = bodiless
+        self._buffer = Buffer()
+        self._body: Body | None = None
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.length: bytes | None = None
+        """As the answer says it."""
+        self.keep_alive = False
+        self.interim: list[int] = []
+        """Statuses of interim answers; whoever looks at them takes them out."""
+
+    @property
+    def has_head(self) -> bool:
+        return self._body is not None
+
+    @property
+    def complete(self) -> bool:
+        return self._body is not None and self._body.complete
+
+    def feed(self, data: bytes) -> bytes:
+        """What has come of the body. Raises NoAnswer."""
+        buffer = self._buffer
+        buffer.feed(data)
+        while self._body is None:
+            end = buffer.data.find(BLANK_LINE, buffer.at)
+            if end < 0:
+                if buffer.size > _HEAD_BYTES_MAX:
+                    raise NoAnswer("its headers are too long")
+                return b""
+            self._read_head(buffer.take(end + 4 - buffer.at))
+        try:
+            got = self._body.read(buffer) if not self._body.complete else b""
+        except ServiceError as exc:
+            raise NoAnswer("its body is not in chunks") from exc
+        if self._body.complete and buffer.size:
+            raise NoAnswer("it sent more than it was asked for")
+        return got
+
+    def end(self) -> bool:
+        """The connection has ended; whether the answer has too."""
+        if isinstance(self._body, _UntilClose):
+            self._body.complete = True
+        return self.complete
+
+    def _read_head(self, raw: bytes) -> None:
+        first, *lines = raw[:-4].split(b"\r\n")
+        line = _STATUS_LINE.fullmatch(first)
+        fields = [_FIELD.fullmatch(field) for field in lines]
+        if line is None or None in fields:
+            raise NoAnswer("it sent what is no HTTP/1.1 answer")
+        status = int(line[2])
+        if status < 200:
+            self.interim.append(status)
+            return
+        self.status = status
+        self.headers = [(field[1].lower(), field[2].rstrip(b" \t")) for field in fields if field is not None]
+        by_name = dict(self.headers)
+        if len([name for name, _ in self.headers if name in (b"content-length", b"transfer-encoding")]) > 1:
+            raise NoAnswer("it says twice how long its answer is")
+        self.keep_alive = is_kept_alive(by_name, is_http_1_1=line[1] == b"1")
+        self._body = self._framing(by_name)
+
+    def _framing(self, headers: dict[bytes, bytes]) -> Body:
+        coding, self.length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+        if self.length is not None and _LENGTH.fullmatch(self.length) is None:
+            raise NoAnswer("its Content-Length is no number")
+        if coding is not None and coding.lower() != b"chunked":
+            raise NoAnswer("its Transfer-Encoding is not chunked")
+        if self._bodiless or self.status in (204, 304):
+            return SizedBody(0)
+        if coding is not None:
+            return ChunkedBody()
+        if self.length is not None:
+            return SizedBody(int(self.length))
+        self.keep_alive = False
+        return _UntilClose()

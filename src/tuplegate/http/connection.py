@@ -1,0 +1,396 @@
+"""One client's connection: its requests are read, run and answered one after the other.
+
+A request is begun when its head is there, and nothing of the next one is looked at before it was answered, and the
+answer taken. What comes meanwhile stays unread in the socket, but for one piece. There is no recursion: `_advance` is
+the only place that begins a request or moves a body on, and whoever else wants that asks it to go on.
+"""
+
+import asyncio
+import secrets
+import select
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Final, cast
+
+from tuplegate.eager import EagerRun
+from tuplegate.http.answers import respond_error
+from tuplegate.http.body import IncomingBody
+from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.memory import Memory
+from tuplegate.http.message import Head, Heads
+from tuplegate.http.reading import END, RequestReader
+from tuplegate.http.stalls import Taker
+from tuplegate.http.writing import CommonHeaders, Outgoing
+from tuplegate.protocol.errors import ServiceError
+
+Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
+
+_LINGER_S: Final = 2.0
+_TURN_MAX: Final = 8
+"""Requests that are begun in one go; then the others have their turn."""
+_GONE_LOOK_S: Final = (0.05, 0.05, 0.2, 0.5)
+"""Pauses between looks at a client that sends no more: whether it still takes something."""
+_NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
+_HEX: Final = [b"%02x" % number for number in range(256)]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    connections_max: int
+    header_timeout_s: float
+    body_timeout_s: float
+    keep_alive_s: float
+    reader_timeout_s: float
+
+
+class RequestIds:
+    __slots__ = ("_number", "_prefix", "_stem")
+
+    def __init__(self) -> None:
+        self._prefix = b"req_" + secrets.token_hex(4).encode()
+        self._number = 0
+        self._stem = b""
+
+    def next(self) -> bytes:
+        self._number += 1
+        last = self._number & 255
+        if last == 0 or not self._stem:
+            self._stem = b"%b%06x" % (self._prefix, self._number >> 8)
+        return self._stem + _HEX[last]
+
+
+class Surroundings:
+    """What the connections of a server have in common."""
+
+    def __init__(
+        self, handler: Handler, bounds: HttpBounds, memory: Memory, cors: CorsPolicy | None, *, with_tls: bool
+    ) -> None:
+        self.handler = handler
+        self.bounds = bounds
+        self.memory = memory
+        self.cors = cors
+        self.heads = Heads()
+        self.ids = RequestIds()
+        self.common = CommonHeaders(with_tls=with_tls)
+        self.connections: set[HttpConnection] = set()
+        self.stopping = False
+        self.now = 0.0
+        """By the loop's clock; a second old at most."""
+        self.on_change: Callable[[], None] = _nothing
+        """Called when a connection was opened or closed."""
+        self.on_end: Callable[[], None] = _nothing
+        """Called when a request has ended while the server stops."""
+
+    def has_room(self) -> bool:
+        return not self.stopping and len(self.connections) < self.bounds.connections_max
+
+
+def _nothing() -> None:
+    pass
+
+
+class HttpConnection(asyncio.Protocol):
+    def __init__(self, around: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
+        self._around = around
+        self._loop = loop
+        self._reader = RequestReader(around.heads)
+        self._advancing = False
+        self._reading_paused = False
+        self._closing = False
+        """Nothing more is read from it, but for its end."""
+        self._sends_no_more = False
+        self._deadline: float | None = None
+        self._is_idle = True
+        """Nothing of a request has come yet."""
+        self._charged = 0
+        self.current: Exchange | None = None
+        """The request in hand."""
+
+    # -- the transport --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        around = self._around
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        address = f"address {peer[0]}" if isinstance(peer, tuple) else "address"
+        self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
+        self._taker = Taker(self._transport, self._loop.time())
+        self._expect_request(around.bounds.header_timeout_s)
+        if not around.has_room():
+            self._refuse(ServiceError("busy", "too many connections are open"))
+        around.connections.add(self)
+        around.on_change()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        around = self._around
+        around.connections.discard(self)
+        around.on_change()
+        self._closing = True
+        self._charge(0)
+        exchange = self.current
+        # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
+        if exchange is not None and exchange.run is not None:
+            exchange.run.cancel()
+        self._out.lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._reader.feed(data)
+        exchange = self.current
+        if exchange is None or (exchange.incoming is not None and exchange.incoming.is_wanted):
+            self._advance()
+        else:
+            self._pause_reading()
+            self._charge_unread()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. It may have left, or wait for the answers to what it has sent."""
+        self._sends_no_more = True
+        exchange = self.current
+        if self._closing or exchange is None:
+            return False
+        if exchange.incoming is not None and not exchange.incoming.complete:
+            exchange.keep_alive = False
+            exchange.incoming.fail(ServiceError("malformed_request", "the client closed before its body had come"))
+        else:
+            self._look_for_client(0)
+        return True
+
+    def pause_writing(self) -> None:
+        self._out.fell_behind()
+
+    def resume_writing(self) -> None:
+        self._out.caught_up_now()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Does all that can be done now."""
+        if self._advancing or self._closing:
+            return
+        self._advancing = True
+        try:
+            left = _TURN_MAX
+            while not self._closing:
+                exchange = self.current
+                if exchange is None:
+                    if left == 0:
+                        self._loop.call_soon(self._advance)
+                        break
+                    left -= 1
+                    if self._out.is_behind or not self._begin_next():
+                        break
+                elif exchange.incoming is None or not exchange.incoming.is_wanted or not self._move_body(exchange):
+                    break
+        except ServiceError as error:
+            self._refuse(error)
+        finally:
+            self._advancing = False
+        self._charge_unread()
+
+    def _begin_next(self) -> bool:
+        """Whether a request was begun. Raises what is wrong with what has come."""
+        around, reader = self._around, self._reader
+        head = reader.next()
+        if head is None:
+            if self._sends_no_more:
+                self.close()
+            elif self._is_idle and reader.unread:
+                self._is_idle = False
+                self._deadline = self._loop.time() + around.bounds.header_timeout_s
+            return False
+        assert isinstance(head, Head)
+        exchange = Exchange(self._out, around.ids.next(), head)
+        exchange.chunked = head.is_http_1_1
+        exchange.keep_alive = head.keep_alive and not around.stopping
+        if around.cors is not None and b"origin" in head.headers:
+            exchange.extra_headers = around.cors.answer_headers(head.headers[b"origin"])
+        event = reader.next()
+        if isinstance(event, bytes):
+            exchange.body = event
+            event = reader.next()
+        if event is not END:
+            exchange.incoming = IncomingBody(
+                exchange.body, head.length, self._transport, around.memory, self._out.owner, self._want_body
+            )
+            exchange.body = b""
+        self._deadline = None
+        self.current = exchange
+        exchange.started_ns = perf_counter_ns()
+        exchange.run = EagerRun(around.handler(exchange), self._done)
+        exchange.run.resume()
+        return True
+
+    def _want_body(self) -> None:
+        """The body of the request in hand is asked for."""
+        self._deadline = self._loop.time() + self._around.bounds.body_timeout_s
+        self._is_idle = False
+        self._resume_reading()
+        self._loop.call_soon(self._advance)
+
+    def _move_body(self, exchange: Exchange) -> bool:
+        """Whether more of its body had come."""
+        incoming = exchange.incoming
+        assert incoming is not None
+        if incoming.complete or incoming.error is not None:
+            return False
+        try:
+            event = self._reader.next()
+            if isinstance(event, bytes):
+                incoming.feed(event)
+        except ServiceError as error:
+            exchange.keep_alive = False
+            incoming.fail(error)
+            return False
+        if event is END:
+            self._deadline = None
+            incoming.end()
+        return event is not None
+
+    def _done(self, cancelled: bool) -> None:
+        exchange, self.current = self.current, None
+        assert exchange is not None
+        if exchange.incoming is not None:
+            exchange.incoming.release()
+        around = self._around
+        if cancelled and not self._out.is_lost and not exchange.answered:
+            exchange.keep_alive = False
+            respond_error(exchange, _cut_off(exchange))
+        if around.stopping:
+            around.on_end()
+        if self._closing:
+            return
+        if not exchange.keep_alive or not exchange.answered or around.stopping:
+            self._linger()
+            return
+        self._expect_request(around.bounds.keep_alive_s)
+        if self._reader.unread or self._sends_no_more or self._reading_paused:
+            self._resume_reading()
+            self._advance()
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Answers what is not a request, or none that will be read, and closes the connection."""
+        if self._closing:
+            return
+        exchange = Exchange(self._out, self._around.ids.next(), _NO_REQUEST)
+        exchange.keep_alive = False
+        respond_error(exchange, error)
+        self._linger()
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def _charge_unread(self) -> None:
+        """What has come and waits here is held for somebody. Who holds too much is not listened to any more."""
+        unread = 0 if self._closing else self._reader.unread
+        if unread == self._charged:
+            return
+        self._charge(0)
+        try:
+            self._charge(unread)
+        except ServiceError as error:
+            self._reader = RequestReader(self._around.heads)
+            if self.current is None:
+                self._refuse(error)
+            else:
+                self.current.keep_alive = False
+
+    def _charge(self, size: int) -> None:
+        memory = self._around.memory
+        if self._charged:
+            memory.give_back(self._out.address, self._charged)
+            self._charged = 0
+        if size:
+            memory.take(self._out.address, size)
+            self._charged = size
+
+    # -- time and the end -----------------------------------------------------------------------------------------
+
+    def check_time(self, now: float) -> None:
+        """Once a second."""
+        self._out.look()
+        if not self._taker.up_to_date(now, self._out.written):
+            if self._taker.stalled_for(now, self._out.written) > self._around.bounds.reader_timeout_s:
+                self._transport.abort()
+            elif self._deadline is not None and self.current is None:
+                self._deadline = max(self._deadline, now + _LINGER_S)
+            return
+        if self._reading_paused and not self._transport.is_closing() and self._is_broken():
+            self._transport.abort()
+            return
+        if self._deadline is None or now <= self._deadline:
+            return
+        if self._closing or self._is_idle:
+            self._transport.abort()
+            return
+        self._deadline = None
+        late = ServiceError("request_timeout", "the request did not arrive in time")
+        if self.current is None:
+            self._refuse(late)
+        elif self.current.incoming is not None:
+            self.current.keep_alive = False
+            self.current.incoming.fail(late)
+
+    def _expect_request(self, timeout_s: float) -> None:
+        """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
+        self._deadline = self._around.now + timeout_s
+        self._is_idle = True
+
+    def stop_when_idle(self) -> None:
+        if self.current is None:
+            self.close()
+
+    def close(self) -> None:
+        self._closing = True
+        self._transport.close()
+
+    def _linger(self) -> None:
+        """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
+        self._closing = True
+        self._deadline = self._loop.time() + _LINGER_S
+        if self._transport.is_closing():
+            return
+        if self._sends_no_more or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._resume_reading()
+        self._transport.write_eof()
+
+    def _look_for_client(self, times: int) -> None:
+        """Whether a client that sends no more is still there. Only writing to it can tell: to one that has gone, the
+        network answers that it has."""
+        if self._closing or self.current is None or self._transport.is_closing():
+            return
+        if self._is_broken():
+            self._transport.abort()
+            return
+        if times % len(_GONE_LOOK_S) == 1:
+            self.current.show_life()
+        pause = _GONE_LOOK_S[times] if times < len(_GONE_LOOK_S) else 1.0
+        self._loop.call_later(pause, self._look_for_client, times + 1)
+
+    def _is_broken(self) -> bool:
+        sock = self._transport.get_extra_info("socket")
+        look = select.poll()
+        look.register(sock.fileno(), 0)
+        return bool(look.poll(0))
+
+
+def _cut_off(exchange: Exchange) -> ServiceError:
+    """Why a request was not answered by its handler, which was cancelled."""
+    if exchange.incoming is not None and not exchange.incoming.complete:
+        return ServiceError("shutting_down", "the service is stopping; the request was not run")
+    return ServiceError("outcome_unknown", "the service had to stop; it may have been applied")

@@ -1,0 +1,161 @@
+"""Where the body of a message ends: after so many bytes, or where its chunks say so. Pure, for requests and answers.
+
+A body takes what is its own from a Buffer, and leaves the rest there.
+"""
+
+import re
+from typing import Final
+
+from tuplegate.http.message import malformed, read_fields
+
+_LINE_BYTES_MAX: Final = 1024
+_TRAILER_BYTES_MAX: Final = 8 * 1024
+_OVERHEAD_MAX: Final = 64 * 1024
+"""Bytes of sizes and line ends that a body may have beyond as many as it has of its own."""
+
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
+
+
+class Buffer:
+    """What has come and was not taken yet: `data` from `at` on."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.at = 0
+
+    def feed(self, data: bytes) -> None:
+        self.data = data if self.at == len(self.data) else self.data[self.at :] + data
+        self.at = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, size: int) -> bytes:
+        """So many bytes, or all there are if these are fewer."""
+        at = self.at
+        data = self.data
+        if at == 0 and len(data) <= size:
+            self.data = b""
+            return data
+        taken = data[at : at + size]
+        self.at = at + len(taken)
+        return taken
+
+
+class Body:
+    """`read` gives what has come of it; once it is `complete` there is no more."""
+
+    __slots__ = ("complete",)
+
+    def __init__(self) -> None:
+        self.complete = False
+
+    def read(self, buffer: Buffer) -> bytes:
+        raise NotImplementedError
+
+
+class SizedBody(Body):
+    __slots__ = ("_left",)
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self._left = length
+        self.complete = length == 0
+
+    def read(self, buffer: Buffer) -> bytes:
+        data = buffer.take(self._left)
+        self._left -= len(data)
+        self.complete = self._left == 0
+        return data
+
+
+class ChunkedBody(Body):
+    """Raises malformed_request for what are no chunks, and for chunks so small that they are mostly frames."""
+
+    __slots__ = ("_in_trailers", "_left", "_overhead", "_trailers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = 0
+        """Of the chunk that is coming, the line end behind it included; 0 where the size of the next one comes."""
+        self._overhead = _OVERHEAD_MAX
+        """What is left of it."""
+        self._in_trailers = False
+        self._trailers = 0
+
+    def read(self, buffer: Buffer) -> bytes:
+        pieces = bytearray()
+        while not self.complete:
+            if self._in_trailers:
+                if not self._read_trailer(buffer):
+                    break
+            elif self._left > 2:
+                piece = buffer.take(self._left - 2)
+                if not piece:
+                    break
+                pieces += piece
+                self._left -= len(piece)
+                self._overhead += len(piece)
+            elif self._left > 0:
+                if not self._read_chunk_end(buffer):
+                    break
+            elif not self._read_size(buffer):
+                break
+        return bytes(pieces)
+
+    def _read_size(self, buffer: Buffer) -> bool:
+        line = _take_line(buffer)
+        if line is None:
+            return False
+        found = _SIZE_LINE.fullmatch(line)
+        if found is None:
+            raise malformed("a chunk of its body does not begin with its size")
+        size = int(found[1], 16)
+        self._overhead -= len(line) + 4
+        if self._overhead < 0:
+            raise malformed("the chunks of its body are so small that they are mostly sizes")
+        self._left = size + 2 if size else 0
+        self._in_trailers = size == 0
+        return True
+
+    def _read_chunk_end(self, buffer: Buffer) -> bool:
+        if buffer.size < 2:
+            if buffer.size and buffer.data[buffer.at] != 13:
+                raise malformed("a chunk of its body is longer than it says")
+            return False
+        if buffer.take(2) != b"\r\n":
+            raise malformed("a chunk of its body is longer than it says")
+        self._left = 0
+        return True
+
+    def _read_trailer(self, buffer: Buffer) -> bool:
+        """What comes behind the body says nothing about the request, but has to be well-formed."""
+        line = _take_line(buffer)
+        if line is None:
+            return False
+        if not line:
+            self.complete = True
+            return True
+        self._trailers += len(line) + 2
+        if self._trailers > _TRAILER_BYTES_MAX:
+            raise malformed(f"the headers behind its body are over {_TRAILER_BYTES_MAX} bytes")
+        read_fields([line])
+        return True
+
+
+def _take_line(buffer: Buffer) -> bytes | None:
+    """The next line without its end; None if it has not come yet."""
+    end = buffer.data.find(b"\n", buffer.at, buffer.at + _LINE_BYTES_MAX + 2)
+    if end < 0:
+        if buffer.size > _LINE_BYTES_MAX:
+            raise malformed(f"a line between the chunks of its body is over {_LINE_BYTES_MAX} bytes")
+        return None
+    line = buffer.take(end + 1 - buffer.at)
+    if line[-2:] != b"\r\n":
+        raise malformed("a line does not end with CR LF")
+    return line[:-2]

@@ -1,0 +1,187 @@
+"""The head of a request: what its bytes say, and which are refused.
+
+Strict: RFC 9112 and 9110 as docs/http.md lists them, and where those leave a choice, the answer that no other reader in
+front of us can understand differently. Pure: the same bytes give the same Head, whoever sent them and whatever came
+before, so one that comes again need not be read again (see `Heads`).
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tuplegate.protocol.errors import ServiceError
+
+HEAD_BYTES_MAX: Final = 32 * 1024
+FIELDS_MAX: Final = 100
+BLANK_LINE: Final = b"\r\n\r\n"
+CHUNKED: Final = -1
+"""The length of a body that says itself where it ends."""
+
+_TOKEN_CHARACTERS: Final = rb"!#$%&'*+\-.^_`|~0-9A-Za-z"
+_TOKEN: Final = re.compile(rb"[%b]+" % _TOKEN_CHARACTERS)
+REQUEST_LINE: Final = re.compile(rb"([%b]+) ([!-~]+) HTTP/1\.([01])" % _TOKEN_CHARACTERS)
+_NO_VALUE: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")
+_TARGET_WRONG: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})|#")
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)([/?].*)?", re.IGNORECASE)
+_HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+
+# What says who asks, for what, and where the request ends, is said once: of two, another reader may take the other.
+_ONCE: Final = frozenset({
+    b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key", b"origin",
+    b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",
+})  # fmt: skip
+
+
+def malformed(message: str) -> ServiceError:
+    return ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {message}")
+
+
+class Head:
+    """Of a request. Not changed once it is made; it may be that of many requests, over many connections.
+
+    `length` is that of the body, or CHUNKED. `path` is as it was sent: what is percent-encoded in it is still.
+    """
+
+    __slots__ = (
+        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "path", "query", "target",
+    )  # fmt: skip
+
+    def __init__(self, raw: bytes) -> None:
+        """`raw` ends with the blank line. Raises malformed_request."""
+        first, *lines = raw[:-4].split(b"\r\n")
+        line = REQUEST_LINE.fullmatch(first)
+        if line is None:
+            raise malformed("its first line is not of the form METHOD target HTTP/1.1")
+        headers = read_fields(lines)
+        self.is_http_1_1: Final = line[3] == b"1"
+        self.method: Final = line[1].decode()
+        self.target: Final = line[2]
+        self.path, self.query = _path_and_query(self.method, line[2])
+        self.headers: Final[Mapping[bytes, bytes]] = MappingProxyType(headers)
+        self.length: Final = _body_length(headers, is_http_1_1=self.is_http_1_1)
+        self.expects_continue: Final = self.is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
+        self.keep_alive: Final = is_kept_alive(headers, is_http_1_1=self.is_http_1_1)
+        _check_host(headers, is_http_1_1=self.is_http_1_1)
+
+
+def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
+    """Headers by their names in lower case. Blanks around a value are no part of it; repeated ones become a list."""
+    if len(lines) > FIELDS_MAX:
+        raise malformed(f"it has more than {FIELDS_MAX} headers")
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or _TOKEN.fullmatch(name) is None:
+            raise malformed(f"a header is not of the form name: value, near {_shown(line)}")
+        if _NO_VALUE.search(value) is not None:
+            raise malformed(f"the header {name.decode()} has a control character in its value")
+        key = name.lower()
+        value = value.strip(b" \t")
+        if key not in headers:
+            headers[key] = value
+        elif key in _ONCE:
+            raise malformed(f"the header {name.decode()} is given twice")
+        else:
+            headers[key] += b", " + value
+    return headers
+
+
+def is_kept_alive(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> bool:
+    """Whether another message may follow over the connection."""
+    given = headers.get(b"connection")
+    if given is None:
+        return is_http_1_1
+    options = {option.strip().lower() for option in given.split(b",")}
+    return b"close" not in options and (is_http_1_1 or b"keep-alive" in options)
+
+
+def _body_length(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> int:
+    coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+    if coding is not None:
+        if not is_http_1_1:
+            raise malformed("HTTP/1.0 has no Transfer-Encoding")
+        if length is not None:
+            raise malformed("it has both a Content-Length and a Transfer-Encoding")
+        if coding.lower() != b"chunked":
+            raise malformed(f"its Transfer-Encoding is not chunked, but {_shown(coding)}")
+        return CHUNKED
+    if length is None:
+        return 0
+    if _LENGTH.fullmatch(length) is None:
+        raise malformed(f"its Content-Length is no number of bytes: {_shown(length)}")
+    return int(length)
+
+
+def _path_and_query(method: str, target: bytes) -> tuple[str, str]:
+    if method == "CONNECT":
+        if _HOST.fullmatch(target) is None:
+            raise malformed("the target of CONNECT is a host and a port")
+        return target.decode(), ""
+    if _TARGET_WRONG.search(target) is not None:
+        raise malformed("its target has a % without two hexadecimal digits, or a fragment")
+    if target[:1] != b"/":
+        target = _origin_form(method, target)
+    path, _, query = target.decode().partition("?")
+    return path, query
+
+
+def _origin_form(method: str, target: bytes) -> bytes:
+    """Path and query of a target that is not just these."""
+    if target == b"*" and method == "OPTIONS":
+        return target
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None or _HOST.fullmatch(absolute[1]) is None:
+        raise malformed("its target is no path, and no address of the form http://host/path")
+    rest = absolute[2] or b"/"
+    return rest if rest[:1] == b"/" else b"/" + rest
+
+
+def _check_host(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> None:
+    host = headers.get(b"host")
+    if host is None:
+        if is_http_1_1:
+            raise malformed("it needs a Host header")
+    elif _HOST.fullmatch(host) is None:
+        raise malformed(f"its Host is not of the form name or name:port: {_shown(host)}")
+
+
+def _shown(data: bytes) -> str:
+    """For a message: the start of it, as text."""
+    return ascii(data[:40].decode("latin-1"))
+
+
+_HELD_MAX: Final = 1024
+_HELD_BYTES_MAX: Final = 4 * 1024
+
+
+class Heads:
+    """Reads heads, and need not read one again that came before, byte for byte: clients send the same again and again.
+
+    What comes from memory is what reading would give, so nobody can tell the difference. A head that was not sent for a
+    while is forgotten, and the token in it (see `age`).
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, Head] = {}
+        self._old: dict[bytes, Head] = {}
+
+    def read(self, raw: bytes) -> Head:
+        """Raises malformed_request."""
+        head = self._young.get(raw)
+        if head is not None:
+            return head
+        head = self._old.get(raw) or Head(raw)
+        if len(raw) <= _HELD_BYTES_MAX:
+            if len(self._young) >= _HELD_MAX:
+                self.age()
+            self._young[raw] = head
+        return head
+
+    def age(self) -> None:
+        """What was not sent since the last time is forgotten."""
+        self._old, self._young = self._young, {}
+
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())

@@ -1,0 +1,106 @@
+"""Reads requests: bytes in, events out. It calls nobody, and knows nothing of connections.
+
+After `feed`, `next` gives one event after the other: a Head, what has come of its body, END, and then the next Head;
+or None, when more bytes are needed. What is not a request raises, and nothing can be read after it.
+"""
+
+from typing import Final
+
+from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
+from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, Heads, malformed
+from tuplegate.protocol.errors import ServiceError
+
+
+class End:
+    """Of a request."""
+
+    __slots__ = ()
+
+
+END: Final = End()
+
+Event = Head | bytes | End
+
+
+class RequestReader:
+    def __init__(self, heads: Heads) -> None:
+        self._heads = heads
+        self._buffer = Buffer()
+        self._body: Body | None = None
+        self._refused: ServiceError | None = None
+        self._searched = 0
+        """Bytes of the head that is coming in which its end is not."""
+
+    def feed(self, data: bytes) -> None:
+        self._buffer.feed(data)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have come and were given in no event yet."""
+        return self._buffer.size
+
+    def next(self) -> Event | None:
+        """Raises malformed_request, and from then on always."""
+        if self._refused is not None:
+            raise self._refused
+        try:
+            return self._next()
+        except ServiceError as exc:
+            self._refused = exc
+            raise
+
+    def _next(self) -> Event | None:
+        body = self._body
+        if body is None:
+            head = self._read_head()
+            if head is not None:
+                self._body = ChunkedBody() if head.length == CHUNKED else SizedBody(head.length)
+            return head
+        if not body.complete:
+            data = body.read(self._buffer)
+            if data:
+                return data
+            if not body.complete:
+                return None
+        self._body = None
+        return END
+
+    def _read_head(self) -> Head | None:
+        buffer = self._buffer
+        data = buffer.data
+        while self._searched == 0 and data.startswith(b"\r\n", buffer.at):
+            buffer.at += 2  # RFC 9112 §2.2: empty lines in front are passed over
+        at = buffer.at
+        end = data.find(BLANK_LINE, at + self._searched, at + HEAD_BYTES_MAX)
+        if end < 0:
+            self._look_at_part()
+            return None
+        self._searched = 0
+        buffer.at = end + 4
+        return self._heads.read(data[at : end + 4])
+
+    def _look_at_part(self) -> None:
+        """What is no head will not become one: it is refused before its end has come."""
+        buffer = self._buffer
+        size = buffer.size
+        if size == 0 or buffer.data[buffer.at :] == b"\r":
+            return
+        if size >= HEAD_BYTES_MAX:
+            raise malformed(f"its headers are over {HEAD_BYTES_MAX} bytes")
+        start = buffer.at + max(0, self._searched - 1)
+        line_end = buffer.data.find(b"\n", start)
+        while line_end >= 0:
+            if line_end == buffer.at or buffer.data[line_end - 1] != 13:
+                raise malformed("a line does not end with CR LF")
+            if (
+                self._first_line_ends_at(line_end)
+                and REQUEST_LINE.fullmatch(buffer.data[buffer.at : line_end - 1]) is None
+            ):
+                raise malformed("its first line is not of the form METHOD target HTTP/1.1")
+            line_end = buffer.data.find(b"\n", line_end + 1)
+        if buffer.data[buffer.at] <= 32 or buffer.data[buffer.at] >= 127:
+            raise malformed("it begins with no method")
+        self._searched = max(0, size - 3)
+
+    def _first_line_ends_at(self, line_end: int) -> bool:
+        return self._buffer.data.find(b"\n", self._buffer.at) == line_end

@@ -1,0 +1,146 @@
+"""The way to a client: what is written to it, and how far behind it is."""
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final
+
+from tuplegate.http.memory import Memory
+
+STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
+"""Of answers that are no pages: a browser runs and shows nothing of them."""
+
+TLS_HEADERS: Final = "strict-transport-security: max-age=31536000\r\n"
+
+# For answers that are no pages: nothing in them may be run, framed, guessed at or kept.
+_SECURITY_HEADERS: Final = (
+    "cache-control: no-store\r\nx-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\n"
+    f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
+)
+_WRITE_HIGH: Final = 64 * 1024
+
+
+class CommonHeaders:
+    """What all answers of a server begin with; made anew once a second, for the date in it."""
+
+    __slots__ = ("_tls", "json_head", "lines")
+
+    def __init__(self, *, with_tls: bool) -> None:
+        self._tls = TLS_HEADERS if with_tls else ""
+        self.lines = b""
+        self.json_head = b""
+        """Of the answer that most are: 200, in JSON."""
+        self.renew()
+
+    def renew(self) -> None:
+        self.lines = f"date: {formatdate(usegmt=True)}\r\nserver: tuplegate\r\n{_SECURITY_HEADERS}{self._tls}".encode()
+        self.json_head = STATUS_LINES[200] + self.lines + b"content-type: application/json\r\nx-request-id: "
+
+
+class Companion:
+    """What lives and ends with a client's connection."""
+
+    __slots__ = ()
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+
+class Outgoing:
+    """To one client. `owner` is who its answers are held for while it does not take them.
+
+    `is_behind`: it has not taken what it was sent, so nothing more should be made for it. `written` counts bytes.
+    """
+
+    __slots__ = (
+        "_charged", "_charged_to", "_loop", "_memory", "_on_caught_up", "_transport", "_waiter", "address", "common",
+        "companion", "is_behind", "is_lost", "owner", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        common: CommonHeaders,
+        memory: Memory,
+        address: str,
+        on_caught_up: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._waiter: asyncio.Future[None] | None = None
+        self._charged = 0
+        self._charged_to = ""
+        self.common = common
+        self.address = self.owner = address
+        self._on_caught_up = on_caught_up
+        self.companion: Companion | None = None
+        self.is_behind = False
+        self.is_lost = False
+        self.written = 0
+        transport.set_write_buffer_limits(high=_WRITE_HIGH)
+
+    def write(self, data: bytes) -> None:
+        if not self.is_lost:
+            self.written += len(data)
+            self._transport.write(data)
+
+    def accompany(self, companion: Companion) -> None:
+        """Ends it when the client's connection does."""
+        self.companion = companion
+        if self.is_lost:
+            companion.end()
+
+    async def caught_up(self) -> None:
+        """Waits until the client has taken most of what it was sent, or is gone."""
+        if self.is_behind and not self.is_lost:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+
+    # -- from the connection --------------------------------------------------------------------------------------
+
+    def fell_behind(self) -> None:
+        self.is_behind = True
+        self._charge()
+
+    def caught_up_now(self) -> None:
+        self.is_behind = False
+        self._discharge()
+        self._wake()
+        self._on_caught_up()
+
+    def look(self) -> None:
+        """Once a second: what is held may have become more, or less."""
+        if self.is_behind:
+            self._charge()
+
+    def lost(self) -> None:
+        self.is_lost = True
+        self._discharge()
+        self._wake()
+        self._on_caught_up = _nothing  # the two would hold each other, and could not be freed at once
+        companion, self.companion = self.companion, None
+        if companion is not None:
+            companion.end()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _charge(self) -> None:
+        self._discharge()
+        self._charged, self._charged_to = self._transport.get_write_buffer_size(), self.owner
+        self._memory.charge(self._charged_to, self._charged)
+
+    def _discharge(self) -> None:
+        if self._charged:
+            self._memory.give_back(self._charged_to, self._charged)
+        self._charged = 0
+
+
+def _nothing() -> None:
+    pass
