@@ -225,14 +225,13 @@ def test_a_client_that_leaves_ends_its_statement(alias: Service, watch: Watch, a
     watch.until(lambda: watch.busy == 0)
 
 
-def test_a_client_that_closes_its_side_has_left(alias: Service, watch: Watch) -> None:
-    """As on the data plane: who can send no more is taken to be gone."""
+def test_a_client_that_sends_no_more_is_answered(alias: Service) -> None:
+    """It has closed its own side only."""
     with connect(alias) as sock:
-        sock.sendall(post(alias, b"select pg_sleep(60)", kind=TEXT_TYPE))
-        watch.until(lambda: watch.count("wait_event = 'PgSleep'") == 1)
+        sock.sendall(post(alias, b"select 7 as n, pg_sleep(1)", kind=TEXT_TYPE, close=False))
         sock.shutdown(socket.SHUT_WR)
-        watch.until(lambda: watch.busy == 0)
-        assert read_all(sock) == b""
+        (answer,) = answers_in(read_all(sock))
+    assert answer.json["rows"][0]["n"] == 7
 
 
 def test_a_slow_reader_slows_the_engine(alias: Service, watch: Watch) -> None:
@@ -464,31 +463,56 @@ def test_a_data_plane_that_is_not_there(service: Service) -> None:
         remove(data_dir)
 
 
-def exchange_once(fronting: Service, upstream: Upstream) -> socket.socket:
-    """A whole exchange; the connection behind the alias, which it keeps."""
+@contextlib.contextmanager
+def served(fronting: Service, upstream: Upstream) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A client that got an answer and stays, and the connection behind the alias that is its own."""
     with connect(fronting) as sock:
-        sock.sendall(head(fronting, "Connection: close", first="GET /first HTTP/1.1"))
+        sock.sendall(head(fronting, first="GET /first HTTP/1.1"))
         behind = upstream.accept()
         read_until(behind, b"\r\n\r\n")
         behind.sendall(OK)
-        assert answers_in(read_all(sock))[0].status == 200
-    return behind
+        assert answers_in(read_until(sock, b"{}"))[0].status == 200
+        yield sock, behind
 
 
-def test_a_connection_is_used_again(fronting: Service, upstream: Upstream) -> None:
-    """By the request of another client."""
-    behind = exchange_once(fronting, upstream)
-    with connect(fronting) as sock:
+def test_a_connection_is_used_again_by_its_client_and_nobody_else(fronting: Service, upstream: Upstream) -> None:
+    with served(fronting, upstream) as (sock, behind), connect(fronting) as other:
+        other.sendall(head(fronting, "Connection: close", first="GET /other HTTP/1.1"))
+        of_other = upstream.accept()
+        assert read_until(of_other, b"\r\n\r\n").startswith(b"GET /other ")
         sock.sendall(head(fronting, "Connection: close", first="GET /second HTTP/1.1"))
         assert read_until(behind, b"\r\n\r\n").startswith(b"GET /second ")
         behind.sendall(OK)
         assert answers_in(read_all(sock))[0].status == 200
 
 
+def test_a_connection_ends_with_its_client(fronting: Service, upstream: Upstream) -> None:
+    with served(fronting, upstream) as (_, behind):
+        pass
+    with contextlib.suppress(ConnectionResetError):
+        assert behind.recv(1) == b""
+
+
+def test_an_answer_that_nobody_read_reaches_nobody(fronting: Service, upstream: Upstream) -> None:
+    """Its client left just as it came. Whoever asks next gets the answer to what it asked."""
+    for number in range(20):
+        with connect(fronting) as leaving:
+            leaving.sendall(head(fronting, first="GET /secret HTTP/1.1"))
+            behind = upstream.accept()
+            read_until(behind, b"\r\n\r\n")
+            behind.sendall(OK.replace(b"{}", b"[]"))
+        with connect(fronting) as sock:
+            sock.sendall(head(fronting, "Connection: close", first=f"GET /{number} HTTP/1.1"))
+            own = upstream.accept()
+            assert read_until(own, b"\r\n\r\n").startswith(b"GET /%d " % number)
+            own.sendall(OK)
+            (answer,) = answers_in(read_all(sock))
+        assert answer.body == b"{}"
+
+
 def test_a_read_is_asked_again_when_a_kept_connection_ends(fronting: Service, upstream: Upstream) -> None:
     """The other side may close a connection just while it is used again; asking twice harms nothing."""
-    behind = exchange_once(fronting, upstream)
-    with connect(fronting) as sock:
+    with served(fronting, upstream) as (sock, behind):
         sock.sendall(head(fronting, "Connection: close", first="GET /second HTTP/1.1"))
         read_until(behind, b"\r\n\r\n")
         behind.close()
@@ -500,8 +524,7 @@ def test_a_read_is_asked_again_when_a_kept_connection_ends(fronting: Service, up
 
 def test_a_write_is_not_sent_twice(fronting: Service, upstream: Upstream) -> None:
     """It may have been applied: the client is told that nobody knows."""
-    behind = exchange_once(fronting, upstream)
-    with connect(fronting) as sock:
+    with served(fronting, upstream) as (sock, behind):
         sock.sendall(post(fronting, b'{"sql": "insert"}'))
         read_until(behind, b'{"sql": "insert"}')
         behind.close()
@@ -617,12 +640,14 @@ def hasty() -> Iterator[Service]:
     ("start", "piece"),
     [
         (b"GET /v1/transaction/txn_aaaaaaaa HTTP/1.1\r\nX: ", b"a"),
-        (b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b" "),
-        (b"POST /query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nAuthorization: Bearer ", b" "),
+        (b"POST /query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer ", b"1\r\n \r\n"),
     ],
 )
 def test_a_request_that_comes_too_slowly_is_cut_off(hasty: Service, start: bytes, piece: bytes) -> None:
     """The time is for the whole, not for each byte."""
+    if start.endswith(b"Bearer "):
+        start += hasty.key.encode() + b"\r\n\r\n"
     (answer,) = answers_in(drip(hasty.alias, start, piece))
     assert answer.status == 408
     assert answer.error["code"] == "request_timeout"

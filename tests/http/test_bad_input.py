@@ -54,7 +54,7 @@ def answers_in(data: bytes) -> list[Answer]:
         assert first.startswith("HTTP/1.1 "), f"not an answer: {data[:200]!r}"
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         status = int(first.split()[1])
-        if status == 100:
+        if status < 200:
             data = rest
             continue
         length = int(headers.get("content-length", len(rest)))

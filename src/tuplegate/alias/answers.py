@@ -1,7 +1,7 @@
 """Reads the data plane's answer to one request: bytes in, a head, then its body. Pure.
 
-Interim answers come first and are told by their status. Whatever is left over when the answer is complete, or is no
-answer, raises: such a connection is of no more use.
+Interim answers come first and are told by their status. What is no answer raises; what is left over when the answer is
+complete is nobody's, and such a connection is of no more use.
 """
 
 import re
@@ -18,7 +18,7 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
 
 class NoAnswer(Exception):
-    """What came is no HTTP/1.1 answer, or more than one."""
+    """What came is no HTTP/1.1 answer."""
 
 
 class _UntilClose(Body):
@@ -67,7 +67,7 @@ class AnswerReader:
         except ServiceError as exc:
             raise NoAnswer("its body is not in chunks") from exc
         if self._body.complete and buffer.size:
-            raise NoAnswer("it sent more than it was asked for")
+            self.keep_alive = False
         return got
 
     def end(self) -> bool:
