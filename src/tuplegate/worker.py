@@ -44,6 +44,7 @@ from tuplegate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
+from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
 
@@ -90,6 +91,8 @@ class WorkerInput:
     """Nobody served on this engine before this worker and its fellows were started."""
     board: Board
     """Where all workers post what they count."""
+    beats: Beats
+    """Where the supervisor sees that the loop of this one turns."""
 
 
 def run(given: WorkerInput) -> None:
@@ -104,6 +107,7 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
+    given.beats.start(given.number)
     connector = AdminConnector(given.conninfo)
     session = AdminSession(connector, METADATA_DATABASE)
     installation = await find_installation(session)
@@ -132,6 +136,7 @@ async def _main(given: WorkerInput) -> None:
         lifecycle = Lifecycle(catalog, databases, engine)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
+        metrics.beats = given.beats
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)

@@ -90,6 +90,10 @@ METRICS = {
         Metric("database_errors_total", _C, ("organization", "database"), "Requests that failed by database."),
         # Processes
         Metric("worker_starts_total", _C, (), "Workers started, those that replaced a dead one included."),
+        Metric(
+            "worker_standstills_total", _C, (),
+            "Workers killed and replaced because they stood still; the log says where. Alarm.",
+        ),
         Metric("worker_cpu_seconds_total", _C, (), "Processor time of all workers."),
         Metric("worker_resident_bytes", _G, ("worker",), "Memory of a worker, what it shares with others included."),
         Metric("worker_open_fds", _G, ("worker",), "File descriptors of a worker."),
