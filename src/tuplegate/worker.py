@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -42,6 +43,7 @@ from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.origins import Origin
 from tuplegate.http.server import TLS_HEADERS, Handler, HttpBounds, HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
+from tuplegate.keeping import attempt, keep
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
@@ -157,15 +159,21 @@ async def _main(given: WorkerInput) -> None:
             alias = Alias(pool, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
             handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
-        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
+        watching = {
+            "pulse": pulse.watch,
+            "quotas": quotas.watch,
+            "lanes": lanes.watch,
+            "usage": usage.watch,
+            "metrics": metrics.watch,
+        }
         if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
-            watching.append(lifecycle.watch())
+            watching["lifecycle"] = lifecycle.watch
         if not settings.engine and given.number == 0:
-            watching.append(keep_pace(session))
+            watching["vacuum_pace"] = partial(keep_pace, session)
         if settings.backup_dir:
             backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
-            watching.append(backups.watch())
-        tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
+            watching["backups"] = backups.watch
+        tasks = [keep(name, watch) for name, watch in watching.items()]
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
@@ -190,8 +198,8 @@ async def _main(given: WorkerInput) -> None:
             pool.close()
         for task in tasks:
             task.cancel()
-        await quotas.close()
-        await usage.record()
+        await attempt("quotas", quotas.close)
+        await attempt("usage", usage.record)
         metrics.post()
         if traces is not None:
             traces.close()

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from tuplegate import __version__
+from tuplegate import __version__, keeping
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
@@ -131,6 +131,7 @@ class Metrics:
         measured = self._engine.measured()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
+        events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
         gauges = {**measured.gauges, **self._gauges()}
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}

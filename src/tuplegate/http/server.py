@@ -32,6 +32,7 @@ from tuplegate.http.heads import Head, Heads, Reading, add_header
 from tuplegate.http.reader import Reader
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.keeping import keep
 from tuplegate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -115,7 +116,7 @@ class HttpServer:
             self._open = balance.open[worker : worker + 1]
             self.connections_changed()
             self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
-        self._ticker = loop.create_task(self._tick())
+        self._ticker = keep("http", self._tick)
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
         tls = self.tls
