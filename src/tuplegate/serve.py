@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import resource
 import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -39,12 +38,11 @@ from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from tuplegate.installation import EngineRefused, Installed, examine, install
 from tuplegate.metrics.board import Board
+from tuplegate.open_files import Wanted, accepted_below, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
 
 _log = structlog.get_logger()
-
-_FILES_OF_OUR_OWN = 200
 
 PLANES = ("data", "alias", "control")
 
@@ -69,13 +67,13 @@ def serve(settings: Settings) -> None:
     logs.configure(settings)
     _check_address(settings)
     _check_traces(settings)
-    _raise_file_limit(settings)
     _check_backups(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
     if settings.metrics_address:
         sockets["metrics"] = _bind_metrics(settings)
+    settings = _within_file_limit(settings, sockets)
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
@@ -94,16 +92,11 @@ def serve(settings: Settings) -> None:
         supervisor.watch()
 
 
-def _raise_file_limit(settings: Settings) -> None:
-    """Every connection is an open file, and 1,024 of them are all that many systems give without being asked."""
-    least = settings.http_connections_max + settings.engine_connections_max + _FILES_OF_OUR_OWN
-    given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if given == resource.RLIM_INFINITY or given >= least:
-        return
-    allowed = least if most == resource.RLIM_INFINITY else min(least, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    if allowed < least:
-        _log.warning("fewer files may be open than the settings ask for", allowed=allowed, wanted=least)
+def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
+    """The settings, with as many HTTP connections as there can be files."""
+    lines = len(planes) + ("alias" in planes)
+    wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max)
+    return replace(settings, http_connections_max=raise_limit(wanted))
 
 
 @contextlib.contextmanager
@@ -232,7 +225,7 @@ class Supervisor:
         self._tally = Tally(workers, shared=bool(self.settings.engine))
         self._board = Board(workers)
         self._beats = Beats(workers)
-        self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
+        self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
 
     def start_workers(self) -> None:
         """Forks the workers and waits until all of them serve."""

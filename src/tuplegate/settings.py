@@ -115,7 +115,9 @@ class Settings:
     session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
     session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
-    http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
+    http_connections_max: int = _setting(
+        10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1
+    )
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
     body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)
     keep_alive_s: int = _setting(75, "Seconds an idle HTTP connection is kept open.", at_least=1)

@@ -88,7 +88,7 @@ class WorkerInput:
     number: int
     """Of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
-    """Of the planes' sockets, where there are several workers."""
+    """Of the planes' sockets."""
     alone: bool
     """Nobody served on this engine before this worker and its fellows were started."""
     board: Board
@@ -185,7 +185,7 @@ async def _main(given: WorkerInput) -> None:
                 whole_bodies=name != "alias",
             )
             metrics.servers[name] = server
-            await server.start(sock, given.balances.get(name), given.number)
+            await server.start(sock, given.balances[name], given.number)
             servers.append(server)
         gc.collect()
         gc.freeze()

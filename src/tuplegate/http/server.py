@@ -101,21 +101,19 @@ class HttpServer:
         self._request_prefix = b"req_" + secrets.token_hex(4).encode()
         self._request_number = 0
         self._request_stem = b""
-        self._server: asyncio.Server | Acceptor | None = None
+        self._server: Acceptor | None = None
         self._open: memoryview | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
-        """`balance` is given where other workers listen on the same socket."""
+        """`balance` is shared with other workers that listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._set_common_headers()
-        if balance is None:
-            self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
-        else:
-            self._open = balance.open[worker : worker + 1]
-            self.connections_changed()
-            self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
+        balance = balance or Balance(1)
+        self._open = balance.open[worker : worker + 1]
+        self.connections_changed()
+        self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
         self._ticker = keep("http", self._tick)
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
