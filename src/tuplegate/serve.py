@@ -73,7 +73,6 @@ def serve(settings: Settings) -> None:
     edge = _edge(settings, sockets)
     if settings.metrics_address:
         sockets["metrics"] = _bind_metrics(settings)
-    settings = _within_file_limit(settings, sockets)
     with _signals() as stopped, opened_engine(settings) as engine:
         if stopped():
             return
@@ -82,6 +81,7 @@ def serve(settings: Settings) -> None:
         # What workers are given holds nothing of the superuser's login.
         place = where(engine.conninfo) if settings.engine else ""
         settings = replace(settings, engine_connections_max=connections, engine=place)
+        settings = _within_file_limit(settings, sockets)
         os.environ.pop("TUPLEGATE_ENGINE", None)
         tls = given_tls or _self_signed(settings, edge)
         supervisor = Supervisor(settings, engine, installed.conninfo, sockets, edge, tls, stopped)
