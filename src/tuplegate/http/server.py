@@ -47,6 +47,8 @@ _HEADS_MAX: Final = 8
 """Heads that a connection holds."""
 _HEAD_BYTES_MAX: Final = 8 * 1024
 """Of a head that is held."""
+_TARGET_KEPT_MAX: Final = 512
+"""Bytes of a request target that is remembered."""
 
 _HEX: Final = [b"%02x" % number for number in range(256)]
 _BLANK_LINE: Final = b"\r\n\r\n"
@@ -491,7 +493,8 @@ class HttpConnection(asyncio.Protocol):
         exchange.method = self._parser.get_method().decode("latin-1")
         exchange.keep_alive = self._parser.should_keep_alive() and not self.server.stopping
         exchange.target = self._url
-        exchange.path, exchange.query = _split_target(self._url)
+        split = _split_target if len(self._url) <= _TARGET_KEPT_MAX else _split_target.__wrapped__
+        exchange.path, exchange.query = split(self._url)
         if self.server.cors is not None and b"origin" in exchange.headers:
             exchange.extra_headers = self.server.cors.answer_headers(exchange.headers[b"origin"])
         self._deadline = self.loop.time() + self.server.bounds.body_timeout_s
