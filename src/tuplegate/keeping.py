@@ -35,7 +35,7 @@ async def attempt(name: str, work: Work) -> None:
     try:
         await work()
     except Exception:  # noqa: BLE001 - whatever it is, the caller has more to do
-        _note(name, "a last step of a background task failed")
+        _note(name, "a step of a background task failed")
 
 
 async def _keep(name: str, work: Work) -> None:

@@ -91,7 +91,7 @@ def test_pauses_grow_while_it_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.1, 0.2])
 
 
-def test_a_last_step_that_fails_is_noted() -> None:
+def test_a_step_that_fails_is_noted() -> None:
     async def work() -> None:
         raise ValueError("odd")
 
