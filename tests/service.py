@@ -145,8 +145,15 @@ def engine_for(data_dir: Path) -> str:
     return with_database(ENGINE, f"tgt_{data_dir.parent.name[3:]}".lower()) if ENGINE else ""
 
 
-def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None, initialized: bool = True) -> Service:
-    """Starts it and waits until it serves. Its output goes to files in the parent of the data directory.
+def start_service(
+    data_dir: Path,
+    *flags: str,
+    env: dict[str, str] | None = None,
+    initialized: bool = True,
+    files_max: int | None = None,
+) -> Service:
+    """Starts it and waits until it serves. Its output goes to files in the parent of the data directory. It may have
+    `files_max` files open.
 
     Where that is not there yet the service finds what initdb makes, unless that is to be its own work.
     """
@@ -159,7 +166,8 @@ def start_service(data_dir: Path, *flags: str, env: dict[str, str] | None = None
     if initialized and not engine and not data_dir.exists():
         _initialize(data_dir)
     with log.open("a") as stderr, out.open("w") as stdout:
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
+        limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
+        process = subprocess.Popen([*limited, *command], stdout=stdout, stderr=stderr, env=given)
     deadline = time.monotonic() + START_TIMEOUT_S
     # The addresses, the key and the line to paste are written at once, when the service is ready.
     while not (text := out.read_text()).endswith("\n"):

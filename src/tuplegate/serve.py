@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import resource
 import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -39,11 +38,11 @@ from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
 from tuplegate.installation import EngineRefused, Installed, examine, install
 from tuplegate.metrics.board import Board
+from tuplegate.open_files import Wanted, accepted_below, raise_limit
 from tuplegate.settings import Settings
+from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
 
 _log = structlog.get_logger()
-
-_FILES_OF_OUR_OWN = 200
 
 PLANES = ("data", "alias", "control")
 
@@ -51,6 +50,8 @@ _WATCH_S = 0.25
 _RESTART_PAUSE_S = 1.0
 _WORKER_PAUSE_S = 0.25  # from one start to the next: a worker that cannot live does not take the machine
 _READY_TIMEOUT_S = 60.0
+_STILL_S_MAX = 5.0
+"""A worker that serves and whose loop stands still for longer is replaced."""
 _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
@@ -66,7 +67,6 @@ def serve(settings: Settings) -> None:
     logs.configure(settings)
     _check_address(settings)
     _check_traces(settings)
-    _raise_file_limit(settings)
     _check_backups(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
@@ -81,6 +81,7 @@ def serve(settings: Settings) -> None:
         # What workers are given holds nothing of the superuser's login.
         place = where(engine.conninfo) if settings.engine else ""
         settings = replace(settings, engine_connections_max=connections, engine=place)
+        settings = _within_file_limit(settings, sockets)
         os.environ.pop("TUPLEGATE_ENGINE", None)
         tls = given_tls or _self_signed(settings, edge)
         supervisor = Supervisor(settings, engine, installed.conninfo, sockets, edge, tls, stopped)
@@ -91,16 +92,11 @@ def serve(settings: Settings) -> None:
         supervisor.watch()
 
 
-def _raise_file_limit(settings: Settings) -> None:
-    """Every connection is an open file, and 1,024 of them are all that many systems give without being asked."""
-    least = settings.http_connections_max + settings.engine_connections_max + _FILES_OF_OUR_OWN
-    given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if given == resource.RLIM_INFINITY or given >= least:
-        return
-    allowed = least if most == resource.RLIM_INFINITY else min(least, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    if allowed < least:
-        _log.warning("fewer files may be open than the settings ask for", allowed=allowed, wanted=least)
+def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
+    """The settings, with as many HTTP connections as there can be files."""
+    lines = len(planes) + ("alias" in planes)
+    wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max)
+    return replace(settings, http_connections_max=raise_limit(wanted))
 
 
 @contextlib.contextmanager
@@ -182,13 +178,32 @@ class Edge:
 
 @dataclass
 class WorkerProcess:
-    """A worker as its supervisor sees it. `ready` is the end of a pipe that it writes to once it serves."""
+    """A worker as its supervisor sees it.
+
+    `ready` is the end of a pipe that it writes to once it serves, `stacks` of one for its stacks, where they are asked.
+    """
 
     number: int
     pid: int
     ready: int
+    stacks: int
     started_at: float
+    vigil: Vigil
+    serves: bool = False
+    killed: bool = False
     dead: bool = False
+
+    def stands_still(self, beat: int, now: float) -> bool:
+        """Return whether it does for longer than it may. One that starts has no beat yet, but a time to be ready in."""
+        if not self.serves:
+            with contextlib.suppress(BlockingIOError):
+                self.serves = os.read(self.ready, 1) == b"r"
+        still_s = self.vigil.look((self.serves, beat if self.serves else 0), now)
+        return still_s > (_STILL_S_MAX if self.serves else _READY_TIMEOUT_S)
+
+    def close(self) -> None:
+        os.close(self.ready)
+        os.close(self.stacks)
 
 
 @dataclass
@@ -209,7 +224,8 @@ class Supervisor:
         workers = self.settings.workers
         self._tally = Tally(workers, shared=bool(self.settings.engine))
         self._board = Board(workers)
-        self._balances = {plane: Balance(workers) for plane in self.sockets} if workers > 1 else {}
+        self._beats = Beats(workers)
+        self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
 
     def start_workers(self) -> None:
         """Forks the workers and waits until all of them serve."""
@@ -220,13 +236,17 @@ class Supervisor:
 
     def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
         ready_read, ready_write = os.pipe()
+        stacks_read, stacks_write = os.pipe()
+        os.set_blocking(ready_read, False)
         pid = os.fork()
         if pid == 0:
-            self._be_worker(number, ready_write, first)
+            self._be_worker(number, ready_write, stacks_write, first)
         os.close(ready_write)
-        return WorkerProcess(number, pid, ready_read, time.monotonic())
+        os.close(stacks_write)
+        now = time.monotonic()
+        return WorkerProcess(number, pid, ready_read, stacks_read, now, Vigil(now))
 
-    def _be_worker(self, number: int, ready_write: int, first: bool) -> None:
+    def _be_worker(self, number: int, ready_write: int, stacks_write: int, first: bool) -> None:
         """Never returns: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
@@ -237,12 +257,14 @@ class Supervisor:
                 2,
                 self._life[0],
                 ready_write,
+                stacks_write,
                 self._tally.lock,
                 *(sock.fileno() for sock in self.sockets.values()),
             }
             _close_others(keep)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            offer_stacks(stacks_write)
             worker.run(
                 worker.WorkerInput(
                     self.settings,
@@ -260,6 +282,7 @@ class Supervisor:
                     self._balances,
                     alone=first and not self.settings.engine,
                     board=self._board,
+                    beats=self._beats,
                 )
             )
             status = 0
@@ -273,9 +296,10 @@ class Supervisor:
             selector.register(started.ready, selectors.EVENT_READ)
             if not selector.select(max(deadline - time.monotonic(), 0)) or os.read(started.ready, 1) != b"r":
                 raise ServeError("the worker did not start; the log above says why")
+        started.serves = True
 
     def watch(self) -> None:
-        """Until a signal says stop: restarts what died."""
+        """Until a signal says stop: restarts what died, or stands still."""
         bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
@@ -326,13 +350,23 @@ class Supervisor:
         if not watched.dead:
             pid, status = os.waitpid(watched.pid, os.WNOHANG)
             if pid == 0:
+                if not watched.killed and watched.stands_still(self._beats.of(number), time.monotonic()):
+                    self._beats.count_replaced()
+                    self._kill(watched, "the worker stands still and is killed")
                 return
             watched.dead = True
-            os.close(watched.ready)
+            watched.close()
             exit_code = os.waitstatus_to_exitcode(status)
             _log.error("the worker died, starting it again", worker=number, status=exit_code)
         if time.monotonic() - watched.started_at >= _WORKER_PAUSE_S:
             self._workers[number] = self._fork(number)
+
+    def _kill(self, watched: WorkerProcess, reason: str) -> None:
+        """Kills it before the log is written to: that could be what it waits for."""
+        stacks = read_stacks(watched.pid, watched.stacks)
+        os.kill(watched.pid, signal.SIGKILL)
+        watched.killed = True
+        _log.error(reason, worker=watched.number, serves=watched.serves, stacks=stacks)
 
     def _stop_workers(self) -> None:
         running = [watched for watched in self._workers if not watched.dead]
@@ -342,9 +376,8 @@ class Supervisor:
         deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
         while running := [watched for watched in running if os.waitpid(watched.pid, os.WNOHANG)[0] == 0]:
             if time.monotonic() > deadline:
-                _log.error("workers did not stop in time and are killed", workers=[w.number for w in running])
                 for watched in running:
-                    os.kill(watched.pid, signal.SIGKILL)
+                    self._kill(watched, "the worker did not stop in time and is killed")
                     os.waitpid(watched.pid, 0)
                 return
             time.sleep(_STOP_POLL_S)

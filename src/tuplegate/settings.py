@@ -115,7 +115,9 @@ class Settings:
     session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
     session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
-    http_connections_max: int = _setting(10_000, "HTTP connections open at once.", at_least=1)
+    http_connections_max: int = _setting(
+        10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1
+    )
     http_memory_mb: int = _setting(
         256,
         "Bodies that are coming in and answers that are not taken, held by one worker, in MiB. An organization may have"

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -45,8 +46,10 @@ from tuplegate.http.origins import Origin
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from tuplegate.http.writing import TLS_HEADERS
+from tuplegate.keeping import attempt, keep
 from tuplegate.metrics.board import Board
 from tuplegate.settings import Settings
+from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
 
@@ -88,11 +91,13 @@ class WorkerInput:
     number: int
     """Of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
-    """Of the planes' sockets, where there are several workers."""
+    """Of the planes' sockets."""
     alone: bool
     """Nobody served on this engine before this worker and its fellows were started."""
     board: Board
     """Where all workers post what they count."""
+    beats: Beats
+    """Where the supervisor sees that the loop of this one turns."""
 
 
 def run(given: WorkerInput) -> None:
@@ -107,6 +112,7 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
+    given.beats.start(given.number)
     connector = AdminConnector(given.conninfo)
     session = AdminSession(connector, METADATA_DATABASE)
     installation = await find_installation(session)
@@ -135,6 +141,7 @@ async def _main(given: WorkerInput) -> None:
         lifecycle = Lifecycle(catalog, databases, engine)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
+        metrics.beats = given.beats
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
@@ -160,15 +167,21 @@ async def _main(given: WorkerInput) -> None:
             alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
             handlers["alias"] = alias.handle
         cors = CorsPolicy(given.cors_origins)
-        watching = [pulse.watch(), quotas.watch(), lanes.watch(), usage.watch(), metrics.watch()]
+        watching = {
+            "pulse": pulse.watch,
+            "quotas": quotas.watch,
+            "lanes": lanes.watch,
+            "usage": usage.watch,
+            "metrics": metrics.watch,
+        }
         if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
-            watching.append(lifecycle.watch())
+            watching["lifecycle"] = lifecycle.watch
         if not settings.engine and given.number == 0:
-            watching.append(keep_pace(session))
+            watching["vacuum_pace"] = partial(keep_pace, session)
         if settings.backup_dir:
             backups = metrics.backups = Backups(catalog, engine, _backup_rules(settings))
-            watching.append(backups.watch())
-        tasks = [asyncio.get_running_loop().create_task(watch) for watch in watching]
+            watching["backups"] = backups.watch
+        tasks = [keep(name, watch) for name, watch in watching.items()]
         await pulse.look()
         servers = []
         for name, sock in given.sockets.items():
@@ -180,7 +193,7 @@ async def _main(given: WorkerInput) -> None:
                 cors=cors if name in ("data", "control") else None,
             )
             metrics.servers[name] = server
-            await server.start(sock, given.balances.get(name), given.number)
+            await server.start(sock, given.balances[name], given.number)
             servers.append(server)
         gc.collect()
         gc.freeze()
@@ -196,8 +209,8 @@ async def _main(given: WorkerInput) -> None:
         await asyncio.gather(*(server.stop(settings.stop_timeout_s, on_late) for server in servers))
         for task in tasks:
             task.cancel()
-        await quotas.close()
-        await usage.record()
+        await attempt("quotas", quotas.close)
+        await attempt("usage", usage.record)
         metrics.post()
         if traces is not None:
             traces.close()

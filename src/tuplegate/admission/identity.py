@@ -19,6 +19,7 @@ from tuplegate.admission.usage import Usage, UsageBook
 from tuplegate.catalog.credentials import Credential, Credentials
 from tuplegate.engine.port import Access, EngineFailure, Target
 from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.control import NAME_LENGTH_MAX
 from tuplegate.protocol.errors import ServiceError
 
 _FRESH_S: Final = 2.5
@@ -141,7 +142,9 @@ class IdentityCache:
             if identity.target is None:
                 raise ServiceError("not_found", "there is no database for this token")
             return identity.target
-        wanted = name.decode("utf-8", "replace")
+        wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
+        if len(name) > NAME_LENGTH_MAX:  # no database has it; it is neither looked up nor kept
+            raise ServiceError("not_found", f"there is no database '{wanted}…' for this token")
         key = (identity.principal.organization, wanted)
         found = self._databases.get(key)
         if found is None or found[1] < now:

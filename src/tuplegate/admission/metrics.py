@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from tuplegate import __version__
+from tuplegate import __version__, keeping
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
@@ -26,6 +26,7 @@ from tuplegate.metrics.board import Board, TooLarge
 from tuplegate.metrics.cells import PlaneCounts
 from tuplegate.metrics.page import CONTENT_TYPE, write_page
 from tuplegate.metrics.sums import DATABASES_MAX, Snapshot, Sums
+from tuplegate.standstill import Beats
 
 _log = structlog.get_logger()
 
@@ -88,6 +89,7 @@ class Metrics:
         self.servers: dict[str, Served] = {}
         self.streams: Streams | None = None
         self.backups: BackupCounts | None = None
+        self.beats: Beats | None = None
 
     def plane(self, name: str) -> PlaneCounts:
         """Where the requests of a plane are counted."""
@@ -129,6 +131,7 @@ class Metrics:
         measured = self._engine.measured()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
+        events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
         gauges = {**measured.gauges, **self._gauges()}
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
@@ -178,6 +181,8 @@ class Metrics:
             if time.monotonic_ns() - snapshot.at_ns < _STALE_NS:
                 for name, value in snapshot.gauges.items():
                     gauges[name] = value + (0 if name in _OF_ALL else gauges.get(name, 0))
+        if self.beats is not None:
+            sums.events["worker_standstills_total"] = self.beats.replaced
         return sums, gauges
 
     async def _others_posted(self, others: list[int]) -> None:

@@ -6,6 +6,7 @@ its window ends by the engine's clock, taken from the moment before it was asked
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from tuplegate.access.quotas import Tier, policy_header, portion, state_header, tier_of
 from tuplegate.catalog.permits import Permits
 from tuplegate.engine.port import EngineFailure
+from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
@@ -140,8 +142,13 @@ class Quotas:
         await self._give_back(list(self._quotas.values()))
 
     async def _give_back(self, quotas: list[Quota]) -> None:
+        """One that fails keeps nobody else's from being given back."""
         for quota in quotas:
-            try:
-                await quota.give_back()
-            except EngineFailure as failure:
-                _log.warning("permits were not given back", reason=str(failure))
+            await attempt("quotas", partial(_give_back, quota))
+
+
+async def _give_back(quota: Quota) -> None:
+    try:
+        await quota.give_back()
+    except EngineFailure as failure:
+        _log.warning("permits were not given back", reason=str(failure))

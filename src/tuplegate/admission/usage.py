@@ -69,12 +69,15 @@ class UsageBook:
         try:
             if used:
                 await self._journal.add_usage(used)
+                self._note_recorded(used)
             if keys:
                 await self._credentials.were_used(keys)
+                self._keys.difference_update(keys)
         except EngineFailure as failure:
             _log.warning("usage was not recorded", reason=str(failure))
-            return
-        self._keys.difference_update(keys)
+
+    def _note_recorded(self, used: list[Used]) -> None:
+        """What is on record is not put there again, also where the next step fails."""
         for one in used:
             usage = self._counts[one.organization, one.database]
             counts = (one.requests, one.rows, one.bytes, one.errors)

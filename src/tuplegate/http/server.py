@@ -20,6 +20,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.keeping import keep
 
 _TICK_S: Final = 1.0
 _HEADS_AGE_S: Final = 60
@@ -44,7 +45,7 @@ class HttpServer:
         self._around.on_end = self._one_less
         self._tls = tls
         self._negotiating: dict[TlsTransport, float] = {}
-        self._server: asyncio.Server | Acceptor | None = None
+        self._server: Acceptor | None = None
         self._open: memoryview | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -54,16 +55,14 @@ class HttpServer:
         return self._around.connections
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
-        """`balance` is given where other workers listen on the same socket."""
+        """`balance` is shared with other workers that listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._around.now = loop.time()
-        if balance is None:
-            self._server = await loop.create_server(self._protocol_factory(loop), sock=sock, backlog=1024)
-        else:
-            self._open = balance.open[worker : worker + 1]
-            self._connections_changed()
-            self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
-        self._ticker = loop.create_task(self._tick())
+        balance = balance or Balance(1)
+        self._open = balance.open[worker : worker + 1]
+        self._connections_changed()
+        self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
+        self._ticker = keep("http", self._tick)
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
         tls, around = self._tls, self._around

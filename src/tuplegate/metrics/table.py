@@ -90,6 +90,14 @@ METRICS = {
         Metric("database_errors_total", _C, ("organization", "database"), "Requests that failed by database."),
         # Processes
         Metric("worker_starts_total", _C, (), "Workers started, those that replaced a dead one included."),
+        Metric(
+            "worker_standstills_total", _C, (),
+            "Workers killed and replaced because they stood still; the log says where. Alarm.",
+        ),
+        Metric(
+            "task_restarts_total", _C, ("task",),
+            "Background tasks that failed and were started again; the log has the cause. Alarm.",
+        ),
         Metric("worker_cpu_seconds_total", _C, (), "Processor time of all workers."),
         Metric("worker_resident_bytes", _G, ("worker",), "Memory of a worker, what it shares with others included."),
         Metric("worker_open_fds", _G, ("worker",), "File descriptors of a worker."),

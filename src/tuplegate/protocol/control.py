@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}\Z")]
+NAME_LENGTH_MAX = 63
+Name = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}\Z")]
 Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,200}\Z")]
 ScopeName = Literal["read", "write", "admin", "operator"]
 Scopes = Annotated[list[ScopeName], msgspec.Meta(min_length=1, max_length=4)]

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -26,6 +27,7 @@ from tuplegate.engine.port import (
     OutcomeUnknown,
     StatementFailed,
 )
+from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -229,7 +231,7 @@ class Lifecycle:
     async def _paused(self, id: str) -> AsyncIterator[None]:
         """Asks all workers to let go of the database, again and again until the block is left."""
         await self._catalog.databases.pause(id, _PAUSE_S)
-        keeper = asyncio.get_running_loop().create_task(self._keep_paused(id))
+        keeper = keep("pauses", partial(self._keep_paused, id))
         try:
             yield
         finally:
@@ -238,8 +240,11 @@ class Lifecycle:
 
     async def _keep_paused(self, id: str) -> None:
         while True:
-            await asyncio.sleep(_PAUSE_S / 2)
-            await self._catalog.databases.pause(id, _PAUSE_S)
+            await asyncio.sleep(_PAUSE_S / 4)
+            try:
+                await self._catalog.databases.pause(id, _PAUSE_S)
+            except EngineFailure:
+                continue  # it is asked again before the pause is over
 
     async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even when whoever waits for it is gone."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ from tuplegate.engine.postgres.sizes import SizeWatch
 from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
 from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, read_types
 from tuplegate.engine.postgres.watch import Watch
+from tuplegate.keeping import keep
 from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()
@@ -90,12 +92,11 @@ class PostgresEngine:
             self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
         )
         self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
-        loop = asyncio.get_running_loop()
-        self._time = loop.time
-        watches = [self._expire(), self._scratch.watch()]
+        self._time = asyncio.get_running_loop().time
+        watches = {"records": self._expire, "scratch": self._scratch.watch}
         if settings.worker == 0:
-            watches.append(undo_settings(self._connector))
-        self._tasks = [loop.create_task(watch) for watch in watches]
+            watches["role_settings"] = partial(undo_settings, self._connector)
+        self._tasks = [keep(name, watch) for name, watch in watches.items()]
         return self
 
     async def __aexit__(

@@ -34,6 +34,7 @@ from tuplegate.engine.postgres.tally import (
     VIEW_UNTIL,
     Tally,
 )
+from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
 
@@ -126,7 +127,7 @@ class Lease:
 
     async def __aenter__(self) -> "Lease":
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._run())
+        self._task = keep("lease", self._run)
         deadline = loop.time() + _START_S
         while not self._is_in_force:
             if loop.time() > deadline:

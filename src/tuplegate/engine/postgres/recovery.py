@@ -21,6 +21,7 @@ from tuplegate.eager import EagerRun
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from tuplegate.engine.postgres import metadata
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession, terminate
+from tuplegate.keeping import keep
 from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()
@@ -65,7 +66,7 @@ class Recovery:
 
     async def __aenter__(self) -> "Recovery":
         await self._resolve_first()
-        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        self._watcher = keep("recovery", self._watch)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

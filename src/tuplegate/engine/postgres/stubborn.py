@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from tuplegate.engine.port import EngineBusy, EngineFailure
+from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
 
@@ -139,7 +140,7 @@ class Stubborn:
         if ending is None:
             ending = self._endings[process] = Ending(process, database, loop.time())
             if self._task is None or self._task.done():
-                self._task = loop.create_task(self._watch())
+                self._task = keep("stubborn", self._watch)
         await self._tell(ending)
         return ending
 

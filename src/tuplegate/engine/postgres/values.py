@@ -5,6 +5,7 @@ that need more than that are rewritten a column at a time, and only then does ms
 value on the common path.
 """
 
+import gc
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
@@ -51,6 +52,8 @@ _Raw: Final = msgspec.Raw
 _TEXT: Final = pq.Format.TEXT
 
 _SHAPES_MAX: Final = 1000
+_COLUMNS_MAX: Final = 20_000
+"""Of all shapes of a database that are remembered: each column takes about half a kilobyte."""
 _LARGE: Final = 4096
 """Bytes that are not worth to be copied once more."""
 
@@ -359,6 +362,9 @@ class EncoderCache:
         self.known: object = object()
         """Another one whenever what is known of types may be another."""
         self._encoders: dict[Any, RowEncoder] = {}
+        self._columns = 0
+        self._dropped = 0
+        """Columns of encoders that were dropped since the garbage was collected last."""
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
         """The encoder for this result; None while one of its types is not known yet."""
@@ -370,8 +376,9 @@ class EncoderCache:
         if encoder is None:
             if self.types.missing(oids):
                 return None
-            if len(self._encoders) >= _SHAPES_MAX:
-                self._encoders.clear()
+            if len(self._encoders) >= _SHAPES_MAX or self._columns + len(oids) > _COLUMNS_MAX:
+                self._keep({})
+            self._columns += len(oids)
             decoded = [(name or b"").decode() for name in names]
             encoder = self._encoders[key] = RowEncoder(decoded, oids, shape, self.types)
         return encoder
@@ -380,9 +387,19 @@ class EncoderCache:
         """Drops what a change of the tenant's own types could have made wrong."""
         self.types.forget()
         self.known = object()
-        self._encoders = {
-            key: encoder for key, encoder in self._encoders.items() if all(oid < FIRST_USER_OID for oid in key[1])
-        }
+        self._keep(
+            {key: encoder for key, encoder in self._encoders.items() if all(oid < FIRST_USER_OID for oid in key[1])}
+        )
+
+    def _keep(self, encoders: dict[Any, RowEncoder]) -> None:
+        """Drop all but these. An encoder has a class of its own, which only the garbage collector can free; a worker
+        lets that run so rarely that hundreds of megabytes could gather before."""
+        columns = sum(len(key[1]) for key in encoders)
+        self._dropped += self._columns - columns
+        self._encoders, self._columns = encoders, columns
+        if self._dropped >= _COLUMNS_MAX // 2:
+            self._dropped = 0
+            gc.collect()
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SIZES_SQL, SizeWatch
 from tuplegate.engine.postgres.stream import EngineClock
 from tuplegate.engine.postgres.transaction import TransactionRun
+from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
 
@@ -53,6 +54,8 @@ class Watch:
         self._lock_capacity = 0
         self._names: dict[int, str] = {}
         """Of databases, by their numbers in the engine."""
+        self._crowded: set[str] = set()
+        self._banned_until: dict[str, float] = {}
         self._guard = SerializableGuard(0, settings.tally, settings.worker)
         self._tasks: list[asyncio.Task[None]] = []
         self._time = time.monotonic
@@ -62,10 +65,15 @@ class Watch:
         await self._named(await self._session.fetch(HELD_SQL))
         self._guard = guard
         self._lock_capacity = lock_capacity
-        loop = asyncio.get_running_loop()
-        self._time = loop.time
-        watches = (self._sweep(), self._watch_deadlines(), self._place(), self._watch_locks(), self._watch_sizes())
-        self._tasks = [loop.create_task(watch) for watch in watches]
+        self._time = asyncio.get_running_loop().time
+        watches = {
+            "idle_connections": self._sweep,
+            "deadlines": self._watch_deadlines,
+            "placement": self._place,
+            "locks": self._watch_locks,
+            "sizes": self._watch_sizes,
+        }
+        self._tasks = [keep(name, watch) for name, watch in watches.items()]
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -100,8 +108,7 @@ class Watch:
 
     async def _watch_locks(self) -> None:
         """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
-        crowded: set[str] = set()
-        banned_until: dict[str, float] = {}
+        banned_until = self._banned_until
         while True:
             await asyncio.sleep(_LOCKS_TICK_S)
             now = self._time()
@@ -110,7 +117,7 @@ class Watch:
                 for run, since in self.running.items()
                 if now - since > _LOCKS_TICK_S and not isinstance(run, Session)
             }
-            if not running and not crowded:
+            if not running and not self._crowded:
                 continue
             try:
                 rows = await self._session.fetch(HELD_SQL)
@@ -120,9 +127,9 @@ class Watch:
                 continue  # it is asked again in a moment
             since = {process: self.running[run] for process, run in running.items() if run in self.running}
             verdict = judge(held, since, self._lock_capacity)
-            crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
+            self._crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
-                state.crowded = database in crowded
+                state.crowded = database in self._crowded
             for process in since:
                 run = running[process]
                 if process not in verdict.ended | {verdict.outlived} or run.timed_out:

@@ -1,0 +1,65 @@
+"""What the service remembers of what clients send stays small."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.system.servers import needs_linux
+from tests.workers import workers
+
+
+def resident_mb(service: Service) -> float:
+    [pid] = workers(service)
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
+
+
+@needs_linux
+def test_results_of_many_columns_with_ever_new_names() -> None:
+    """How to write a row is remembered by its columns; the memory for that is bounded, however wide rows are."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    with service.client() as client:
+        sql = Sql(client)
+
+        def ask(number: int) -> None:
+            columns = ",".join(f'1 "{number:_>40}{column}"' for column in range(1600))
+            assert len(sql.rows(f"select {columns}")[0]) == 1600
+
+        for number in range(20):
+            ask(number)
+        before = resident_mb(service)
+        for number in range(20, 220):
+            ask(number)
+        assert resident_mb(service) - before < 40
+    assert service.stop() == 0
+    remove(data_dir)
+
+
+@pytest.mark.parametrize("length", [64, 5000])
+def test_a_database_name_that_is_too_long(sql: Sql, length: int) -> None:
+    """It is not found, and not repeated as a whole."""
+    sql.client.headers["Tuplegate-Database"] = "x" * length
+    answer = sql.answer("select 1")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert answer.json()["error"]["message"] == f"there is no database '{'x' * 63}…' for this token"
+
+
+@needs_linux
+def test_long_request_targets() -> None:
+    """Anybody may send them, without a token, and each another one."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    with service.client() as client:
+
+        def ask(number: int) -> None:
+            assert client.get(f"/{number}/{'x' * 20_000}?{'y' * 10_000}").status_code == 404
+
+        for number in range(50):
+            ask(number)
+        before = resident_mb(service)
+        for number in range(50, 1050):
+            ask(number)
+        assert resident_mb(service) - before < 20
+    assert service.stop() == 0
+    remove(data_dir)

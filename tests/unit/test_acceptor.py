@@ -1,0 +1,120 @@
+"""Connections are taken while there are file descriptors for them, and wait otherwise."""
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+import uvloop
+from structlog.testing import capture_logs
+
+from tests.unit.stage import until
+from tuplegate.http import acceptor
+from tuplegate.http.acceptor import Acceptor, Balance
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+class Listening(socket.socket):
+    """Counts how often it was asked for a connection."""
+
+    asked = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        return super().accept()
+
+
+@contextmanager
+def listening() -> Iterator[Listening]:
+    """A socket, and clients that wait in it."""
+    with Listening() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        clients = [socket.create_connection(sock.getsockname()) for _ in range(5)]
+        try:
+            yield sock
+        finally:
+            for client in clients:
+                client.close()
+
+
+class Taken:
+    """Counts the connections that were taken."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.transports: list[asyncio.BaseTransport] = []
+
+    def __call__(self) -> asyncio.Protocol:
+        taken = self
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                taken.count += 1
+                taken.transports.append(transport)
+
+        return Protocol()
+
+    def close(self) -> None:
+        for transport in self.transports:
+            transport.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_descriptor_is_left(
+    loop: Callable[[], asyncio.AbstractEventLoop], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop does not spin, one line is logged, and all are taken once there are some again."""
+    monkeypatch.setattr(acceptor, "_log", structlog.get_logger())
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run(sock: Listening) -> None:
+        taken = Taken()
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        accepting = Acceptor(sock, taken, Balance(workers), 0)
+        try:
+            await asyncio.sleep(1)
+            found = taken.count, sock.asked
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        await until(lambda: taken.count == 5)
+        accepting.close()
+        taken.close()
+        await asyncio.sleep(0)
+        assert found[0] == 0
+        assert 1 <= found[1] < 5
+
+    with listening() as sock, capture_logs() as logs, asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run(sock))
+    assert len(logs) == 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_last_descriptors_are_not_for_connections(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """One is taken before it is seen that they are reached; the others wait until some are free."""
+
+    async def run(sock: socket.socket) -> None:
+        taken = Taken()
+        lowest = os.dup(0)
+        os.close(lowest)
+        held = [os.dup(0) for _ in range(5)]
+        accepting = Acceptor(sock, taken, Balance(1, lowest + 3), 0)
+        await asyncio.sleep(0.5)
+        assert taken.count == 1
+        for descriptor in held:
+            os.close(descriptor)
+        await until(lambda: taken.count > 1)
+        accepting.close()
+        taken.close()
+        await asyncio.sleep(0)
+
+    with listening() as sock, asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run(sock))
