@@ -7,10 +7,7 @@ does not, a rule is missing from the list, or h11 and llhttp differ where no rul
 from dataclasses import dataclass
 
 from attack.door.readings import BLANK_LINE, read_h11, reasons
-
-
-class Malformed(Exception):
-    """The bytes are no request that this reader takes."""
+from tuplegate.protocol.errors import ServiceError
 
 
 @dataclass(frozen=True)
@@ -19,11 +16,6 @@ class Head:
     target: bytes
     headers: dict[bytes, bytes]
     keep_alive: bool
-
-
-@dataclass(frozen=True)
-class Body:
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,7 @@ class StrictH11:
     def __init__(self) -> None:
         self._data = b""
         self._is_head_given = False
-        self._waiting: list[Head | Body | End] = []
+        self._waiting: list[Head | bytes | End] = []
         self._failed = ""
 
     def feed(self, data: bytes) -> None:
@@ -57,13 +49,13 @@ class StrictH11:
                 self._waiting.append(Head(request.method, request.target, request.headers, request.keep_alive))
             self._is_head_given = not request.complete
             if request.complete:
-                self._waiting += [Body(request.body), End()]
+                self._waiting += [request.body, End()]
         self._failed = reading.refusal or ""
         self._data = self._data[reading.read :]
 
-    def next(self) -> Head | Body | End | None:
+    def next(self) -> Head | bytes | End | None:
         if self._waiting:
             return self._waiting.pop(0)
         if self._failed:
-            raise Malformed(self._failed)
+            raise ServiceError("malformed_request", self._failed)
         return None
