@@ -81,6 +81,7 @@ class Session:
     random: Random
     asker: Asker
     connection: RawConnection
+    behaviour: str
     began: float = field(default_factory=time.monotonic)
     asked: list[Wanted] = field(default_factory=list)
     answered: int = 0
@@ -127,7 +128,8 @@ class Session:
         if self.answered < len(self.asked) and not self.run.is_disturbed(self.began):
             missing = len(self.asked) - self.answered
             kinds = ", ".join(wanted.kind for wanted in self.asked[self.answered :][:5])
-            self.run.note(self.place, f"the connection ended without {missing} of {len(self.asked)} answers ({kinds})")
+            ended = f"the connection ended without {missing} of {len(self.asked)} answers ({kinds})"
+            self.run.note(self.place, f"{self.behaviour}: {ended}")
 
     def take_rest(self) -> None:
         """Judge what has come, also where it is the beginning of an answer only."""
@@ -246,20 +248,20 @@ async def _serve_place(run: Run, index: int) -> None:
             await asyncio.sleep(0.05)
             continue
         asker = Asker(organization, next(run.numbers), place.keys[organization])
-        await _hold(Session(run, place, random, asker, connection), random.choice(_BEHAVIOURS))
+        behave = random.choice(_BEHAVIOURS)
+        await _hold(Session(run, place, random, asker, connection, behave.__name__[1:]), behave)
 
 
 async def _hold(session: Session, behave: Callable[[Session], Awaitable[None]]) -> None:
-    name = behave.__name__[1:]
-    session.run.tally[name] += 1
+    session.run.tally[session.behaviour] += 1
     try:
         await behave(session)
         session.take_rest()
     except TimeoutError:
         missing = [wanted.kind for wanted in session.asked[session.answered :]]
-        session.run.note(session.place, f"{name}: no answer in {_ANSWER_S:.0f} s to {missing[:5]}")
+        session.run.note(session.place, f"{session.behaviour}: no answer in {_ANSWER_S:.0f} s to {missing[:5]}")
     except Broken as exc:
-        session.run.note(session.place, f"{name}: {exc}")
+        session.run.note(session.place, f"{session.behaviour}: {exc}")
     if session.random.random() < 0.3:
         session.connection.reset()
     await session.connection.gone()

@@ -364,6 +364,24 @@ async def idle_tls_connections(door: Door) -> None:
 
 
 @flood(tls=True)
+async def tls_pipelined_behind_one_that_waits(door: Door) -> None:
+    """The same over TLS: requests behind one that waits are answered one after the other."""
+    await pipelined_behind_one_that_waits(door)
+
+
+@flood(tls=True)
+async def tls_bodies_without_a_key(door: Door) -> None:
+    """Bodies of 10 MiB that come over TLS and without a key are not held."""
+    await bodies_without_a_key(door)
+
+
+@flood(tls=True)
+async def tls_large_answers_that_nobody_reads(door: Door) -> None:
+    """Sixty pipelined answers of 20 MB over TLS that nobody reads are not all held in memory."""
+    await large_answers_that_nobody_reads(door)
+
+
+@flood(tls=True)
 async def slow_tls_heads(door: Door) -> None:
     """Heads that come by a byte a second over TLS end by themselves."""
     await _slowly(door, b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: " + 60 * b"x", door.scaled(200, 40))

@@ -286,13 +286,9 @@ def _names_a_proxy(request: Request) -> bool:
 
 
 def _is_refused_by_llhttp_alone(request: Request, refusal: str) -> bool:
-    """llhttp takes blanks behind `chunked` for a part of it, and a length in a trailer for one in the head.
-
-    It refuses both as a whole, so nothing can be smuggled past it.
-    """
-    if "invalid `Transfer-Encoding`" in refusal:
-        return request.headers.get(b"transfer-encoding", b"").lower() == b"chunked"
-    return "Content-Length can't be present" in refusal and b"content-length" not in request.headers
+    """llhttp takes blanks behind `chunked` for a part of it, and refuses the request, so nothing is smuggled past it."""
+    coding = request.headers.get(b"transfer-encoding", b"").lower()
+    return "Request has invalid `Transfer-Encoding`" in refusal and coding == b"chunked"
 
 
 def _is_excused(request: Request, name: str) -> bool:
