@@ -1,7 +1,8 @@
-"""`make attack`: every attack of the table, then hostile objects from a seed, against a fresh service.
+"""`make attack`: every attack of the table, then hostile objects from a seed, then the front door, on fresh services.
 
     make attack ARGS="--seed 7 --minutes 10"
     make attack ARGS="--only a_domain_in_pg_temp_takes_the_place_of_a_type"
+    make attack ARGS="--only crosstalk oddities"
 
 Verdicts and figures go to stdout. The exit code is 1 where a wall did not hold or the bystander saw an error.
 """
@@ -13,6 +14,7 @@ import time
 
 from attack.arena import Arena, open_arena, running_service
 from attack.campaign import Verdict, try_attack, try_hostile
+from attack.door.trials import TRIALS
 from attack.subjects import ATTACKS
 
 
@@ -20,26 +22,34 @@ def main() -> int:
     arguments = _arguments()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
     print(f"seed {seed}", flush=True)
-    with running_service() as service, open_arena(service) as arena:
-        for probe in sorted(arena.broken_probes):
-            print(f"left out of all attacks: the probe {probe} stops the engine by itself on this machine")
-        failed = _campaign(arena, arguments, seed)
+    failed = 0
+    if not arguments.only or not TRIALS.keys() >= set(arguments.only):
+        with running_service() as service, open_arena(service) as arena:
+            for probe in sorted(arena.broken_probes):
+                print(f"left out of all attacks: the probe {probe} stops the engine by itself on this machine")
+            failed += _campaign(arena, arguments, seed)
+    for trial in TRIALS.values():
+        if not arguments.only or trial.name in arguments.only:
+            failed += _told(trial.run(seed))
     print(f"seed {seed}: {f'{failed} FAILED' if failed else 'every wall held'}")
     return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="attack", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, help="of the first round of hostile objects; a new one without it")
-    parser.add_argument("--minutes", type=float, default=10, help="for the attacks and the hostile objects together")
+    parser.add_argument("--seed", type=int, help="of everything that is made up; a new one without it")
+    parser.add_argument("--minutes", type=float, default=10, help="for attacks of a tenant and hostile objects")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="attacks by name, or `hostile` for those of the seed")
     parser.add_argument("--list", action="store_true", help="show the attacks and what must not happen")
     arguments = parser.parse_args()
     if arguments.list:
         for attack in ATTACKS.values():
             print(f"{attack.name}: {attack.sentence}")
+        for trial in TRIALS.values():
+            print(f"{trial.name}: {trial.sentence}")
         sys.exit(0)
-    unknown = [name for name in arguments.only or [] if name not in ATTACKS and name != "hostile"]
+    known = {*ATTACKS, *TRIALS, "hostile"}
+    unknown = [name for name in arguments.only or [] if name not in known]
     if unknown:
         parser.error(f"no such attack: {', '.join(unknown)}; --list shows them")
     return arguments
