@@ -357,6 +357,10 @@ class Stopped(StatementFailed):
     """The service stops; the statement was cancelled and is not applied."""
 
 
+class NotInTime(StatementFailed):
+    """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
+
+
 class CopyRefused(EngineFailure):
     """The statement wants to copy from or to the client."""
 
