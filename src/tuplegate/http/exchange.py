@@ -232,6 +232,10 @@ class Exchange:
         if self.chunked:
             self._connection.write(b"0\r\n\r\n")
 
+    def cut_off(self) -> None:
+        """Ends the connection at once, whatever the client has not taken yet."""
+        self._connection.transport.abort()
+
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 
