@@ -79,7 +79,9 @@ class Settings:
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
     engine_process_memory_mb: int = _setting(
-        512, "Memory that one process of the bundled engine may take for itself, in MiB (Linux).", at_least=64
+        512,
+        "Memory that one process of the bundled engine may take, in MiB (Linux); parallel queries share as much again.",
+        at_least=64,
     )
     engine_temp_mb: int = _setting(
         2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
