@@ -118,6 +118,31 @@ def lock_tables(arena: Arena) -> None:
 
 
 @attack(quick=False)
+def large_objects_are_removed_in_many_sessions(arena: Arena) -> None:
+    """Sessions that each remove some large objects, and together more than there are locks, leave room for others."""
+    attacker = arena.attacker
+    sessions, each = 10, 40_000
+    ends: list[str] = []
+    for _ in range(sessions):
+        attacker.must(f"do $$ begin for i in 1..{each} loop perform lo_create(0); end loop; end $$")
+
+    def remove(number: int) -> None:
+        some = f"select oid from pg_largeobject_metadata where oid::bigint % {sessions} = {number} limit {each}"
+        answer = attacker.transaction(
+            f"select count(lo_unlink(oid)) from ({some}) x", "select pg_sleep(5)", timeout_ms=30000
+        )
+        ends.append(answer.sqlstate or str(answer.error.get("code", "done")))
+
+    threads = [threading.Thread(target=remove, args=(number,), daemon=True) for number in range(sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if "53200" not in ends:
+        raise Breach(f"nobody was held back, so there were not many locks: {ends}")
+
+
+@attack(quick=False)
 def predicate_locks(arena: Arena) -> None:
     """Serializable reads of many small pieces leave room for the predicate locks of others."""
     attacker = arena.attacker

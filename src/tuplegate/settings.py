@@ -79,7 +79,9 @@ class Settings:
     engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
     engine_process_memory_mb: int = _setting(
-        512, "Memory that one process of the bundled engine may take for itself, in MiB (Linux).", at_least=64
+        512,
+        "Memory that one process of the bundled engine may take, in MiB (Linux); parallel queries share as much again.",
+        at_least=64,
     )
     engine_temp_mb: int = _setting(
         2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
@@ -101,8 +103,17 @@ class Settings:
     attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
     connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
 
-    dumps_max: int = _setting(2, "Dumps of databases that are made at once, over all workers and machines.", at_least=1)
+    dumps_max: int = _setting(
+        2,
+        "Dumps of databases that are made at once, over all workers and machines; half of them for one organization.",
+        at_least=1,
+    )
     dump_timeout_s: int = _setting(3600, "Longest time a dump may take, in seconds.", at_least=1)
+    dump_kib_s_min: int = _setting(
+        64,
+        "KiB a second that the reader of a dump takes at least. Who is behind that by reader_timeout_s is cut off.",
+        at_least=1,
+    )
     backup_dir: str = _setting("", "Directory for backups: dumps of all databases. None are made without it.")
     backup_every_s: int = _setting(86_400, "Seconds from one backup of a database to the next.", at_least=1)
     backup_keep: int = _setting(7, "Backups of a database that are kept.", at_least=1)

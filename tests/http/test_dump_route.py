@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.control import Control, Organization, engine, engine_name, wait_until
+from tests.control import Control, Organization, engine, engine_name, new_organization, wait_until
 from tests.dumps import LARGE, PROGRAMS, backends, begun, dump_of, dumping
 
 DUMP = "/v1/databases/main/dump"
@@ -187,18 +187,24 @@ def test_what_cannot_be_dumped_is_said_before_the_first_byte(control: Control) -
 
 
 def test_one_dump_of_a_database_runs_at_a_time(control: Control, large: str) -> None:
-    """And of an installation two, unless a setting says otherwise."""
-    control.post("/v1/databases", {"name": "twin", "clone_of": "large"})
     with begun(control, "large"):
         control.refused(409, "already_running", "GET", "/v1/databases/large/dump")
-        assert control.client.get(DUMP).status_code == 200, "another database is not concerned"
-        with begun(control, "twin"):
-            error = control.refused(503, "busy", "GET", DUMP)
-            assert "2 dumps" in error["message"]
-    control.delete("/v1/databases/twin")
     wait_until(lambda: not dumping(control.service), PATIENCE_S)
     with control.client.stream("GET", "/v1/databases/large/dump") as again:
         assert again.status_code == 200
+
+
+def test_an_organization_has_half_of_the_places_for_dumps(control: Control, large: str) -> None:
+    """However slowly it takes its dumps, another gets its own. There are two places as a rule."""
+    second, third = new_organization(control.service), new_organization(control.service)
+    second.control.sql()(LARGE)
+    with begun(control, "large"):
+        error = control.refused(503, "busy", "GET", DUMP)
+        assert "of this organization" in error["message"]
+        with begun(second.control, "main"):
+            assert "2 dumps" in third.control.refused(503, "busy", "GET", DUMP)["message"]
+    wait_until(lambda: not dumping(control.service), PATIENCE_S)
+    assert third.control.client.get(DUMP).status_code == 200
 
 
 def test_a_client_that_leaves_takes_its_dump_with_it(control: Control, large: str) -> None:

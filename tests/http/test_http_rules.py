@@ -133,7 +133,11 @@ RULES = [
     Rule("coding-twice", request("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"), REFUSED),
     Rule("coding-with-parameter", request("Transfer-Encoding: chunked;x=y"), REFUSED),
     Rule("coding-empty", request("Transfer-Encoding:"), REFUSED),
-    Rule("coding-in-any-case", request("Transfer-Encoding: CHUNKED", CLOSE, body=b"d\r\nselect 7 as n\r\n0\r\n\r\n"), RUN),
+    Rule(
+        "coding-in-any-case",
+        chunked(b"d\r\nselect 7 as n\r\n0\r\n\r\n", CLOSE).replace(b": chunked", b": CHUNKED"),
+        RUN,
+    ),
     Rule(
         "coding-in-1-0",
         request("Transfer-Encoding: chunked", first="POST /query HTTP/1.0", body=b"d\r\nselect 7 as n\r\n0\r\n\r\n"),

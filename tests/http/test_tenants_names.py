@@ -93,6 +93,10 @@ def test_no_catalog_shows_anything_of_another_tenant(one: Tenant, busy: Tenant, 
         "select * from pg_replication_slots",
         "select * from pg_db_role_setting",
         "select * from pg_shdepend",
+        "select * from pg_auth_members",
+        "select * from pg_group",
+        "select pg_stat_get_tuples_inserted('pg_authid'::regclass)",
+        "select * from tuplegate.all_pg_stat_all_tables",
         "select rolconfig from pg_roles",
         "select useconfig from pg_user",
         "select rolpassword from pg_authid",
@@ -112,6 +116,49 @@ def test_no_catalog_shows_anything_of_another_tenant(one: Tenant, busy: Tenant, 
 )
 def test_what_shows_others_is_refused(one: Tenant, busy: Tenant, scope: str, statement: str) -> None:
     assert one.sql(scope).fails(statement)["sqlstate"] == "42501"
+
+
+@pytest.mark.parametrize("scope", ["write", "read"])
+def test_how_much_others_use_shared_catalogs_is_not_shown(one: Tenant, two: Tenant, scope: str) -> None:
+    """By no statistics of tables and indexes, under no name; those of one's own are there."""
+    one.write("create table if not exists used (a int primary key)")
+    sql = one.sql(scope)
+    views = sql.rows(
+        "select c.relname as name from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'relid'"
+        " where c.relname ~ '^pg_stat(io)?_(all|sys|user)_' and c.relnamespace = 'pg_catalog'::regnamespace"
+    )
+    assert len(views) >= 14
+    for view in views:
+        shared = f"select count(*) from {view['name']} v join pg_class c on c.oid = v.relid where c.relisshared"
+        assert sql.value(shared) == 0, view
+        is_own = "_sequences" not in view["name"] and "_sys_" not in view["name"]
+        assert sql.value(f"select count(*) from {view['name']} where relname = 'used'") == int(is_own), view
+    functions = sql.rows(
+        "select proname as name from pg_proc where proname ~ '^pg_stat_get_'"
+        " and proname !~ '^pg_stat_get_(xact|function)_' and proargtypes = '26'"
+    )
+    assert len(functions) > 20
+    for function in functions:
+        assert sql.fails(f"select {function['name']}('pg_database'::regclass)")["sqlstate"] == "42501", function
+
+
+@pytest.mark.parametrize("scope", ["write", "read"])
+@pytest.mark.parametrize("role", ["tg_another_d", "tg_another_c"])
+def test_that_another_is_dumped_or_copied_is_not_shown(one: Tenant, scope: str, role: str) -> None:
+    """Its database has a role for that while it lasts. No list has it, not even for a function that looks first."""
+    one.write("create table if not exists seen (name text)")
+    one.write(
+        "create or replace function look(n name) returns boolean language plpgsql cost 0.0001"
+        " as 'begin if n ~ ''_[dc]$'' then raise exception using message = n; end if; return true; end'"
+    )
+    with as_owner(one.service) as engine:
+        engine.execute(f"create role {role} login")
+        try:
+            for view, name in (("pg_roles", "rolname"), ("pg_user", "usename")):
+                assert one.sql(scope).value(f"select count(*) from {view} where {name} = $1", [role]) == 0
+                assert one.sql(scope).value(f"select count(*) from {view} where look({name})") > 0
+        finally:
+            engine.execute(f"drop role {role}")
 
 
 @pytest.mark.parametrize("scope", ["write", "read"])

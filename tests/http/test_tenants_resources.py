@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.system.servers import needs_linux
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
 MEMORY_MB, TEMP_MB = 128, 16
@@ -65,6 +66,38 @@ def test_memory_is_bounded(one: Tenant, two: Tenant, scope: str, statement: str)
         assert error["sqlstate"] in ("53200", "54000"), error
         assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
     assert one.sql(scope).value("select 1") == 1
+
+
+@needs_linux
+@needs_bundled
+def test_what_parallel_workers_share_is_bounded(one: Tenant, two: Tenant) -> None:
+    """Hash tables that they share are no process's own memory. One is allowed; eight of them are too much."""
+    one.write("create table shared as select i as a, repeat(md5(i::text), 8) as t from generate_series(1, 250000) i")
+    one.write("analyze shared")
+    settings = (
+        "set work_mem = '100GB'",
+        "set max_parallel_workers_per_gather = 2",
+        "set parallel_setup_cost = 0",
+        "set parallel_tuple_cost = 0",
+        "set min_parallel_table_scan_size = 0",
+        "set enable_mergejoin = off",
+        "set enable_nestloop = off",
+    )
+
+    def join(count: int) -> dict[str, Any]:
+        joins = " ".join(f"join shared t{number} using (a)" for number in range(count))
+        columns = ", ".join(f"t{number}.t" for number in range(count))
+        answer = one.transaction(*settings, f"select count(concat({columns})) from shared {joins}")
+        body: dict[str, Any] = answer.json()
+        return body
+
+    with as_owner(one.service) as engine, undisturbed(two):
+        started = engine.execute("select pg_postmaster_start_time()").fetchone()
+        assert join(1)["results"][-1]["rows"] == [{"count": 250000}]
+        assert join(8)["error"]["sqlstate"] == "53200"
+        assert join(1)["success"]
+        assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
+    one.write("drop table shared")
 
 
 FILL = """

@@ -98,16 +98,17 @@ def test_a_lock_on_what_all_share_is_ended(one: Tenant, two: Tenant, holding: st
 
 
 def test_whoever_names_the_role_of_a_copy_does_not_prevent_it(one: Tenant, two: Tenant) -> None:
-    """The role is there for a moment, and every tenant can see it."""
+    """The role is there for a moment, and every tenant can name it, if it guesses."""
     served(one)
     over = threading.Event()
     named: list[str] = []
 
     def pin() -> None:
-        while not over.is_set():
-            for row in one.write.rows("select rolname from pg_roles where rolname ~ '^tg_.*_c$'"):
-                if one.write.answer(f"grant select on pin to {row['rolname']}").json()["success"]:
-                    named.append(row["rolname"])
+        with as_owner(one.service) as engine:
+            while not over.is_set():
+                for (role,) in engine.execute("select rolname from pg_roles where rolname ~ '^tg_.*_c$'").fetchall():
+                    if one.write.answer(f"grant select on pin to {role}").json()["success"]:
+                        named.append(role)
 
     pinning = threading.Thread(target=pin)
     pinning.start()
@@ -146,3 +147,34 @@ def eventually_gone(service: Service, roles: set[str]) -> None:
         while roles & {str(name) for (name,) in engine.execute("select rolname from pg_roles")}:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("lock", "plane", "method", "path", "body"),
+    [
+        ("comment on database {template} is 'x'", "control", "POST", "/v1/databases", {"name": "made"}),
+        ("comment on database {template} is 'x'", "data", "POST", "/admin/reset", None),
+        ("lock table pg_authid in share mode", "control", "GET", "/v1/databases/main/dump", None),
+        ("lock table audit in exclusive mode", "control", "PATCH", "/v1/databases/main", {"delete_protection": False}),
+        ("lock table database in exclusive mode", "control", "DELETE", "/v1/databases/going", None),
+    ],
+)
+def test_what_waits_for_a_lock_too_long_can_be_tried_again(
+    two: Tenant, lock: str, plane: str, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    """Nothing is done by then: the same request does it once the lock is free."""
+    with control(two) as client, as_owner(two.service) as engine:
+        url = two.service.url if plane == "data" else two.service.control_url
+        if path.endswith("going"):
+            assert client.post("/v1/databases", json={"name": "going"}).status_code == 201
+        [(template,)] = engine.execute("select datname from pg_database where datname ~ '_template$'").fetchall()
+        with engine.transaction(force_rollback=True):
+            engine.execute(lock.format(template=template))
+            held = client.request(method, url + path, json=body)
+        assert held.status_code == 503, held.text
+        error = held.json()["error"]
+        assert (error["code"], error["retryable"]) == ("busy", True), error
+        again = client.request(method, url + path, json=body)
+        assert again.status_code in (200, 201), again.text
+        if body and "name" in body:
+            assert client.delete(f"/v1/databases/{body['name']}").status_code == 200

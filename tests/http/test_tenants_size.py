@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 import httpx
 import pytest
 
+from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
@@ -109,6 +110,8 @@ def fill(tenant: Tenant) -> None:
         "alter table filled add c int default random()",
         "create function long() returns text language sql as $$ select '{long}' $$",
         "comment on table little is '{long}'",
+        "do $$ begin for i in 1..3000 loop perform lo_create(0); end loop; end $$",
+        "do $$ begin for i in 1..200 loop execute 'create table empty_' || i || ' (a int)'; end loop; end $$",
     ],
 )
 def test_what_adds_to_a_full_database_is_refused(full: Tenant, two: Tenant, statement: str) -> None:
@@ -206,6 +209,21 @@ def test_one_statement_does_not_grow_without_end(emptied: Tenant, two: Tenant) -
         error = emptied.transaction("select 1", ENDLESS).json()["error"]
         assert error["sqlstate"] == FULL, error
     assert emptied.write.value("select count(*) from filled") == 0
+
+
+def test_what_a_database_takes_in_shared_catalogs_counts(emptied: Tenant, two: Tenant) -> None:
+    """Every right that a role has to an object is a row there, in no file of the database itself."""
+    create = "do $$ begin for i in 1..20000 loop perform lo_create(0); end loop; end $$"
+    with undisturbed(two):
+        for _ in range(10):
+            if "error" in (body := emptied.write.answer(create).json()):
+                break
+        assert body["error"]["sqlstate"] == FULL, body
+        assert emptied.write.value("select pg_database_size(current_database())") < LIMIT
+        assert emptied.write.fails("insert into filled values (1)")["sqlstate"] == FULL
+        while emptied.write.rows("select lo_unlink(oid) from (select oid from pg_largeobject_metadata limit 20000) x"):
+            pass
+        wait_until(lambda: emptied.write.answer("insert into filled values (1)").json()["success"], 30)
 
 
 def test_many_writers_are_stopped_together(emptied: Tenant, two: Tenant) -> None:

@@ -1,6 +1,7 @@
 """Dumps outside of the service: read by PostgreSQL's own tools, made of an engine elsewhere, cut off by a crash."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +164,27 @@ def test_a_dump_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         holder.execute("lock table locked")
         error = control.refused(409, "dump_failed", "GET", "/v1/databases/main/dump")
     assert "longer than 1 s" in error["message"]
+    assert service.stop() == 0
+    remove(data_dir)
+
+
+def _read_slowly(dump: Iterator[bytes]) -> None:
+    for _ in dump:
+        time.sleep(0.01)
+
+
+def test_a_reader_that_takes_a_dump_too_slowly_is_cut_off() -> None:
+    """It takes something all the while, and would keep a place for dumps for as long as it likes."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir, "--reader-timeout-s", "2", "--dump-kib-s-min", "1000")
+    control = Control(service, service.key)
+    control.sql()(LARGE)
+    with begun(control, "main") as rest, pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+        _read_slowly(rest)
+    wait_until(lambda: not dumping(service), PATIENCE_S)
+    assert "too slowly" in service.log
+    with begun(control, "main") as rest:
+        assert sum(map(len, rest)) > 10_000_000, "whoever reads on gets all of it"
     assert service.stop() == 0
     remove(data_dir)
 

@@ -37,6 +37,8 @@ class Stage:
         self.down = False
         self.stubborn = Stubborn(self._fetch, self._terminate, may_signal=may_signal)
         monkeypatch.setattr(stubborn, "read_sample", self.samples.get)
+        self.yielding: list[int] = []
+        monkeypatch.setattr(os, "setpriority", lambda _, process, __: self.yielding.append(process))
         monkeypatch.setattr(os, "kill", lambda process, number: self.sent.append((process, number)))
 
     async def _fetch(self, sql: str, numbers: str) -> list[Row]:
@@ -150,6 +152,21 @@ def test_a_process_that_is_gone_gives_its_place_back_once(monkeypatch: pytest.Mo
     stage = play(monkeypatch, story)
     assert given_back == [True]
     assert stage.told == [PROCESS]
+
+
+@pytest.mark.parametrize("may_signal", [True, False])
+def test_a_stuck_process_gives_way_to_all_others(monkeypatch: pytest.MonkeyPatch, may_signal: bool) -> None:
+    """With its parallel workers; once, and only where the processes are on this machine."""
+
+    async def story(stage: Stage) -> None:
+        stage.run(computes=False)
+        stage.run(WORKER, PROCESS, computes=False)
+        ending = await _press(stage)
+        assert stage.yielding == []
+        await stage.look(ending, STUCK_AFTER_S + 1)
+        await stage.look(ending, STUCK_AFTER_S + 2)
+
+    assert play(monkeypatch, story, may_signal=may_signal).yielding == ([PROCESS, WORKER] if may_signal else [])
 
 
 def test_a_database_with_too_many_stuck_processes_takes_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,13 @@
 """Failures of the engine that a route did not expect, in the words of the error table."""
 
-from tuplegate.engine.port import EngineBusy, EngineFailure, EngineLost, EngineUnavailable, OutcomeUnknown
+from tuplegate.engine.port import (
+    EngineBusy,
+    EngineFailure,
+    EngineLost,
+    EngineUnavailable,
+    NotInTime,
+    OutcomeUnknown,
+)
 from tuplegate.protocol.errors import ServiceError
 
 _QUESTIONS = ("GET", "HEAD")
@@ -10,6 +17,8 @@ def to_service_error(failure: EngineFailure, method: str) -> ServiceError | None
     """None where it is a fault of ours: a statement of the service's own that the engine refuses."""
     if isinstance(failure, EngineBusy):
         return ServiceError("busy", str(failure))
+    if isinstance(failure, NotInTime):
+        return ServiceError("busy", "what it needs in the engine is locked by somebody else; try again later")
     if isinstance(failure, OutcomeUnknown) or (isinstance(failure, EngineLost) and method not in _QUESTIONS):
         return ServiceError(
             "outcome_unknown", "the engine was lost on the way; it may have been done, or be done later"

@@ -1,5 +1,8 @@
 """A database as a file: streamed as the engine makes it, to whoever manages the database."""
 
+import asyncio
+from dataclasses import dataclass
+
 import structlog
 
 from tuplegate.access.states import DATABASE
@@ -17,11 +20,20 @@ _log = structlog.get_logger()
 DUMP_TYPE = "application/octet-stream"
 
 
+@dataclass(frozen=True, slots=True)
+class DumpBounds:
+    """How long a dump may take, and how far its reader may be behind one that takes `bytes_s_min`."""
+
+    timeout_s: float
+    behind_s_max: float
+    bytes_s_min: int
+
+
 class DumpRoute:
-    def __init__(self, catalog: Catalog, engine: port.Engine, timeout_s: float) -> None:
+    def __init__(self, catalog: Catalog, engine: port.Engine, bounds: DumpBounds) -> None:
         self._catalog = catalog
         self._engine = engine
-        self._timeout_s = timeout_s
+        self._bounds = bounds
 
     async def answer(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
@@ -39,11 +51,13 @@ class DumpRoute:
             exchange.start(200, DUMP_TYPE.encode(), headers)
             return
         try:
-            async with self._engine.dump(place.engine_name, self._timeout_s) as blocks:
+            organization = identity.principal.organization
+            async with self._engine.dump(place.engine_name, self._bounds.timeout_s, organization) as blocks:
                 await self._catalog.databases.note_dump(actor_of(identity, exchange), record.id)
                 exchange.start(200, DUMP_TYPE.encode(), headers)
+                pace = _Pace(exchange, record.id, self._bounds)
                 async for block in blocks:
-                    await exchange.write(block)
+                    await pace.write(block)
         except port.EngineFailure as failure:
             error = to_service_error(failure)
             if error is None:
@@ -56,6 +70,35 @@ class DumpRoute:
             exchange.keep_alive = False
         else:
             exchange.finish()
+
+
+class _Pace:
+    """Writes a dump, and cuts off a reader that takes it too slowly: it keeps a place that others wait for.
+
+    Only the time that the reader lets the dump wait counts, and no reader gets more than so far ahead.
+    """
+
+    def __init__(self, exchange: Exchange, database: str, bounds: DumpBounds) -> None:
+        self._exchange = exchange
+        self._database = database
+        self._bounds = bounds
+        self._left_s = bounds.behind_s_max
+        self._loop = asyncio.get_running_loop()
+
+    async def write(self, block: bytes) -> None:
+        before = self._loop.time()
+        self._left_s += len(block) / self._bounds.bytes_s_min
+        timer = self._loop.call_later(self._left_s, self._cut_off)
+        try:
+            await self._exchange.write(block)
+        finally:
+            timer.cancel()
+        self._left_s = min(self._left_s - (self._loop.time() - before), self._bounds.behind_s_max)
+
+    def _cut_off(self) -> None:
+        _log.warning("a dump was cut off", database=self._database, reason="its reader took it too slowly")
+        self._exchange.failed = True
+        self._exchange.cut_off()
 
 
 def to_service_error(failure: port.EngineFailure) -> ServiceError | None:

@@ -9,7 +9,7 @@ from tuplegate.admission.plane import Route, RouteTable, grouped
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import LIMIT_MAX
 from tuplegate.control_plane.databases import DatabaseRoutes
-from tuplegate.control_plane.dumps import DUMP_TYPE, DumpRoute
+from tuplegate.control_plane.dumps import DUMP_TYPE, DumpBounds, DumpRoute
 from tuplegate.control_plane.keys import KeyRoutes
 from tuplegate.control_plane.organizations import OrganizationRoutes
 from tuplegate.control_plane.sessions import SessionBounds, SessionRoutes
@@ -44,11 +44,12 @@ def control_routes(
         "body_bytes": settings.body_bytes_max,
         "answer_bytes": settings.answer_bytes_max,
     }
+    dump_bounds = DumpBounds(settings.dump_timeout_s, settings.reader_timeout_s, settings.dump_kib_s_min * 1024)
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
     return {
         **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
         **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
-        **grouped("Databases", _dumps(DumpRoute(catalog, engine, settings.dump_timeout_s))),
+        **grouped("Databases", _dumps(DumpRoute(catalog, engine, dump_bounds))),
         **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
         **grouped("The organization", _own_organization(organizations)),
         **grouped("Organizations, for operators", _organizations(organizations)),

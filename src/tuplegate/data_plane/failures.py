@@ -47,5 +47,7 @@ def _code_of(failure: port.StatementFailed) -> str:
             return "timeout"
         case port.Stopped():
             return "shutting_down"
+        case port.NotInTime():
+            return "busy"
         case _:
             return "sql_error"

@@ -6,7 +6,7 @@ import msgspec
 
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.engine.port import EngineBusy, EngineFailure
+from tuplegate.engine.port import EngineBusy, EngineFailure, NotInTime
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.tenancy.lifecycle import Lifecycle
@@ -25,6 +25,8 @@ class ResetRoute:
             done = await self._lifecycle.reset(actor_of(identity, exchange), target.id)
         except EngineBusy as failure:
             raise ServiceError("busy", str(failure)) from failure
+        except NotInTime as failure:
+            raise ServiceError("busy", "what a reset needs in the engine is locked; nothing was changed") from failure
         except EngineFailure as failure:
             message = "the engine is not there just now; the reset is finished or taken back when it is"
             raise ServiceError("engine_unavailable", message) from failure

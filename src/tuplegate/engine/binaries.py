@@ -169,16 +169,23 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
     return target
 
 
-def before_exec(death_signal: int, memory_bytes: int | None = None) -> Callable[[], None]:
-    """What a child does before exec, after it has changed its user (which would clear the parent-death signal)."""
+def before_exec(
+    death_signal: int, memory_bytes: int | None = None, mapped_bytes: int | None = None
+) -> Callable[[], None]:
+    """What a child does before exec, after it has changed its user (which would clear the parent-death signal).
+
+    Each of its processes may have `memory_bytes` for itself, and `mapped_bytes` with all that it shares.
+    """
     parent = os.getpid()
 
     def prepare_child() -> None:
         if sys.platform == "linux":
             if memory_bytes is not None:
-                # Private memory of each process; what they share is not counted. An allocation beyond it fails one
-                # statement, where the kernel's own way would be to kill a process and with it everybody's statements.
+                # An allocation beyond it fails one statement, where the kernel's own way would be to kill a process and
+                # with it everybody's statements.
                 resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+            if mapped_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes, mapped_bytes))
             _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)

@@ -47,6 +47,7 @@ STOP_TOLD_S = 5.0  # for statements that end when they are told to
 STOP_FAST_S = 30.0
 STOP_IMMEDIATE_S = 5.0
 SHARED_MEMORY_S = 30.0  # the server's refusal while processes of its predecessor still end
+MAPPED_BESIDES_MB = 256  # programs, libraries, and statistics of all tables, which grow with their number
 POLL_S = 0.01
 POLL_MAX_S = 0.5
 
@@ -361,17 +362,39 @@ class BundledServer:
         command += ["-k", str(self.socket_dir), "-p", "5432"]
         for name, value in server_settings(self._settings, self._binaries.major, self._extensions).items():
             command += ["-c", f"{name}={value}"]
+        memory = self._settings.process_memory_mb * 2**20
+        limits = before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command))
         log_fd = self._directory.open(self._log.name, os.O_WRONLY | os.O_APPEND)
         try:
             self._process = subprocess.Popen(  # noqa: S603 — the engine, with the operator's settings
                 command,
                 stdout=log_fd,
                 stderr=log_fd,
-                preexec_fn=before_exec(signal.SIGINT, self._settings.process_memory_mb * 2**20),  # noqa: PLW1509 — the supervisor has one thread
+                preexec_fn=limits,  # noqa: PLW1509 — the supervisor has one thread
                 **child_options(self._directory, self._directory.account),
             )
         finally:
             os.close(log_fd)
+
+    def _mapped_bytes_max(self, command: list[str]) -> int | None:
+        """Return what a process may map: what all share, its own memory, and as much again for parallel queries.
+
+        Their workers share memory that is no process's own. None where the server does not say what all share, which
+        is as a rule because it will not start with these settings: then its log has the reason.
+        """
+        deadline = time.monotonic() + SHARED_MEMORY_S
+        while sys.platform == "linux":
+            try:
+                said = run_program([*command, "-C", "shared_memory_size"], self._directory, self._directory.account)
+                break
+            except BundledEngineError as exc:
+                if "shared memory block" not in str(exc) or time.monotonic() > deadline:
+                    return None
+                time.sleep(10 * POLL_S)
+        else:
+            return None
+        shared_mb = int(said.split()[-1])
+        return (shared_mb + 2 * self._settings.process_memory_mb + MAPPED_BESIDES_MB) * 2**20
 
     def _await_ready(self) -> str | None:
         """None when the server accepts connections, else what became of it."""

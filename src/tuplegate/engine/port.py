@@ -247,8 +247,12 @@ class Engine(Protocol):
         """
         ...
 
-    def dump(self, database: str, timeout_s: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    def dump(
+        self, database: str, timeout_s: float, organization: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """All that the tenant has in the database, of one moment, as a file in the engine's own format.
+
+        Whoever asks for an `organization` gets no more than its share of the places; None is the service itself.
 
         The block is entered when the first bytes are there, so most failures come before any. One that ends early
         raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
@@ -355,6 +359,10 @@ class TimedOut(StatementFailed):
 
 class Stopped(StatementFailed):
     """The service stops; the statement was cancelled and is not applied."""
+
+
+class NotInTime(StatementFailed):
+    """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
 
 
 class CopyRefused(EngineFailure):

@@ -204,6 +204,10 @@ class Exchange:
         elif self.head.is_http_1_1:
             self.outgoing.write(STATUS_LINES[102] + b"\r\n")
 
+    def cut_off(self) -> None:
+        """Ends the connection at once, whatever the client has not taken yet."""
+        self._connection.transport.abort()
+
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 

@@ -172,10 +172,17 @@ class Lifecycle:
             else:
                 await self._copy(place, place.clone_of)
         except (StatementFailed, EngineBusy):
-            await self._databases.drop(place.engine_name)
-            await self._catalog.databases.was_not_made(place.id)
+            await self._take_back(place)
             raise
         await self._catalog.databases.was_made(place.id, self._databases.furnishing)
+
+    async def _take_back(self, place: Place) -> None:
+        """Where what is there of it cannot be removed now, the next sweep finds it as `creating` and makes it."""
+        try:
+            await self._databases.drop(place.engine_name)
+            await self._catalog.databases.was_not_made(place.id)
+        except (StatementFailed, EngineBusy) as failure:
+            raise OutcomeUnknown("the database was not made, and is tried again later") from failure
 
     async def _copy(self, place: Place, source_id: str) -> None:
         source = await self._catalog.databases.find_place(source_id)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.port import Access, EngineLost, EngineUnavailable
+from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres import logins
 from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
 from tuplegate.engine.postgres.failures import check
@@ -24,7 +24,7 @@ _APPLICATION = "tuplegate-service"
 """Tells these sessions from those that run tenants' statements."""
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
-LOCK_NOT_AVAILABLE = "55P03"
+LOCK_NOT_AVAILABLE, _CANCELED = "55P03", "57014"
 _SETTINGS = {
     "timezone": "UTC",
     # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
@@ -95,7 +95,12 @@ class AdminSession:
             results = await connection.run(*commands)
         except ConnectionLost as exc:
             raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
-        check(results)
+        try:
+            check(results)
+        except StatementFailed as failure:
+            if failure.sqlstate not in (LOCK_NOT_AVAILABLE, _CANCELED):
+                raise
+            raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
         return results
 
     async def _connected(self) -> Connection:

@@ -22,6 +22,7 @@ from tuplegate.engine.postgres.admin import (
 )
 from tuplegate.engine.postgres.metadata import NOTE_RECOVERED
 from tuplegate.engine.postgres.roles import roles_of
+from tuplegate.engine.postgres.sizes import SIZES_SQL
 
 _log = structlog.get_logger()
 
@@ -243,13 +244,11 @@ class PostgresDatabases:
             await session.fetch(f"REVOKE {role} FROM {writer}")
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Bytes on disk of those that exist."""
+        """Bytes of those that exist, as they are bounded."""
         async with self._session(METADATA_DATABASE) as session:
-            rows = await session.fetch(
-                "SELECT datname, pg_database_size(oid) FROM pg_database WHERE datname = ANY (string_to_array($1, ','))",
-                ",".join(names),
-            )
-        return {str(name): int(size) for name, size in rows if size is not None}  # none for one that is just dropped
+            rows = await session.fetch(SIZES_SQL, ",".join(names))
+        # None for one that is just dropped.
+        return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
 
     def _session(self, database: str, *, patient: bool = False) -> AdminSession:
         return AdminSession(self._connector, database, patient=patient)

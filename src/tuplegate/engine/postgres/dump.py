@@ -6,7 +6,8 @@ transaction: none of its statements is serializable, so it takes no room in that
 It leaves out what is the service's own. It waits for locks for a bounded time, has a deadline over all, and does not
 outlive the block it was opened in, nor this process.
 
-One dump of a database runs at a time, and few in an installation: names held in the engine say so.
+One dump of a database runs at a time, few in an installation, and of these an organization has half: names held in the
+engine say so.
 """
 
 import asyncio
@@ -66,12 +67,18 @@ class Dumps:
 
     @asynccontextmanager
     async def dump(
-        self, database: str, settings: Mapping[str, str], major: int, lock_capacity: int, timeout_s: float
+        self,
+        database: str,
+        organization: str | None,
+        settings: Mapping[str, str],
+        major: int,
+        lock_capacity: int,
+        timeout_s: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """`settings` are those of a tenant's session, `major` is the server's version."""
         tool = self._tool(major)
         async with AsyncExitStack() as held:
-            await self._take_place(held, database)
+            await self._take_place(held, database, organization)
             program = _Program(tool, timeout_s)
             self._running.add(program)
             try:
@@ -100,13 +107,20 @@ class Dumps:
         found = "none was found" if newest is None else f"the newest found is {newest}"
         raise port.NotSupported(f"a dump needs PostgreSQL's program pg_dump, version {major} or newer; {found}")
 
-    async def _take_place(self, held: AsyncExitStack, database: str) -> None:
+    async def _take_place(self, held: AsyncExitStack, database: str, organization: str | None) -> None:
         if not await held.enter_async_context(self._hold(f"dump/{database}")):
             raise port.AlreadyRunning("the database is being dumped already")
-        for place in range(self._at_once_max):
-            if await held.enter_async_context(self._hold(f"dump-place/{place}")):
-                return
-        raise port.EngineBusy(f"{self._at_once_max} dumps are being made already, and no more may be")
+        share = max(1, self._at_once_max // 2)
+        if organization is not None and not await self._take_one(held, f"dump-share/{organization}", share):
+            raise port.EngineBusy(f"{share} dumps of this organization are being made already, and no more may be")
+        if not await self._take_one(held, "dump-place", self._at_once_max):
+            raise port.EngineBusy(f"{self._at_once_max} dumps are being made already, and no more may be")
+
+    async def _take_one(self, held: AsyncExitStack, name: str, count: int) -> bool:
+        for number in range(count):
+            if await held.enter_async_context(self._hold(f"{name}/{number}")):
+                return True
+        return False
 
     async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
         """Makes the role, which a database has only while it is dumped; the schemas that are not the tenant's."""

@@ -225,14 +225,18 @@ class PostgresEngine:
         return self._scratch.schema(database)
 
     @asynccontextmanager
-    async def dump(self, database: str, timeout_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def dump(
+        self, database: str, timeout_s: float, organization: str | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         deadline = self._time() + _OWN_TIMEOUT_MS / 1000
         while self._pools.is_paused(database):
             if self._time() > deadline:
                 raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
             await asyncio.sleep(_PAUSED_TICK_S)
         settings = {**SESSION_SETTINGS, "work_mem": self.can.work_mem}
-        async with self._dumps.dump(database, settings, self.can.major, self._lock_capacity, timeout_s) as blocks:
+        async with self._dumps.dump(
+            database, organization, settings, self.can.major, self._lock_capacity, timeout_s
+        ) as blocks:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:

@@ -10,6 +10,9 @@ from tuplegate.engine.postgres.owners import Owners, quoted
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
 """Matches the names of roles that tenants' statements run as."""
 
+PASSING = "^tg_[a-z0-9]+_[dc]$"
+"""Matches the names of roles that a database has while it is dumped or copied."""
+
 
 def role_of(database: str, access: Access) -> str:
     return f"{database}_{'r' if access is Access.READ else 'w'}"

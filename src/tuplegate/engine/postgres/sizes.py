@@ -16,12 +16,19 @@ from tuplegate.engine.postgres.connection import Command
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.pool import Member
 
-SIZES_SQL = """
-SELECT datname, pg_database_size(oid) FROM pg_database WHERE datname = ANY (string_to_array($1, ','))
+_SHARED_ROWS_FREE, _SHARED_ROW_BYTES = 1000, 128
+SIZES_SQL = f"""
+SELECT d.datname, pg_database_size(d.oid),
+       {_SHARED_ROW_BYTES}
+       * greatest((SELECT count(*) FROM pg_shdepend s WHERE s.dbid = d.oid) - {_SHARED_ROWS_FREE}, 0)
+  FROM pg_database d WHERE d.datname = ANY (string_to_array($1, ','))
 """
+"""Bytes of files, and of rows in a catalog that all databases share: one for each right of a role to an object."""
 
 _SLACK_BYTES = 64 * 2**10
 """What new files may take: making an empty table, or emptying one, begins some."""
+_SLACK_ROWS = 2000
+"""What catalogs may take: an empty table takes some twenty rows of them."""
 
 TAKES_ROOM = f"""
 CREATE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean LANGUAGE sql VOLATILE
@@ -31,15 +38,18 @@ RETURN pg_database_size(current_database()) > bytes_max AND (
      WHERE relkind IN ('r', 'm', 't') AND relpersistence <> 't'
        AND (oid >= 16384 OR oid = 'pg_largeobject'::regclass OR relkind = 't' AND relname <> 'pg_toast_2619')
        AND pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid) > 0
-  ) OR coalesce((
+  ) OR (
+    SELECT sum(pg_stat_get_xact_tuples_inserted(oid)) FROM pg_class
+     WHERE relkind = 'r' AND oid < 16384 AND relname !~ '^pg_statistic'
+  ) > {_SLACK_ROWS} OR coalesce((
     SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode > newest AND relpersistence <> 't'
   ), 0) > {_SLACK_BYTES})
 """
 """Whether the transaction that it is called in takes room that is not there.
 
 That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
-engine's statistics aside; or files were begun, by an index or by writing a table anew. What is temporary goes with the
-request.
+engine's statistics aside; or many rows were added to catalogs; or files were begun, by an index or by writing a table
+anew. What is temporary goes with the request.
 """
 
 # The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.
@@ -157,16 +167,23 @@ class SizeWatch:
     def __init__(self) -> None:
         self.bounds: dict[str, int] = {}
         self._seen: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
 
     def bound(self, database: str, bytes_max: int | None) -> None:
         if bytes_max is None:
             self.bounds.pop(database, None)
             self._seen.pop(database, None)
+            self._shared.pop(database, None)
         else:
             self.bounds[database] = bytes_max
 
-    def note(self, sizes: dict[str, int], end: Callable[[str], None]) -> None:
-        """Takes what was measured; `end` is called for a database that is far beyond its bound and still grows."""
+    def note(self, measured: dict[str, tuple[int, int]], end: Callable[[str], None]) -> None:
+        """Takes what was measured: of each database the bytes of its files, and those in shared catalogs.
+
+        `end` is called for a database that is far beyond its bound and still grows.
+        """
+        sizes = {database: files + shared for database, (files, shared) in measured.items()}
+        self._shared |= {database: shared for database, (_, shared) in measured.items()}
         for database, size in sizes.items():
             bound = self.bounds.get(database)
             if bound is not None and size > bound + _FAR_BYTES and size > self._seen.get(database, size):
@@ -174,6 +191,8 @@ class SizeWatch:
         self._seen |= sizes
 
     def full_at(self, database: str) -> int | None:
-        """Its bound, if it was beyond it when it was measured last."""
+        """The bound of its files, if it was beyond its own when it was measured last."""
         bound = self.bounds.get(database)
-        return bound if bound is not None and self._seen.get(database, 0) > bound else None
+        if bound is None or self._seen.get(database, 0) <= bound:
+            return None
+        return max(0, bound - self._shared.get(database, 0))

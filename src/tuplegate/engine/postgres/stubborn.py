@@ -7,7 +7,8 @@ one of them. The steps, each taken where the one before did not help:
 2. After 5 seconds the process is told to terminate. Its database keeps the connection's place until it has ended.
 3. After 10 more seconds it is sent SIGFPE, where the engine's processes are on this machine. PostgreSQL raises an error
    wherever the process is then, and because it was told to terminate it ends, without disturbing any other.
-4. After 10 more seconds the operator is told. While a database has `STUCK_MAX` such processes, it takes no requests.
+4. After 10 more seconds the operator is told, and the process gets the lowest priority. While a database has
+   `STUCK_MAX` such processes, it takes no requests.
 
 A process is never killed: that would end the statements of everybody.
 
@@ -37,6 +38,7 @@ STUCK_MAX: Final = 2
 """Stuck processes of one database, as one worker counts them, at which the database takes no requests."""
 _TICK_S: Final = 0.5
 _KERNEL_SHARE_MAX: Final = 0.1
+_PRIORITY_LOWEST: Final = 19
 
 # A parallel worker runs what its leader waits for.
 _LOOK_SQL: Final = """
@@ -100,6 +102,14 @@ class _Seen(NamedTuple):
     started: str | None
     computes: bool
     """The engine knows of nothing that it waits for, and of a snapshot that it has."""
+
+
+def _give_way(process: int) -> None:
+    """Let every other process go first. What it does may take hours, as the end of a commit can; then it ends."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, process, _PRIORITY_LOWEST)
+    except OSError:
+        pass  # it has ended meanwhile, or is another user's
 
 
 Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
@@ -218,6 +228,8 @@ class Stubborn:
         if age >= STUCK_AFTER_S and not ending.is_stuck:
             ending.is_stuck = True
             ending.settled.set()
+            for each in team if self._may_signal else ():
+                _give_way(each.process)
             _log.error(
                 "a server process does not end: its statement ignores cancel and terminate. Kill it (SIGKILL) when all"
                 " databases can do without the engine for a moment: it restarts then",

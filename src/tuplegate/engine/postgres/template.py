@@ -21,6 +21,8 @@ _REVOKED: Final = "|".join(
         "pg_(terminate|cancel)_backend",
         "pg_stat_get_(activity|progress_info|wal_senders|wal_receiver|subscription|replication_slot)",
         "pg_stat_get_(backend|db)_.*",
+        # They show how much is done in any table, also in catalogs that all databases share.
+        windows.OF_RELATIONS,
         "pg_lock_status|pg_prepared_xact|pg_get_replication_slots|pg_control_.*",
         "pg_blocking_pids|pg_safe_snapshot_blocking_pids|pg_isolation_test_session_is_blocked",
         # They show figures of the whole installation.
@@ -52,7 +54,8 @@ END $$
 # Catalogs that the databases of a server share, with a tenant's own texts or figures in them. The others name tenants
 # only by ids that mean nothing.
 _REVOKED_CATALOGS: Final = (
-    "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_roles, pg_catalog.pg_user"
+    "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_auth_members, pg_catalog.pg_group,"
+    " pg_catalog.pg_roles, pg_catalog.pg_user"
 )
 _SHOWN_COLUMNS: Final = {
     "pg_roles": "oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication,"

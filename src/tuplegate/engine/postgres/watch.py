@@ -178,7 +178,8 @@ class Watch:
                 continue  # it is asked again in a moment
             # Measuring is reading directories: where that takes long it is done less often.
             pause = max(_SIZES_TICK_S, 20 * (self._time() - started))
-            self._sizes.note({str(name): int(str(size)) for name, size in rows}, self._end_growing)
+            measured = {str(name): (int(files), int(shared or 0)) for name, files, shared in rows if files is not None}
+            self._sizes.note(measured, self._end_growing)
             for database, state in self._pools.states.items():
                 state.full_at = self._sizes.full_at(database)
 

@@ -1,9 +1,10 @@
 """What tenants get to see and use of what all databases of the engine share: their own part of it.
 
-Activity, locks, progress and statistics of databases show the rows of one's own database, under the names that every
-tool knows. The engine's functions behind them show everybody's, so tenants may not call those; the views of
-`pg_catalog` are replaced by ones that ask a function of the warden's, which is parsed when it is made and looks up no
-name. What a session of another role does stays hidden, as PostgreSQL itself would hide it.
+Activity, locks, progress and statistics of databases show the rows of one's own database, and statistics of tables
+leave out the catalogs that all share, under the names that every tool knows. The engine's functions behind them show
+everybody's, so tenants may not call those; the views of `pg_catalog` are replaced by ones that ask a function of the
+warden's, which is parsed when it is made and looks up no name. What a session of another role does stays hidden, as
+PostgreSQL itself would hide it.
 
 Advisory locks work as ever; but each takes a moment. They lie in the table of locks that all databases share: so nobody
 fills it before the watch over locks (`locks.py`) has looked.
@@ -12,7 +13,9 @@ fills it before the watch over locks (`locks.py`) has looked.
 from typing import Final
 
 from tuplegate.engine.postgres.owners import Owners, quoted
+from tuplegate.engine.postgres.roles import PASSING
 
+_NOT_SHARED: Final = "a.relid <> ALL (ARRAY(SELECT c.oid FROM pg_class c WHERE c.relisshared))"
 _OWN: Final = "(SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
 
 _VIEWS: Final = {
@@ -24,8 +27,20 @@ _VIEWS: Final = {
     "pg_stat_progress_copy": f"a.datid = {_OWN}",
     "pg_stat_progress_create_index": f"a.datid = {_OWN}",
     "pg_stat_progress_vacuum": f"a.datid = {_OWN}",
+    # The catalogs that all databases share tell what others do. Views of system and user tables are made of these.
+    "pg_stat_all_tables": _NOT_SHARED,
+    "pg_stat_all_indexes": _NOT_SHARED,
+    "pg_statio_all_tables": _NOT_SHARED,
+    "pg_statio_all_indexes": _NOT_SHARED,
+    "pg_statio_all_sequences": _NOT_SHARED,
 }
 """With the condition for a row of one's own. What they are made of is the engine's own definition."""
+
+OF_RELATIONS: Final = (
+    "pg_stat_get_(numscans|lastscan|(tuples|blocks)_.*|(live|dead)_tuples|mod_since_analyze|ins_since_vacuum)"
+    "|pg_stat_get_(last|total)_(auto)?(vacuum|analyze)_time|pg_stat_get_(auto)?(vacuum|analyze)_count"
+)
+"""Matches the names of functions that say how much is done in any table or index."""
 
 _MINE: Final = (
     "(s.usesysid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user)"
@@ -113,7 +128,29 @@ BEGIN
 END $$
 """
 
-_BEHIND: Final = "pg_lock_status|pg_stat_get_activity|pg_stat_get_progress_info|pg_stat_get_db_.*"
+# A database has these roles while it is dumped or copied. No condition of whoever asks is looked at before this one.
+_ROLES: Final = f"""
+DO $$
+DECLARE wanted record; definition text;
+BEGIN
+  SET LOCAL allow_system_table_mods = on;
+  FOR wanted IN SELECT * FROM (VALUES ('pg_roles', 'rolname'), ('pg_user', 'usename')) v (name, of_role) LOOP
+    definition := rtrim(pg_get_viewdef(('pg_catalog.' || wanted.name)::regclass), '; ');
+    IF position('current_database' IN definition) = 0 THEN
+      EXECUTE format('CREATE OR REPLACE VIEW pg_catalog.%s WITH (security_barrier) AS SELECT * FROM (%s) r'
+                     ' WHERE r.%s !~ %L OR starts_with(r.%s::text, current_database()::text || ''_'')',
+                     wanted.name, definition, wanted.of_role, '{PASSING}', wanted.of_role);
+    END IF;
+  END LOOP;
+END $$
+"""
+
+_BEHIND: Final = "|".join(
+    (
+        "pg_lock_status|pg_stat_get_activity|pg_stat_get_progress_info|pg_stat_get_db_.*",
+        OF_RELATIONS,
+    )
+)
 _GRANT_BEHIND: Final = """
 DO $$
 DECLARE function regprocedure;
@@ -143,6 +180,7 @@ def furnishing(owners: Owners) -> list[str]:
     return [
         _GRANT_BEHIND.format(behind=_BEHIND, warden=warden),
         _SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden),
+        _ROLES,
         _ADVISORY.format(warden=warden, seconds=_LOCK_S),
         f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}",
         _ROLE_HAS_SETTINGS,
