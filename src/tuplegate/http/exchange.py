@@ -206,7 +206,7 @@ class Exchange:
 
     def cut_off(self) -> None:
         """Ends the connection at once, whatever the client has not taken yet."""
-        self._connection.transport.abort()
+        self.outgoing.cut_off()
 
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data

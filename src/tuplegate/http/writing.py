@@ -100,6 +100,10 @@ class Outgoing:
             self._waiter = self._loop.create_future()
             await self._waiter
 
+    def cut_off(self) -> None:
+        """Ends the connection at once, whatever the client has not taken yet."""
+        self._transport.abort()
+
     # -- from the connection --------------------------------------------------------------------------------------
 
     def fell_behind(self) -> None:
