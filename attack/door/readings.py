@@ -286,7 +286,7 @@ def _names_a_proxy(request: Request) -> bool:
 
 
 def _is_refused_by_llhttp_alone(request: Request, refusal: str) -> bool:
-    """llhttp takes blanks behind `chunked` for a part of it, and refuses the request, so nothing is smuggled past it."""
+    """llhttp takes blanks behind `chunked` for a part of it, and refuses the request: nothing is smuggled past it."""
     coding = request.headers.get(b"transfer-encoding", b"").lower()
     return "Request has invalid `Transfer-Encoding`" in refusal and coding == b"chunked"
 
