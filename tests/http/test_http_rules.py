@@ -162,6 +162,7 @@ RULES = [
     Rule("trailers", chunked(b"d\r\nselect 7 as n\r\n0\r\nX: y\r\n\r\n", CLOSE), RUN),
     Rule("trailers-say-nothing", chunked(b"d\r\nselect 7 as n\r\n0\r\nAuthorization: x\r\n\r\n", CLOSE), RUN),
     Rule("trailers-malformed", chunked(b"d\r\nselect 7 as n\r\n0\r\nX y\r\n\r\n"), REFUSED),
+    Rule("trailers-that-frame", chunked(b"d\r\nselect 7 as n\r\n0\r\nContent-Length: 13\r\n\r\n"), REFUSED),
     # -- one after the other
     Rule("pipelined", sized() * 20, (200,) * 20, stays_open=True),
     Rule("pipelined-and-closed", sized() + sized(CLOSE) + sized(), (200, 200)),

@@ -13,6 +13,8 @@ _TRAILER_BYTES_MAX: Final = 8 * 1024
 _OVERHEAD_MAX: Final = 64 * 1024
 """Bytes of sizes and line ends that a body may have beyond as many as it has of its own."""
 
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
@@ -144,7 +146,8 @@ class ChunkedBody(Body):
         self._trailers += len(line) + 2
         if self._trailers > _TRAILER_BYTES_MAX:
             raise malformed(f"the headers behind its body are over {_TRAILER_BYTES_MAX} bytes")
-        read_fields([line])
+        if not _FRAMING.isdisjoint(read_fields([line])):
+            raise malformed("a header behind its body says how long it is")
         return True
 
 
