@@ -95,6 +95,8 @@ class IncomingBody:
 
     async def collect(self, owner: str, most: int) -> bytes:
         """All of it, once it is there. Raises what went wrong with it, body_too_large, and busy."""
+        if self.error is not None:
+            raise self.error
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()

@@ -101,6 +101,8 @@ class HttpConnection(asyncio.Protocol):
         self._closing = False
         """Nothing more is read from it, but for its end."""
         self._sends_no_more = False
+        self._look: asyncio.TimerHandle | None = None
+        """For whether a client that sends no more is still there."""
         self._deadline: float | None = None
         self._is_idle = True
         """Nothing of a request has come yet."""
@@ -129,6 +131,8 @@ class HttpConnection(asyncio.Protocol):
         around.on_change()
         self._closing = True
         self._charge(0)
+        if self._look is not None:
+            self._look.cancel()
         exchange = self.current
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if exchange is not None and exchange.run is not None:
@@ -150,8 +154,11 @@ class HttpConnection(asyncio.Protocol):
         """The client sends no more. It may have left, or wait for the answers to what it has sent."""
         self._sends_no_more = True
         exchange = self.current
-        if self._closing or exchange is None:
+        if self._closing:
             return False
+        if exchange is None:
+            self._loop.call_soon(self._advance)
+            return self._reader.unread > 0
         if exchange.incoming is not None and not exchange.incoming.complete:
             exchange.keep_alive = False
             exchange.incoming.fail(ServiceError("malformed_request", "the client closed before its body had come"))
@@ -233,6 +240,8 @@ class HttpConnection(asyncio.Protocol):
         exchange.started_ns = perf_counter_ns()
         exchange.run = EagerRun(around.handler(exchange), self._done)
         exchange.run.resume()
+        if self._sends_no_more and self._look is None:
+            self._look_for_client(0)
         return True
 
     def _want_body(self) -> None:
@@ -280,7 +289,7 @@ class HttpConnection(asyncio.Protocol):
         self._expect_request(around.bounds.keep_alive_s)
         if self._reader.unread or self._sends_no_more or self._reading_paused:
             self._resume_reading()
-            self._advance()
+            self._loop.call_soon(self._advance)  # others have their turn first
 
     def _refuse(self, error: ServiceError) -> None:
         """Answers what is not a request, or none that will be read, and closes the connection."""
@@ -372,6 +381,7 @@ class HttpConnection(asyncio.Protocol):
     def _look_for_client(self, times: int) -> None:
         """Whether a client that sends no more is still there. Only writing to it can tell: to one that has gone, the
         network answers that it has."""
+        self._look = None
         if self._closing or self.current is None or self._transport.is_closing():
             return
         if self._is_broken():
@@ -380,7 +390,7 @@ class HttpConnection(asyncio.Protocol):
         if times % len(_GONE_LOOK_S) == 1:
             self.current.show_life()
         pause = _GONE_LOOK_S[times] if times < len(_GONE_LOOK_S) else 1.0
-        self._loop.call_later(pause, self._look_for_client, times + 1)
+        self._look = self._loop.call_later(pause, self._look_for_client, times + 1)
 
     def _is_broken(self) -> bool:
         sock = self._transport.get_extra_info("socket")
