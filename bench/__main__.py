@@ -30,7 +30,7 @@ def main() -> int:
         prepare(service)
         print(f"load generator: {generator_name()}", flush=True)
         lines: list[Line] = []
-        for measure in (point_read, thousand_rows, transactions.measure, streaming, stalled_reader):
+        for measure in (point_read, alias, thousand_rows, transactions.measure, streaming, stalled_reader):
             lines += report(measure(service))
     finally:
         service.stop()
@@ -67,6 +67,18 @@ def point_read(service: Service) -> list[Line]:
         Line("point read, 32 connections / engine", statistics.median(ratios), 0.3, False, note),
         Line("point read, errors", errors, 0, True, ""),
     ]
+
+
+def alias(service: Service) -> list[Line]:
+    """The same point read, through the extra hop and without it."""
+    body = json.dumps({"sql": POINT_READ})
+    rates: dict[str, list[float]] = {service.url: [], service.alias_url: []}
+    for _ in range(ROUNDS):
+        for url, measured in rates.items():
+            measured.append(run_load(Load(url, service.key, body, ROWS, 32, READ_SECONDS)).per_second)
+    ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
+    note = f"{statistics.median(rates[service.alias_url]):,.0f}/s; rounds {min(ratios):.2f} to {max(ratios):.2f}"
+    return [Line("point read, alias / data plane", statistics.median(ratios), 0.5, False, note)]
 
 
 def thousand_rows(service: Service) -> list[Line]:
