@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
-    "query", "errors", "bad_input", "known_heads", "lanes", "isolation", "transactions", "prepared",
+    "query", "errors", "bad_input", "known_heads", "http_rules", "lanes", "isolation", "transactions", "prepared",
     "values_model", "values_settings", "values_shape", "values_types",
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 
 def test_it_is_what_is_imported(compiled: dict[str, str]) -> None:
-    code = "from tuplegate.http import server; print(server.__file__)"
+    code = "from tuplegate.http import connection; print(connection.__file__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=compiled)
     assert found.stdout.strip().endswith(sysconfig.get_config_var("EXT_SUFFIX"))
 

@@ -30,7 +30,7 @@ Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 _LINGER_S: Final = 2.0
 _TURN_MAX: Final = 8
 """Requests that are begun in one go; then the others have their turn."""
-_GONE_LOOK_S: Final = (0.05, 0.05, 0.2, 0.5)
+_GONE_LOOK_S: Final = [0.05, 0.05, 0.2, 0.5]
 """Pauses between looks at a client that sends no more: whether it still takes something."""
 _NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
 _HEX: Final = [b"%02x" % number for number in range(256)]

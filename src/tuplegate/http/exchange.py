@@ -62,7 +62,6 @@ class Exchange:
     exec_us = 0
     run: EagerRun | None = None
     sign_of_life = b""
-    path_values: Mapping[str, str] = _NO_VALUES
     _started = False
 
     def __init__(self, outgoing: Outgoing, request_id: bytes, head: Head) -> None:
@@ -73,6 +72,7 @@ class Exchange:
         self.path = head.path
         self.query = head.query
         self.headers = head.headers
+        self.path_values: Mapping[str, str] = _NO_VALUES
 
     @property
     def request_id(self) -> str:
