@@ -1,8 +1,6 @@
 """No tenant blocks the service with a text, or keeps the engine with a statement that ignores being told to end."""
 
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -148,34 +146,6 @@ def test_what_a_client_left_behind_is_ended_and_keeps_its_place_until_then(one: 
         wait_until(lambda: running(engine, "translate") == 0)
     assert one.write.value("select 1") == 1
     assert scrape(one.service).value("engine_processes_stuck") == 0
-
-
-@needs_bundled
-def test_a_commit_that_nobody_can_end_gives_way_to_others() -> None:
-    """Listening takes the square of the channels' number after the commit was written, where no signal may be sent."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir)
-    listen = "do $$ begin for i in 1..150000 loop execute 'listen c' || i; end loop; end $$"
-    committing = f"select pid {OF_TENANTS} and state = 'active' and now() - state_change > interval '10 s'"
-    processes: list[int] = []
-    try:
-        with tenant_of(service, "one") as one, tenant_of(service, "two") as two, as_owner(service) as engine:
-            two.write("create table kept (a int)")
-            started = engine.execute("select pg_postmaster_start_time()").fetchone()
-            with undisturbed(two):
-                answer = one.write.answer(listen, timeout_ms=1000)
-                assert answer.json()["error"]["code"] == "outcome_unknown"
-                processes = [int(process) for (process,) in engine.execute(committing)]
-                assert [os.getpriority(os.PRIO_PROCESS, process) for process in processes] == [19]
-                assert scrape(service).value("engine_processes_stuck") == 1
-                assert one.write.value("select 1") == 1, "one is not yet too many"
-            assert engine.execute("select pg_postmaster_start_time()").fetchone() == started
-    finally:
-        for process in processes:
-            os.kill(process, signal.SIGKILL)  # it would take minutes
-            wait_until(lambda gone=Path(f"/proc/{process}"): not is_alive(gone))  # type: ignore[misc]
-        service.stop()
-        remove(data_dir)
 
 
 @contextmanager

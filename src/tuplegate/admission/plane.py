@@ -93,7 +93,7 @@ class Plane:
             identity = self._identities.find(exchange, now)
             if identity is None:
                 identity = await self._identities.identify(exchange.headers.get(b"authorization"), now)
-            allowed = route.scope is None or route.scope in identity.scopes
+            allowed = _allows(route, identity)
             quota = identity.quota
             if quota is not None:
                 if quota.take(now):
@@ -101,8 +101,7 @@ class Plane:
                 else:
                     await count(exchange, identity, now, refuse=allowed)
             if not allowed:
-                scope = route.scope.value if route.scope else ""
-                raise ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
+                raise _forbidden(route)
             exchange.usage = identity.usage
             owner = exchange.outgoing.owner = identity.principal.organization
             if self._memory.is_spent(owner):
@@ -110,9 +109,17 @@ class Plane:
             if exchange.incoming is not None or len(exchange.body) > self._body_bytes_max:
                 await exchange.collect(owner, self._body_bytes_max)
             lane = identity.lane if self._in_lanes else None
-            if lane is not None and not lane.enter():
+            waited = lane is not None and not lane.enter()
+            if waited:
+                assert lane is not None
                 await lane.wait()
             try:
+                if waited:
+                    identity = await self._identities.identify(
+                        exchange.headers.get(b"authorization"), self._loop_time()
+                    )
+                    if not _allows(route, identity):
+                        raise _forbidden(route)
                 if self._traces is not None:
                     exchange.traced, exchange.admitted_ns = True, perf_counter_ns()
                 await route.guarded(exchange, identity)
@@ -165,6 +172,15 @@ class Plane:
                 headers=(("allow", ", ".join(sorted(allowed))),),
             )
         raise ServiceError("not_found", f"there is no route {exchange.path[:200]}", hint="GET / lists the routes.")
+
+
+def _allows(route: Route, identity: Identity) -> bool:
+    return route.scope is None or route.scope in identity.scopes
+
+
+def _forbidden(route: Route) -> ServiceError:
+    scope = route.scope.value if route.scope else ""
+    return ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
 
 
 async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:

@@ -5,7 +5,6 @@ collected, within the memory there is for that, or passed on to a BodySink as it
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from tuplegate.http.memory import Memory
@@ -22,33 +21,30 @@ class BodySink(Protocol):
         """The rest will not come: the client was too slow, or what it sent is no body."""
 
 
-class Reading(Protocol):
-    """The client's side of the transport."""
+class Source(Protocol):
+    """Where a body comes from."""
+
+    def want_body(self) -> None:
+        """Gives it from now on, but not within this call."""
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
-
-    def is_closing(self) -> bool: ...
 
 
 class IncomingBody:
     """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
 
     __slots__ = (
-        "_held", "_memory", "_most", "_owner", "_sink", "_taken", "_transport", "_waiter", "_want", "complete", "error",
+        "_held", "_memory", "_most", "_owner", "_sink", "_source", "_taken", "_waiter", "complete", "error",
         "is_wanted", "length",
     )  # fmt: skip
 
-    def __init__(
-        self, first: bytes, length: int, transport: Reading, memory: Memory, owner: str, want: Callable[[], None]
-    ) -> None:
-        """`first` is what came with the head; `want` is called when the rest is asked for, and gives it later. Raises
-        busy. `release` must follow."""
+    def __init__(self, first: bytes, length: int, source: Source, memory: Memory, owner: str) -> None:
+        """`first` is what came with the head. Raises busy. `release` must follow."""
         self._held = bytearray(first)
-        self._transport = transport
+        self._source = source
         self._memory = memory
-        self._want = want
         self._owner = owner
         self._taken = 0
         self._take(len(first))
@@ -104,7 +100,7 @@ class IncomingBody:
         self._take(max(self.length, len(self._held)))
         self.is_wanted = True
         self._waiter = Reply(asyncio.get_running_loop())
-        self._want()
+        self._source.want_body()
         await self._waiter
         if self.error is not None:
             raise self.error
@@ -128,15 +124,14 @@ class IncomingBody:
         self.release()
         self._sink = sink
         self.is_wanted = True
-        self._want()
+        self._source.want_body()
         return held
 
     def pause(self) -> None:
-        self._transport.pause_reading()
+        self._source.pause_reading()
 
     def resume(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._source.resume_reading()
 
 
 def too_large(most: int) -> ServiceError:

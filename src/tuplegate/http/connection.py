@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         if exchange is None or (exchange.incoming is not None and exchange.incoming.is_wanted):
             self._advance()
         else:
-            self._pause_reading()
+            self.pause_reading()
             self._charge_unread()
 
     def eof_received(self) -> bool:
@@ -172,12 +172,12 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._out.caught_up_now()
 
-    def _pause_reading(self) -> None:
+    def pause_reading(self) -> None:
         if not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
 
-    def _resume_reading(self) -> None:
+    def resume_reading(self) -> None:
         if self._reading_paused:
             self._reading_paused = False
             if not self._transport.is_closing():
@@ -231,9 +231,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.body = event
             event = reader.next()
         if event is not END:
-            exchange.incoming = IncomingBody(
-                exchange.body, head.length, self._transport, around.memory, self._out.owner, self._want_body
-            )
+            exchange.incoming = IncomingBody(exchange.body, head.length, self, around.memory, self._out.owner)
             exchange.body = b""
         self._deadline = None
         self.current = exchange
@@ -244,11 +242,11 @@ class HttpConnection(asyncio.Protocol):
             self._look_for_client(0)
         return True
 
-    def _want_body(self) -> None:
+    def want_body(self) -> None:
         """The body of the request in hand is asked for."""
         self._deadline = self._loop.time() + self._around.bounds.body_timeout_s
         self._is_idle = False
-        self._resume_reading()
+        self.resume_reading()
         self._loop.call_soon(self._advance)
 
     def _move_body(self, exchange: Exchange) -> bool:
@@ -288,7 +286,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._expect_request(around.bounds.keep_alive_s)
         if self._reader.unread or self._sends_no_more or self._reading_paused:
-            self._resume_reading()
+            self.resume_reading()
             self._loop.call_soon(self._advance)  # others have their turn first
 
     def _refuse(self, error: ServiceError) -> None:
@@ -375,7 +373,7 @@ class HttpConnection(asyncio.Protocol):
         if self._sends_no_more or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self._resume_reading()
+        self.resume_reading()
         self._transport.write_eof()
 
     def _look_for_client(self, times: int) -> None:

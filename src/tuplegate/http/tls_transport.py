@@ -80,9 +80,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         except ssl.SSLZeroReturnError:
             pass
-        # The other side has said that it sends nothing more.
-        if not self._above.eof_received():
-            self.close()
+        self.close()  # the other side has said goodbye: nobody does who waits for an answer
 
     def eof_received(self) -> bool:
         return False

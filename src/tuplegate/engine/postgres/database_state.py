@@ -138,7 +138,8 @@ class DatabaseState:
         self.changes += 1
 
     def begin_doubt(self) -> None:
-        """A statement was given up that may still run, and commit: no answer counts until `end_doubt`."""
+        """A statement begins that can make code, or was given up and may still commit: no answer counts until
+        `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
         self._in_doubt += 1
         self.may_have_changed()
 

@@ -165,6 +165,8 @@ class Execution:
             reading = read_text(statement.sql, statement.keyword)
         self.lazy = may_commit_lazily(self.target, reading, self.pool)
         plain = reading.plain
+        if not plain:
+            state.begin_doubt()
         if member.kept and (state.has_code or not plain):
             member.hide_kept()
         try:
@@ -187,7 +189,7 @@ class Execution:
         except port.StatementFailed as exc:
             exc.exec_us = (perf_counter_ns() - started) // 1000
             exc.notices = member.take_notices()
-            self._give_back(plain, None, broken=is_internal(exc))
+            self._give_back(None, broken=is_internal(exc))
             raise named(exc, self) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self.target.access, self) from exc
@@ -196,10 +198,13 @@ class Execution:
         except BaseException:
             self.pool.abandon(member)
             raise
+        finally:
+            if not plain:
+                state.end_doubt()
         result.exec_us = (perf_counter_ns() - started) // 1000
         if member.has_notices:
             result.notices = result.notices + member.take_notices()
-        self._give_back(plain, None if self.pool.inspects(plain, now) else reading.leftovers)
+        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers)
         return result
 
     def _prepared(self, key: Key, kept: Kept | None, reading: Reading, now: float, first: list[Command]) -> Kept | None:
@@ -392,10 +397,8 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, plain: bool, left: Leftovers | None, *, broken: bool = False) -> None:
+    def _give_back(self, left: Leftovers | None, *, broken: bool = False) -> None:
         """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
-        if not plain:
-            self.pool.state.may_have_changed()
         if broken:
             self.pool.retire(self.member)
         elif self.timed_out:

@@ -62,6 +62,9 @@ async def open_stream(
 ) -> AsyncIterator["Stream"]:
     """The statement parsed, described and under way. The connection is given back when the block is left."""
     answered = broken = False
+    plain = is_plain(statement.sql, statement.keyword)
+    if not plain:
+        pool.state.begin_doubt()
     try:
         stream = await _describe(pool, member, target, statement, shape, clock)
         stream.measures = measures
@@ -72,14 +75,14 @@ async def open_stream(
         measures.conflicts += isinstance(failure, port.Conflict)
         raise
     finally:
-        if not is_plain(statement.sql, statement.keyword):
-            pool.state.may_have_changed()
         if broken:
             pool.retire(member)
         elif answered and not clock.timed_out:
             pool.give_back_unclean(member)
         else:
             pool.abandon(member)
+        if not plain:
+            pool.state.end_doubt()
         if changes_types(statement.keyword):
             pool.encoders.forget()
 

@@ -133,7 +133,32 @@ class TransactionRun:
 
     async def run(self) -> port.TransactionResult:
         """Raises the port's failures; the connection is given back in every case."""
+        if not self.is_plain:
+            self.pool.state.begin_doubt()
         started = perf_counter_ns()
+        try:
+            number, done = await self._undecided(started)
+        except BaseException:
+            self._end_doubt()
+            raise
+        self.deciding = True
+        # From here on the client may leave, but the decision is carried out.
+        await self.recovery.see_through(self._decide(number))
+        done.exec_us = (perf_counter_ns() - started) // 1000
+        return done
+
+    async def _decide(self, number: int | None) -> None:
+        try:
+            await self._phase_two(number)
+        finally:
+            self._end_doubt()
+
+    def _end_doubt(self) -> None:
+        if not self.is_plain:
+            self.pool.state.end_doubt()
+
+    async def _undecided(self, started: int) -> tuple[int | None, port.TransactionResult]:
+        """Everything before the decision, and what the engine numbers it by."""
         try:
             number = await self._phase_one()
             self._promise_id(number)
@@ -160,11 +185,7 @@ class TransactionRun:
         except BaseException:
             self.pool.abandon(self.member)
             raise
-        self.deciding = True
-        # From here on the client may leave, but the decision is carried out.
-        await self.recovery.see_through(self._phase_two(number))
-        done.exec_us = (perf_counter_ns() - started) // 1000
-        return done
+        return number, done
 
     # -- phase one ----------------------------------------------------------------------------------------------
 
@@ -410,8 +431,6 @@ class TransactionRun:
 
     def _give_back(self, *, broken: bool = False) -> None:
         plain = self.is_plain
-        if not plain:
-            self.pool.state.may_have_changed()
         if broken:
             self.pool.retire(self.member)
         elif self.timed_out or self.member.closed:
