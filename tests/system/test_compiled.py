@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = (
-    "query", "errors", "bad_input", "known_heads", "http_rules", "lanes", "isolation", "transactions", "prepared",
-    "values_model", "values_settings", "values_shape", "values_types",
-)  # fmt: skip
+PARTS = ("query", "errors", "known_heads", "http_rules", "lanes", "transactions", "prepared", "values_types")
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 pytestmark = pytest.mark.skipif(compiler is None, reason="there is no C compiler")
