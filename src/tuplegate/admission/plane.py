@@ -76,6 +76,7 @@ class Plane:
         self._traces = traces
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
+        self._templates = [(method, path.split("/"), found) for (method, path), found in self._routes.items()]
         self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -156,8 +157,9 @@ class Plane:
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
-        for (offered, template), found in self._routes.items():
-            values = match_template(template, exchange.path)
+        parts = path_parts(exchange.path) or []
+        for offered, template, found in self._templates:
+            values = match_template(template, parts)
             if values is not None and offered == method:
                 exchange.path_values = values
                 return found
@@ -198,20 +200,25 @@ async def _options(methods: list[str], exchange: Exchange) -> None:
     respond_options(exchange, methods)
 
 
-def match_template(template: str, path: str) -> dict[str, str] | None:
-    """What stands in the path for every {name} of the template; None where the path is another one.
+def path_parts(path: str) -> list[str] | None:
+    """The parts of a path between its slashes, decoded; None where no route can have such a path.
 
-    Its parts are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets
-    only some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
+    They are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets only
+    some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
     """
-    parts, given = template.split("/"), path.split("/")
-    if len(parts) != len(given):
+    parts = path.split("/")
+    if "%" not in path:
+        return parts
+    parts = [unquote(part) for part in parts]
+    return None if any("/" in part or "\0" in part for part in parts) else parts
+
+
+def match_template(template: list[str], parts: list[str]) -> dict[str, str] | None:
+    """What stands in the path for every {name} of the template; None where the path is another one."""
+    if len(template) != len(parts):
         return None
     values: dict[str, str] = {}
-    for part, encoded in zip(parts, given, strict=True):
-        value = unquote(encoded)
-        if "/" in value or "\0" in value:
-            return None
+    for part, value in zip(template, parts, strict=True):
         if part.startswith("{") and value:
             values[part[1:-1]] = value
         elif part != value:

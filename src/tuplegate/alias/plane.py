@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tuplegate import __version__
-from tuplegate.admission.plane import match_template
+from tuplegate.admission.plane import match_template, path_parts
 from tuplegate.alias.answers import AnswerReader
 from tuplegate.alias.heads import answer_headers, is_chunked, origin_form, request_head
 from tuplegate.alias.upstream import Asked, UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
@@ -48,7 +48,7 @@ class Alias:
         self._upstream = upstream
         self._authority = upstream.origin.authority.encode()
         self._control = control
-        self._control_templates = frozenset(control_templates)
+        self._control_templates = [template.split("/") for template in control_templates]
         self._own_headers = own_headers
 
     async def handle(self, exchange: Exchange) -> None:
@@ -62,7 +62,7 @@ class Alias:
                 exchange.respond(200, self._banner())
             elif exchange.method in ("GET", "HEAD") and exchange.path == "/health":
                 await self._health(exchange)
-            elif any(match_template(template, exchange.path) is not None for template in self._control_templates):
+            elif self._is_of_control_plane(exchange.path):
                 cell = self._redirecting
                 self._redirect(exchange)
             else:
@@ -89,6 +89,12 @@ class Alias:
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)
+
+    def _is_of_control_plane(self, path: str) -> bool:
+        parts = path_parts(path)
+        return parts is not None and any(
+            match_template(template, parts) is not None for template in self._control_templates
+        )
 
     # -- what the alias answers itself ----------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from tuplegate.alias.answers import AnswerReader, NoAnswer
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.origins import Origin
 from tuplegate.http.tls_transport import TlsTransport
-from tuplegate.http.writing import Companion
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.reply import Reply
 
@@ -53,7 +52,7 @@ class Asked:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked and data else data
 
 
-class UpstreamConnection(asyncio.Protocol, Companion):
+class UpstreamConnection(asyncio.Protocol):
     """`ask`, then `head`, then `read` until it gives nothing more, then `release`."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from tuplegate.http.memory import Memory
 
@@ -40,13 +40,10 @@ class CommonHeaders:
         self.json_head = STATUS_LINES[200] + self.lines + b"content-type: application/json\r\nx-request-id: "
 
 
-class Companion:
+class Companion(Protocol):
     """What lives and ends with a client's connection."""
 
-    __slots__ = ()
-
-    def end(self) -> None:
-        raise NotImplementedError
+    def end(self) -> None: ...
 
 
 class Outgoing:
