@@ -91,8 +91,7 @@ class IncomingBody:
 
     async def collect(self, owner: str, most: int) -> bytes:
         """All of it, once it is there. Raises what went wrong with it, body_too_large, and busy."""
-        if self.error is not None:
-            raise self.error
+        self._check()
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()
@@ -102,9 +101,12 @@ class IncomingBody:
         self._waiter = Reply(asyncio.get_running_loop())
         self._source.want_body()
         await self._waiter
+        self._check()
+        return bytes(self._held)
+
+    def _check(self) -> None:
         if self.error is not None:
             raise self.error
-        return bytes(self._held)
 
     def release(self) -> None:
         if self._taken:
@@ -118,8 +120,7 @@ class IncomingBody:
 
     def flow_to(self, sink: BodySink) -> bytes:
         """What has come so far; the sink gets the rest, as it comes."""
-        if self.error is not None:
-            raise self.error
+        self._check()
         held, self._held = bytes(self._held), bytearray()
         self.release()
         self._sink = sink
