@@ -69,6 +69,7 @@ def furnished(one: Tenant) -> Tenant:
 def full(furnished: Tenant) -> Tenant:
     """Filled until the service says so."""
     furnished.write(f"create table if not exists {FILLED}")
+    furnished.write("vacuum filled")  # of rows that were refused: else it would get far beyond its limit in time
     fill(furnished)
     return furnished
 
