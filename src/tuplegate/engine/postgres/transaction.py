@@ -169,17 +169,17 @@ class TransactionRun:
             )
             done.exec_us = (perf_counter_ns() - started) // 1000
             await self._write_records(done)
-        except port.StatementFailed as exc:
-            exc.exec_us = (perf_counter_ns() - started) // 1000
-            exc.notices = self._notices
-            self._give_back(broken=is_internal(exc))
-            raise named(exc, self) from exc
-        except ConnectionLost as exc:
+        except port.StatementFailed as failure:
+            failure.exec_us = (perf_counter_ns() - started) // 1000
+            failure.notices = self._notices
+            self._give_back(broken=is_internal(failure))
+            raise named(failure, self) from failure
+        except ConnectionLost as lost:
             if self.timed_out:
-                raise why_ended(self) from exc
-            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
-        except CopyStarted as exc:
-            raise port.CopyRefused from exc
+                raise why_ended(self) from lost
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+        except CopyStarted as copy:
+            raise port.CopyRefused from copy
         except port.Superseded:
             raise
         except BaseException:
@@ -324,13 +324,13 @@ class TransactionRun:
                 await self._prepare_and_commit()
             else:
                 await self._commit_recorded()
-        except ConnectionLost as exc:
+        except ConnectionLost as lost:
             if self.timed_out:
-                raise why_ended(self) from exc
-            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
-        except port.StatementFailed as exc:
-            self._give_back(broken=is_internal(exc))
-            raise named(exc, self) from exc
+                raise why_ended(self) from lost
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+        except port.StatementFailed as failure:
+            self._give_back(broken=is_internal(failure))
+            raise named(failure, self) from failure
         except CannotPrepare:
             self._give_back()
             raise
