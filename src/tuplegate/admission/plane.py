@@ -127,8 +127,8 @@ class Plane:
             finally:
                 if lane is not None:
                     lane.leave()
-        except ServiceError as exc:
-            respond_error(exchange, exc)
+        except ServiceError as refusal:
+            respond_error(exchange, refusal)
         except ClientGone:
             pass
         except asyncio.CancelledError:

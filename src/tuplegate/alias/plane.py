@@ -68,9 +68,9 @@ class Alias:
             else:
                 cell = self._forwarding
                 await self._forward(exchange)
-        except ServiceError as exc:
+        except ServiceError as refusal:
             if not exchange.answered:
-                respond_error(exchange, exc)
+                respond_error(exchange, refusal)
             else:
                 exchange.keep_alive = False
         except UpstreamLost:
@@ -143,8 +143,8 @@ class Alias:
             answer = await connection.head()
             while await connection.read():
                 pass
-        except UpstreamLost as exc:
-            return str(exc)
+        except UpstreamLost as lost:
+            return str(lost)
         finally:
             connection.end()
         return "ok" if answer.status == 200 else f"answers {answer.status}"

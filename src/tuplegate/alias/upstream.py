@@ -239,10 +239,10 @@ class UpstreamAddress:
                     _, connection = await loop.create_connection(UpstreamConnection, self.origin.host, self.origin.port)
                 else:
                     connection = await self._open_with_tls(self._tls())
-        except ssl.SSLCertVerificationError as exc:
-            raise UpstreamUnreachable(f"its certificate was refused: {exc.verify_message}") from exc
-        except TimeoutError as exc:
-            raise UpstreamUnreachable("it took too long to connect") from exc
+        except ssl.SSLCertVerificationError as refusal:
+            raise UpstreamUnreachable(f"its certificate was refused: {refusal.verify_message}") from refusal
+        except TimeoutError as late:
+            raise UpstreamUnreachable("it took too long to connect") from late
         except OSError as exc:
             raise UpstreamUnreachable("it cannot be connected to") from exc
         return connection

@@ -186,15 +186,15 @@ class Execution:
                 result = self._read(results, rows) or await self._learned(results[-1], rows)
             if self.lazy:
                 await self.pool.flush_commits()
-        except port.StatementFailed as exc:
-            exc.exec_us = (perf_counter_ns() - started) // 1000
-            exc.notices = member.take_notices()
-            self._give_back(None, broken=is_internal(exc))
-            raise named(exc, self) from exc
-        except ConnectionLost as exc:
-            raise what_lost_means(exc, self.target.access, self) from exc
-        except CopyStarted as exc:
-            raise port.CopyRefused from exc
+        except port.StatementFailed as failure:
+            failure.exec_us = (perf_counter_ns() - started) // 1000
+            failure.notices = member.take_notices()
+            self._give_back(None, broken=is_internal(failure))
+            raise named(failure, self) from failure
+        except ConnectionLost as lost:
+            raise what_lost_means(lost, self.target.access, self) from lost
+        except CopyStarted as copy:
+            raise port.CopyRefused from copy
         except BaseException:
             self.pool.abandon(member)
             raise

@@ -386,8 +386,8 @@ class TransactionRun:
             # A deferred trigger may have made the commit lazy at the last moment.
             try:
                 await self.pool.flush_commits()
-            except port.OutcomeUnknown as exc:
-                raise _unknown(id) from exc
+            except port.OutcomeUnknown as unknown:
+                raise _unknown(id) from unknown
 
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
