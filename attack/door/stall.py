@@ -19,7 +19,8 @@ from attack.door.raw import Broken, RawAnswer, RawConnection, open_raw, post, un
 from attack.party import new_party
 
 P99_MAX_MS = 250.0
-GROWTH_MAX_BYTES = 150 * 2**20
+GROWTH_MAX_BYTES = 256 * 2**20
+"""What a worker may hold for its clients by default (`http_memory_mb`)."""
 LOG_MAX_BYTES = 2**20
 STOP_MAX_S = 15.0
 

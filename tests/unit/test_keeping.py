@@ -44,7 +44,7 @@ def test_a_task_that_is_cancelled_ends() -> None:
             await task
 
     asyncio.run(run())
-    assert not keeping.restarts
+    assert not keeping.restarts.total()
 
 
 def test_a_wait_that_somebody_else_has_cancelled_does_not_end_it() -> None:
