@@ -8,13 +8,12 @@ import re
 from typing import Final
 
 from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, is_kept_alive
+from tuplegate.http.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_alive
 from tuplegate.protocol.errors import ServiceError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
-_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b)?" % VALUE)
+_FIELD: Final = re.compile(rb"(%b):[ \t]*(%b)" % (TOKEN, VALUE))
 
 
 class NoAnswer(Exception):
@@ -96,7 +95,7 @@ class AnswerReader:
 
     def _framing(self, headers: dict[bytes, bytes]) -> Body:
         coding, self.length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
-        if self.length is not None and _LENGTH.fullmatch(self.length) is None:
+        if self.length is not None and LENGTH.fullmatch(self.length) is None:
             raise NoAnswer("its Content-Length is no number")
         if coding is not None and coding.lower() != b"chunked":
             raise NoAnswer("its Transfer-Encoding is not chunked")

@@ -4,8 +4,9 @@ A head is always written from its parsed parts, with framing of our own. So what
 plane reads cannot be cut into requests in two ways.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from tuplegate.http.message import CHUNKED, Head
 from tuplegate.protocol.errors import ServiceError
 
 PSEUDONYM = b"tuplegate-alias"
@@ -21,12 +22,9 @@ _OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-secur
 _CORS = b"access-control-"
 
 
-def is_chunked(headers: Mapping[bytes, bytes]) -> bool:
-    return b"transfer-encoding" in headers
-
-
-def request_head(method: str, target: bytes, headers: Mapping[bytes, bytes], authority: bytes) -> bytes:
+def request_head(head: Head, authority: bytes) -> bytes:
     """The request as the data plane gets it. Raises ServiceError for one that came this way before."""
+    headers = head.headers
     passed = headers.get(b"via", b"")
     if PSEUDONYM in passed:
         raise ServiceError(
@@ -34,18 +32,18 @@ def request_head(method: str, target: bytes, headers: Mapping[bytes, bytes], aut
             "the request has come through an alias already",
             hint="Does the setting data_url of the alias lead to an alias?",
         )
-    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode("latin-1"), origin_form(target), authority)]
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (head.method.encode(), head.origin_form, authority)]
     named = _named_by_connection(headers.get(b"connection", b""))
     lines += [
         _line(name, value)
         for name, value in headers.items()
         if name not in _OF_REQUESTS and name not in named and name != b"origin" and not name.startswith(_CORS)
     ]
-    if is_chunked(headers):
+    if head.length == CHUNKED:
         lines.append(b"transfer-encoding: chunked\r\n")
     elif b"content-length" in headers:
-        lines.append(b"content-length: %d\r\n" % int(headers[b"content-length"]))
-    elif method not in ("GET", "HEAD", "OPTIONS"):
+        lines.append(b"content-length: %d\r\n" % head.length)
+    elif head.method not in ("GET", "HEAD", "OPTIONS"):
         lines.append(b"content-length: 0\r\n")
     lines.append(b"via: %b1.1 %b\r\n\r\n" % (passed + b", " if passed else b"", PSEUDONYM))
     return b"".join(lines)
@@ -65,18 +63,6 @@ def answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None,
         lines.append(b"content-length: %b\r\n" % length)
     lines.append(b"via: %b1.1 %b\r\n%b" % (passed + b", " if passed else b"", PSEUDONYM, own))
     return b"".join(lines)
-
-
-def origin_form(target: bytes) -> bytes:
-    """Path and query of a target that may name its host too, in ASCII."""
-    if target[:1] != b"/" and b"://" in target:
-        authority_and_path = target.partition(b"://")[2]
-        at = min((at for at in (authority_and_path.find(b"/"), authority_and_path.find(b"?")) if at >= 0), default=-1)
-        target = b"/" if at < 0 else authority_and_path[at:]
-        target = target if target[:1] == b"/" else b"/" + target
-    if target.isascii():
-        return target
-    return b"".join(bytes((byte,)) if byte < 128 else b"%%%02X" % byte for byte in target)
 
 
 def _named_by_connection(value: bytes) -> frozenset[bytes]:

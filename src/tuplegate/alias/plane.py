@@ -12,16 +12,18 @@ import msgspec
 from tuplegate import __version__
 from tuplegate.admission.plane import match_template, path_parts
 from tuplegate.alias.answers import AnswerReader
-from tuplegate.alias.heads import answer_headers, is_chunked, origin_form, request_head
+from tuplegate.alias.heads import answer_headers, request_head
 from tuplegate.alias.upstream import Asked, UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
 from tuplegate.metrics.cells import PlaneCounts, answered
 from tuplegate.protocol.errors import ServiceError
 
 _encode = msgspec.json.Encoder().encode
 
+_HEALTH = Head(b"GET /health HTTP/1.1\r\nHost: -\r\n\r\n")
 _HEALTH_TIMEOUT_S = 5.0
 # RFC 9110 §9.2.1: asking twice is the same as asking once.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -133,7 +135,7 @@ class Alias:
         exchange.respond(200 if healthy else 503, _encode(body), () if healthy else (("retry-after", "1"),))
 
     async def _ask_health(self) -> str:
-        request = request_head("GET", b"/health", {}, self._authority)
+        request = request_head(_HEALTH, self._authority)
         try:
             connection = await self._upstream.open()
         except UpstreamUnreachable as exc:
@@ -152,13 +154,13 @@ class Alias:
     def _redirect(self, exchange: Exchange) -> None:
         if self._control is None:
             raise ServiceError("not_found", "this route is the control plane's, whose address the alias does not know")
-        location = f"{self._control}{origin_form(exchange.head.target).decode('ascii')}"
+        location = f"{self._control}{exchange.head.origin_form.decode()}"
         exchange.respond(307, _encode({"location": location}), (("location", location),))
 
     # -- forwarding -----------------------------------------------------------------------------------------------
 
     async def _forward(self, exchange: Exchange) -> None:
-        request = request_head(exchange.method, exchange.head.target, exchange.headers, self._authority)
+        request = request_head(exchange.head, self._authority)
         connection, answer = await self._asked(exchange, request)
         try:
             await self._pass_on(exchange, connection, answer)
@@ -174,7 +176,7 @@ class Alias:
                 request,
                 exchange.body,
                 exchange.incoming,
-                chunked=is_chunked(exchange.headers),
+                chunked=exchange.head.length == CHUNKED,
                 bodiless=exchange.method == "HEAD",
                 on_continue=exchange.send_continue if exchange.head.expects_continue else None,
             )

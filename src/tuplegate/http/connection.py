@@ -22,7 +22,7 @@ from tuplegate.http.memory import Memory
 from tuplegate.http.message import Head, Heads
 from tuplegate.http.reading import END, RequestReader
 from tuplegate.http.stalls import Taker
-from tuplegate.http.writing import CommonHeaders, Outgoing
+from tuplegate.http.writing import CommonHeaders, Outgoing, nothing
 from tuplegate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -78,17 +78,13 @@ class Surroundings:
         self.stopping = False
         self.now = 0.0
         """By the loop's clock; a second old at most."""
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         """Called when a connection was opened or closed."""
-        self.on_end: Callable[[], None] = _nothing
+        self.on_end: Callable[[], None] = nothing
         """Called when a request has ended while the server stops."""
 
     def has_room(self) -> bool:
         return not self.stopping and len(self.connections) < self.bounds.connections_max
-
-
-def _nothing() -> None:
-    pass
 
 
 class HttpConnection(asyncio.Protocol):

@@ -6,7 +6,7 @@ A body takes what is its own from a Buffer, and leaves the rest there.
 import re
 from typing import Final
 
-from tuplegate.http.message import malformed, read_fields
+from tuplegate.http.message import TOKEN, malformed, read_fields
 
 _LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8 * 1024
@@ -15,9 +15,8 @@ _OVERHEAD_MAX: Final = 64 * 1024
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
-_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t \x21-\x7e\x80-\xff])*"'
-_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (TOKEN, TOKEN, _QUOTED))
 
 
 class Buffer:

@@ -18,14 +18,15 @@ BLANK_LINE: Final = b"\r\n\r\n"
 CHUNKED: Final = -1
 """The length of a body that says itself where it ends."""
 
-_TOKEN_CHARACTERS: Final = rb"!#$%&'*+\-.^_`|~0-9A-Za-z"
-_TOKEN: Final = re.compile(rb"[%b]+" % _TOKEN_CHARACTERS)
-REQUEST_LINE: Final = re.compile(rb"([%b]+) ([!-~]+) HTTP/1\.([01])" % _TOKEN_CHARACTERS)
-_NO_VALUE: Final = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")
+TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+VALUE: Final = rb"[\t\x20-\x7e\x80-\xff]*"
+LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_NAME: Final = re.compile(TOKEN)
+REQUEST_LINE: Final = re.compile(rb"(%b) ([!-~]+) HTTP/1\.([01])" % TOKEN)
+_VALUE: Final = re.compile(VALUE)
 _TARGET_WRONG: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})|#")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)([/?].*)?", re.IGNORECASE)
 _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
 # What says who asks, for what, and where the request ends, is said once: of two, another reader may take the other.
 _ONCE: Final = frozenset({
@@ -41,11 +42,13 @@ def malformed(message: str) -> ServiceError:
 class Head:
     """Of a request. Not changed once it is made; it may be that of many requests, over many connections.
 
-    `length` is that of the body, or CHUNKED. `path` is as it was sent: what is percent-encoded in it is still.
+    `length` is that of the body, or CHUNKED. `origin_form` is the target without the host that it may name; `path` and
+    `query` are its parts, as they were sent: what is percent-encoded in them is still.
     """
 
     __slots__ = (
-        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "path", "query", "target",
+        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "origin_form", "path", "query",
+        "target",
     )  # fmt: skip
 
     def __init__(self, raw: bytes) -> None:
@@ -58,7 +61,10 @@ class Head:
         self.is_http_1_1: Final = line[3] == b"1"
         self.method: Final = line[1].decode()
         self.target: Final = line[2]
-        self.path, self.query = _path_and_query(self.method, line[2])
+        self.origin_form: Final = _origin_form(self.method, line[2])
+        path, _, query = self.origin_form.decode().partition("?")
+        self.path: Final = path
+        self.query: Final = query
         self.headers: Final[Mapping[bytes, bytes]] = MappingProxyType(headers)
         self.length: Final = _body_length(headers, is_http_1_1=self.is_http_1_1)
         self.expects_continue: Final = self.is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
@@ -73,9 +79,9 @@ def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or _TOKEN.fullmatch(name) is None:
+        if not colon or _NAME.fullmatch(name) is None:
             raise malformed(f"a header is not of the form name: value, near {_shown(line)}")
-        if _NO_VALUE.search(value) is not None:
+        if _VALUE.fullmatch(value) is None:
             raise malformed(f"the header {name.decode()} has a control character in its value")
         key = name.lower()
         value = value.strip(b" \t")
@@ -109,27 +115,19 @@ def _body_length(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> int:
         return CHUNKED
     if length is None:
         return 0
-    if _LENGTH.fullmatch(length) is None:
+    if LENGTH.fullmatch(length) is None:
         raise malformed(f"its Content-Length is no number of bytes: {_shown(length)}")
     return int(length)
 
 
-def _path_and_query(method: str, target: bytes) -> tuple[str, str]:
+def _origin_form(method: str, target: bytes) -> bytes:
     if method == "CONNECT":
         if _HOST.fullmatch(target) is None:
             raise malformed("the target of CONNECT is a host and a port")
-        return target.decode(), ""
+        return target
     if _TARGET_WRONG.search(target) is not None:
         raise malformed("its target has a % without two hexadecimal digits, or a fragment")
-    if target[:1] != b"/":
-        target = _origin_form(method, target)
-    path, _, query = target.decode().partition("?")
-    return path, query
-
-
-def _origin_form(method: str, target: bytes) -> bytes:
-    """Path and query of a target that is not just these."""
-    if target == b"*" and method == "OPTIONS":
+    if target[:1] == b"/" or (target == b"*" and method == "OPTIONS"):
         return target
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None or _HOST.fullmatch(absolute[1]) is None:

@@ -122,7 +122,7 @@ class Outgoing:
         self.is_lost = True
         self._discharge()
         self._wake()
-        self._on_caught_up = _nothing  # the two would hold each other, and could not be freed at once
+        self._on_caught_up = nothing  # the two would hold each other, and could not be freed at once
         companion, self.companion = self.companion, None
         if companion is not None:
             companion.end()
@@ -143,5 +143,5 @@ class Outgoing:
         self._charged = 0
 
 
-def _nothing() -> None:
+def nothing() -> None:
     pass
