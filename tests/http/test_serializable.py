@@ -16,7 +16,7 @@ import pytest
 
 from tests.histories import Outcome, Read, Transaction, check, names
 from tests.list_append import ListAppend, Op, create_table, final_lists, found, random_ops, statements_of
-from tests.service import Service, Sql
+from tests.service import Service, Sql, needs_bundled
 
 CLIENTS = 6
 TRANSACTIONS = 4000
@@ -224,3 +224,35 @@ def test_strict_order(service: Service, client: httpx.Client, sql: Sql, t: str) 
             transaction(client, f"insert into {t} values ('x', {i})")
             assert transaction(other, f"select max(n) from {t}", read_only=True)["results"][0]["rows"] == [[i]]
             assert sql.value(f"select max(n) from {t}") == i
+
+
+@needs_bundled
+@pytest.mark.parametrize("by", ["query", "transaction", "stream"])
+def test_a_conflict_that_lasts(service: Service, client: httpx.Client, sql: Sql, t: str, by: str) -> None:
+    """Another's commit that is under way for a while fails every try until it is done; the tries outlast it."""
+    sql(f"insert into {t} values ('seen', 1)")
+    insert = f"insert into {t} select 'mine', (select n from {t} where name = 'seen') returning n"
+    name = f"held-{t}"
+    database = sql.value("select current_database()")
+    with (
+        closing(psycopg.connect(service.conninfo(database))) as reader,
+        closing(psycopg.connect(service.conninfo(database), autocommit=True)) as writer,
+    ):
+        reader.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        reader.execute(f"select from {t}")
+        writer.execute("begin isolation level serializable")
+        writer.execute(f"update {t} set n = 2 where name = 'seen'")
+        writer.execute(f"prepare transaction '{name}'")
+        over = threading.Timer(0.5, lambda: writer.execute(f"commit prepared '{name}'"))
+        over.start()
+        try:
+            if by == "transaction":
+                assert transaction(client, insert)["attempts"] > 1
+            elif by == "query":
+                sql(insert)
+            else:
+                answer = client.post("/v1/query", json={"sql": f"/*+ STREAM */ {insert}"})
+                assert '"row_count":1' in answer.text, answer.text
+        finally:
+            over.join()
+    assert sql.value(f"select n from {t} where name = 'mine'") == 2

@@ -17,12 +17,11 @@ from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.recovery import Recovery
 from tuplegate.engine.postgres.transaction import CannotPrepare, TransactionRun
+from tuplegate.engine.postgres.turns import pause_after
 from tuplegate.engine.postgres.watch import Watch
 from tuplegate.metrics.cells import observe
 from tuplegate.protocol.statements import fold
 
-_RETRY_BASE_S: Final = 0.001
-_RETRY_CAP_S: Final = 0.03
 _TURN_S: Final = 0.1
 
 
@@ -219,13 +218,11 @@ class Attempts:
         """Waits until it is worth another try; whether that has the turn. Raises the conflict where there is none."""
         turns = pool.state.turns
         turns.note(conflict=True)
-        if attempt >= self._attempts_max:
-            raise conflict
         if turn:
-            measures.retries += 1
+            await self._pause_before(attempt, deadline, conflict, measures)
             return True
         at_most = self._moment()
-        if self._time() + at_most > deadline:
+        if attempt >= self._attempts_max or self._time() + at_most > deadline:
             raise conflict
         measures.retries += 1
         return await turns.wait(at_most)
@@ -238,12 +235,13 @@ class Attempts:
     async def _pause_before(
         self, attempt: int, deadline: float, failure: port.EngineFailure, measures: Measures
     ) -> None:
-        """Full jitter, growing with the attempts; raises the failure where there is no time or no try left."""
-        pause = random.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**attempt))  # noqa: S311 - jitter
+        """Raises the failure where there is no time or no try left."""
+        pause = pause_after(attempt)
         if attempt >= self._attempts_max or self._time() + pause > deadline:
             raise failure
         measures.retries += 1
-        await asyncio.sleep(pause)
+        if pause:
+            await asyncio.sleep(pause)
 
 
 _OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})

@@ -37,6 +37,7 @@ from tuplegate.engine.postgres.parameters import describe_statement, write_param
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import affected_rows, find_encoder
 from tuplegate.engine.postgres.sizes import Room
+from tuplegate.engine.postgres.turns import pause_after
 from tuplegate.engine.postgres.values import RowEncoder
 from tuplegate.protocol.statements import WRITES, is_plain, read_text
 
@@ -47,7 +48,7 @@ _PORTION_US = 10_000
 _BACKLOG_ROWS_MAX = 1000
 _CURSOR = b"tuplegate"
 _NOTICES_MAX = 100
-_ATTEMPTS_MAX = 5
+_ATTEMPTS_MAX = 50
 
 
 @asynccontextmanager
@@ -260,7 +261,11 @@ class Stream:
             raise named(exc, self.clock) from exc
         self.finished = True
 
-    def _count_retry(self) -> None:
+    async def _roll_back(self, attempt: int) -> None:
+        """Before another try: no row has left yet, so a conflict can be retried unseen."""
+        with self.clock:
+            check(await self._member.run(Command(b"ROLLBACK", begins=False)))
+            await asyncio.sleep(pause_after(attempt))
         self.measures.conflicts += 1
         self.measures.retries += 1
         self.measures.attempts += 1
@@ -304,8 +309,8 @@ class _CursorStream(Stream):
             except port.Conflict:
                 if self.row_count or attempts == _ATTEMPTS_MAX:
                     raise
+                await self._roll_back(attempts)
                 attempts += 1
-                self._count_retry()
                 await self._declare_again()
                 continue
             if rows.ntuples and (block := self._encode(rows)):
@@ -324,9 +329,7 @@ class _CursorStream(Stream):
         return results[0]
 
     async def _declare_again(self) -> None:
-        """No row has left yet, so a conflict can be retried unseen."""
         with self.clock:
-            check(await self._member.run(Command(b"ROLLBACK", begins=False)))
             if await _declare(self._member, self._target, self._statement, self._params) is None:
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
@@ -347,9 +350,8 @@ class _PlainStream(Stream):
             except port.Conflict:
                 if self.row_count or attempts == _ATTEMPTS_MAX:
                     raise
+                await self._roll_back(attempts)
                 attempts += 1
-                self._count_retry()
-                check(await self._member.run(Command(b"ROLLBACK", begins=False)))
             else:
                 return
 

@@ -6,6 +6,7 @@ until hardly any try fails any more. Nobody waits longer than a moment: what is 
 """
 
 import asyncio
+import random
 from collections import deque
 from typing import Final
 
@@ -13,6 +14,19 @@ _MEMORY: Final = 16
 """About how many tries the share of conflicts is taken over."""
 
 _HOT, _COOL, _COLD = 0.35, 0.05, 0.001
+
+_AT_ONCE: Final = 3
+_PAUSE_BASE_S: Final = 0.001
+_PAUSE_MAX_S: Final = 0.1
+
+
+def pause_after(attempt: int) -> float:
+    """How long who need not wait for anybody waits before another try: not at all after the first few, then longer and
+    longer. What it conflicts with may be a commit that waits for the disk, and fails every try until it is done."""
+    if attempt <= _AT_ONCE:
+        return 0.0
+    longest = min(_PAUSE_MAX_S, _PAUSE_BASE_S * 2 ** (attempt - _AT_ONCE))
+    return random.uniform(0, longest)  # noqa: S311 - jitter
 
 
 class Turns:
