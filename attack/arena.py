@@ -20,7 +20,7 @@ from tests.service import Service, new_data_dir, remove, start_service
 from attack.bystander import Bystander
 from attack.party import Party, new_party
 
-TIERS = ("--tiers", "free=200, small=/24MB, unlimited")
+SETTINGS = ("--tiers", "free=200, small=/24MB, unlimited", "--engine-temp-mb", "200")
 SMALL_BYTES = 24 * 2**20
 SEED = 0.25
 """What hostile code sets the random seed to."""
@@ -130,7 +130,7 @@ def open_arena(service: Service) -> Iterator[Arena]:
 def running_service() -> Iterator[Service]:
     """A service that is stopped in the end, with an engine that is ended where an attack keeps it from stopping."""
     data_dir = new_data_dir()
-    service = start_service(data_dir, *TIERS)
+    service = start_service(data_dir, *SETTINGS)
     engine = engine_pid(service)
     try:
         yield service

@@ -2,18 +2,20 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.workers import workers
 
 from attack import routes
 from attack.arena import SMALL_BYTES, Arena, Breach
-from attack.party import Party
+from attack.party import Answer, Party
 from attack.table import attack
 
 _GROWTH_MAX_BYTES = 200 * 2**20
 _ROOM_BYTES = 12 * 2**20
 """How far beyond its size a database may get: what is in flight when it is measured, and what records may take."""
+_ROOM_S = 30.0
 
 
 def _at_once(attacker: Party, count: int, sql: str, timeout_ms: int = 3000) -> None:
@@ -111,10 +113,27 @@ def _memory(arena: Arena) -> int:
 @attack(quick=False)
 def lock_tables(arena: Arena) -> None:
     """A transaction that locks all it can leaves room for the locks of others."""
-    arena.attacker.transaction(
-        "do $$ begin for i in 1..60000 loop execute format('create table t%s (a int)', i); end loop; end $$",
-        timeout_ms=30000,
-    )
+    for each in (
+        "select count(pg_advisory_xact_lock(i)) from generate_series(1, 2000000) i",
+        "do $$ begin for i in 1..500000 loop execute format('create table t%s (a int)', i); end loop; end $$",
+    ):
+        _must_end(arena.attacker.transaction(each, timeout_ms=60000), "53200")
+        _wait_for_room(arena.attacker)
+
+
+def _must_end(answer: Answer, sqlstate: str) -> None:
+    """An attack that does not come to the bound that it names shows nothing."""
+    if answer.sqlstate != sqlstate:
+        raise Breach(f"it did not come to its bound, {sqlstate}: {answer.status} {answer.text[:300]}")
+
+
+def _wait_for_room(attacker: Party) -> None:
+    """Until the attacker's database, which is held back for a moment, may begin something again."""
+    deadline = time.monotonic() + _ROOM_S
+    while not attacker.query("select 1 as one").succeeded:
+        if time.monotonic() > deadline:
+            raise Breach("its database cannot be used again")
+        time.sleep(0.1)
 
 
 @attack(quick=False)
@@ -144,30 +163,33 @@ def large_objects_are_removed_in_many_sessions(arena: Arena) -> None:
 
 @attack(quick=False)
 def predicate_locks(arena: Arena) -> None:
-    """Serializable reads of many small pieces leave room for the predicate locks of others."""
+    """Serializable reads of many small pieces, whose locks an open transaction keeps, leave room for those of others."""
     attacker = arena.attacker
-    attacker.must("create table many (a int primary key, b text)")
-    attacker.must("insert into many select i, repeat('x', 500) from generate_series(1, 200000) i")
-    settings = ("set max_parallel_workers_per_gather = 0", "set enable_seqscan = off", "set enable_bitmapscan = off")
-    sql = "select count(b) from generate_series(1, 200000) i join lateral (select b from many where a = i) m on true"
-    threads = [
-        threading.Thread(target=lambda: attacker.transaction(*settings, sql, "select pg_sleep(3)"), daemon=True)
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    tables = range(40)
+    for number in tables:
+        attacker.must(f"create table many{number} (a int primary key, b text storage plain)")
+        attacker.must(f"insert into many{number} select i, repeat('x', 3000) from generate_series(1, 120) i")
+    reads = " ".join(f"for i in 1..120 loop perform b from many{number} where a = i; end loop;" for number in tables)
+    read = f"do $$ begin set local enable_seqscan = off; set local enable_bitmapscan = off; {reads} end $$"
+    open_one = ("insert into many0 values (0, 'open')", "select pg_sleep(20)")
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(attacker.transaction, *open_one, timeout_ms=30000)
+        ends = set()
+        for number in range(1000, 1200):
+            answer = attacker.transaction(read, f"insert into many1 values ({number}, 'x')", timeout_ms=30000)
+            ends.add(str(answer.error.get("code", "done")))
+    if "busy" not in ends:
+        raise Breach(f"nobody was held back, so there were not many locks: {ends}")
+    _wait_for_room(attacker)
 
 
 @attack(quick=False)
 def temporary_files(arena: Arena) -> None:
     """Sorting more than fits spills to disk within a bound."""
-    _at_once(
-        arena.attacker,
-        4,
-        "select count(*) from (select md5(i::text) m from generate_series(1, 30000000) i order by 1) s",
-    )
+    sql = "select count(*) from (select md5(i::text) m from generate_series(1, 100000000) i order by 1) s"
+    with ThreadPoolExecutor(4) as threads:
+        for sort in [threads.submit(arena.attacker.query, sql, timeout_ms=60000) for _ in range(4)]:
+            _must_end(sort.result(), "53400")
 
 
 @attack(quick=False, tier="small")
