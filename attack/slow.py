@@ -163,7 +163,7 @@ def large_objects_are_removed_in_many_sessions(arena: Arena) -> None:
 
 @attack(quick=False)
 def predicate_locks(arena: Arena) -> None:
-    """Serializable reads of many small pieces, whose locks an open transaction keeps, leave room for those of others."""
+    """Serializable reads of many small pieces, whose locks an open transaction keeps, leave room for others."""
     attacker = arena.attacker
     tables = range(40)
     for number in tables:
