@@ -40,6 +40,7 @@ HOT = (
     "engine/postgres/kept",
     "engine/postgres/measures",
     "engine/postgres/parameters",
+    "engine/postgres/plans",
     "engine/postgres/pool",
     "engine/postgres/pools",
     "engine/postgres/records",

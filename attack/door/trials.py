@@ -11,6 +11,7 @@ from attack.door.floods import FLOODS, Flood
 from attack.door.fuzz import run_in_processes
 from attack.door.odd import SLOPE_MAX_BYTES, send_oddities
 from attack.door.stall import flooded_service, measure, stop_in_order
+from attack.like_the_engine import compare
 
 _REQUESTS = 200_000
 _KILLS = 20
@@ -71,6 +72,7 @@ TRIALS: dict[str, Trial] = {
         Trial(
             "reading", "A million requests are read as h11 and llhttp read them, or refused by a listed rule.", _reading
         ),
+        Trial("like_the_engine", "Every statement is answered as over a plain connection to the engine.", compare),
         Trial("crosstalk", "Nobody gets a byte of an answer to anybody else's request.", _crosstalk),
         Trial("oddities", "A hundred thousand odd requests leave nothing behind in memory.", _oddities),
         *(Trial(flood.name, flood.sentence, partial(_stall, flood)) for flood in FLOODS.values()),

@@ -308,7 +308,7 @@ class EngineFailure(Exception):
 
 
 class StatementFailed(EngineFailure):
-    """The engine refused the statement; nothing of it was applied."""
+    """The engine refused the statement; nothing of it was applied. `never_ran`: it was found wrong before it ran."""
 
     def __init__(
         self,
@@ -327,6 +327,7 @@ class StatementFailed(EngineFailure):
         self.detail = detail
         self.hint = hint
         self.context = context
+        self.never_ran = False
         self.statement: int | None = None
         self.exec_us = 0
         self.attempts = 1

@@ -93,8 +93,8 @@ class Attempts:
                         raise
                     if is_internal(failure) and not (fresh or anew or works_in_steps(statement)):
                         anew = True  # the cause may be what ran on the connection before
-                    elif execution.prepared and _is_of_the_text(failure):
-                        as_sent = True
+                    elif execution.prepared and failure.never_ran:
+                        as_sent = True  # so that the error speaks of the text that its writer knows, or there is none
                     elif describe or not wants_types(failure, statement):
                         raise
                     else:
@@ -242,15 +242,6 @@ class Attempts:
         measures.retries += 1
         if pause:
             await asyncio.sleep(pause)
-
-
-_OF_THE_TEXT: Final = frozenset({"0A", "22", "26", "3D", "3F", "42", "XX"})
-
-
-def _is_of_the_text(failure: port.StatementFailed) -> bool:
-    """Whether the engine found the statement or a value wrong, or what was prepared out of date: worth another try with
-    the very text. Its error speaks of what the client wrote."""
-    return (failure.sqlstate or "")[:2] in _OF_THE_TEXT
 
 
 def _repeatable(statement: port.Statement) -> bool:

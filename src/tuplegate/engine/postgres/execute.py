@@ -22,10 +22,19 @@ from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, Connection
 from tuplegate.engine.postgres.failures import check, find_error, is_internal, is_panic
 from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
+from tuplegate.engine.postgres.plans import (
+    ANY_NUMBER,
+    CUSTOM_PLANS,
+    Verdict,
+    ask_for_columns,
+    judge_template,
+    judge_text,
+    read_columns,
+)
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from tuplegate.engine.postgres.sizes import CODE_IN_VACUUM, Room, database_full, vacuum_runs_code
-from tuplegate.engine.postgres.templates import find_template
+from tuplegate.engine.postgres.templates import Form, Template, find_form, find_template
 from tuplegate.protocol.statements import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.reply import Reply
 
@@ -35,6 +44,8 @@ _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 # A template calls nothing.
 _TEMPLATE_READ: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.NOTHING)
 _TEMPLATE_WRITTEN: Final = Reading(plain=True, names_settings=False, leftovers=Leftovers.SEQUENCES)
+
+_NO_PARAMETERS: Final = Verdict(ANY_NUMBER)
 
 # In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
 _BEGIN: Final = {
@@ -102,6 +113,7 @@ class Execution:
     __slots__ = (
         "applied", "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member",
         "outlived", "pool", "prepared", "runs_code", "shape", "statement", "stopping", "target", "timed_out",
+        "unjudged",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +143,8 @@ class Execution:
         self.prepared = False
         self.runs_code = False
         """It is a VACUUM, and runs code of the tenant's own."""
+        self.unjudged: Form | None = None
+        """It comes often, and is prepared from now on if its columns allow it."""
         self.timed_out = False
         self.stopping = False
         self.outlived = False
@@ -179,7 +193,7 @@ class Execution:
                 rows = RowCollector(self.pool, self.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
-                    kept = self._prepared(key, kept, reading, now, first)
+                    kept = self._prepared(key, template, kept, reading, now, first)
                 if kept is not None and template is not None:
                     values = template.values
                 results = await self._send(values, rows, kept, first)
@@ -204,20 +218,61 @@ class Execution:
         result.exec_us = (perf_counter_ns() - started) // 1000
         if member.has_notices:
             result.notices = result.notices + member.take_notices()
+            if key is not None:
+                state.often_seen.note_noise(key)
+                if kept is not None:
+                    kept.runs = 0
+        if self.unjudged is not None and key is not None:
+            await self._judge(self.unjudged, key, template, now)
         self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers)
         return result
 
-    def _prepared(self, key: Key, kept: Kept | None, reading: Reading, now: float, first: list[Command]) -> Kept | None:
-        """What is prepared for the key, or will be by what comes `first`; None where it does not come often."""
-        if kept is not None:
-            if kept.until > now and kept.changes == self.pool.state.changes:
-                return kept
+    def _prepared(
+        self, key: Key, template: Template | None, kept: Kept | None, reading: Reading, now: float, first: list[Command]
+    ) -> Kept | None:
+        """What is prepared for the key, or will be by what comes `first`; None where the text runs as it was sent."""
+        if kept is not None and (not kept.runs or kept.until <= now or kept.changes != self.pool.state.changes):
             first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
-        elif not self.pool.state.often_seen.note(key) or not is_lasting(key[0]):
+            del self.member.kept[key]
+            kept = None
+        if kept is None:
+            kept = self._prepare(key, template, reading, now, first)
+        if kept is None or (template is not None and not kept.verdict.takes(template.values)):
             return None
-        kept = self.member.kept[key] = Kept(reading, now, self.pool.state.changes)
+        kept.runs -= 1
+        return kept
+
+    def _prepare(
+        self, key: Key, template: Template | None, reading: Reading, now: float, first: list[Command]
+    ) -> Kept | None:
+        """None where it does not come often, where it would mean something else, or where that is not known yet."""
+        often, changes = self.pool.state.often_seen, self.pool.state.changes
+        if not often.note(key) or not is_lasting(key[0]):
+            return None
+        verdict = often.verdict(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
+        if verdict is None:
+            self.unjudged = find_form(key[0], self.statement.keyword)
+            if self.unjudged is not None:
+                return None
+            verdict = Verdict(CUSTOM_PLANS)
+            often.found(key, verdict, now, changes)
+        if not verdict.runs:
+            return None
+        kept = self.member.kept[key] = Kept(reading, now, changes, verdict)
         first.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
         return kept
+
+    async def _judge(self, form: Form, key: Key, template: Template | None, now: float) -> None:
+        """Asks what the columns are, once the statement is through; another time, where the engine does not say."""
+        changes = self.pool.state.changes
+        try:
+            results = await self.member.run(ask_for_columns(form))
+            check(results)
+        except (ConnectionLost, port.EngineFailure):
+            return
+        columns = read_columns(results[-1])
+        verdict = judge_text(form, columns) if template is None else judge_template(form, template.types, columns)
+        self.pool.state.often_seen.found(key, verdict, now, changes)
 
     def _send(
         self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]

@@ -19,6 +19,11 @@ CONFLICTS: Final = frozenset({"40001", "40P01"})
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
 
 
+_OF_PREPARED: Final = frozenset({"RevalidateCachedQuery", "FetchPreparedStatement", "exec_bind_message"})
+"""Functions of the server that refuse to run what is prepared, because it is out of date or is not there. The SQLSTATEs
+that they use are used for other things too."""
+
+
 def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
     value = result.error_field(name)
     return None if value is None else value.decode("utf-8", "replace")
@@ -57,7 +62,7 @@ def to_failure(result: PGresult) -> port.EngineFailure:
         message = _parameter_count(message)
     elif sqlstate in CONFLICTS:
         kind = port.Conflict
-    return kind(
+    failure = kind(
         message,
         sqlstate=sqlstate,
         position=int(position) if position else None,
@@ -65,6 +70,8 @@ def to_failure(result: PGresult) -> port.EngineFailure:
         hint=field(result, _Field.MESSAGE_HINT),
         context=context,
     )
+    failure.never_ran = failure.position is not None or field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
+    return failure
 
 
 def _parameter_count(message: str) -> str:

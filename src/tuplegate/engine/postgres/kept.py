@@ -10,6 +10,7 @@ from itertools import count
 from typing import Final
 
 from tuplegate.engine.port import Shape
+from tuplegate.engine.postgres.plans import Verdict
 from tuplegate.engine.postgres.values import RowEncoder
 from tuplegate.protocol.statements import Reading
 
@@ -46,17 +47,19 @@ def is_lasting(sql: str) -> bool:
 class Kept:
     """A statement that is prepared on one connection, and the encoder of the rows that it gave last.
 
-    It is prepared anew when its time is over, and after `changes`: the engine does not see all that can change what a
-    literal means.
+    It is prepared anew when its time is over, when it has no `runs` left, and after `changes`: the engine does not see
+    all that can change what a literal means.
 
     As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
     """
 
-    __slots__ = ("_encoder", "_encoder_of", "changes", "name", "reading", "until")
+    __slots__ = ("_encoder", "_encoder_of", "changes", "name", "reading", "runs", "until", "verdict")
 
-    def __init__(self, reading: Reading, now: float, changes: int) -> None:
+    def __init__(self, reading: Reading, now: float, changes: int, verdict: Verdict) -> None:
         self.reading = reading
         self.changes = changes
+        self.verdict = verdict
+        self.runs = verdict.runs
         self.name = b"tuplegate_%d" % next(_numbers)
         self.until = now + _PLANNED_S
         self._encoder: RowEncoder | None = None
@@ -72,17 +75,43 @@ class Kept:
 
 
 class OftenSeen:
-    """The texts of one database, as far as they were not prepared where they were to run."""
+    """The texts of one database, as far as they were not prepared where they were to run, and what was found of those
+    that came often."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
         """By their hashes: one that is taken for another is prepared too soon, which is no matter."""
+        self._verdicts: dict[Key, Verdict] = {}
+        self._noisy: set[int] = set()
+        """Hashes of those that gave notices. Parsing gives some, and what is prepared is not parsed again."""
 
     def note(self, key: Key) -> bool:
         """Whether it has come often enough by now."""
         hashed = hash(key)
+        if hashed in self._noisy:
+            return False
         times = self._seen.get(hashed, 0) + 1
         if times == 1 and len(self._seen) >= _TEXTS_MAX:
             self._seen.clear()
         self._seen[hashed] = times
         return times >= _OFTEN
+
+    def note_noise(self, key: Key) -> None:
+        if len(self._noisy) >= _TEXTS_MAX:
+            self._noisy.clear()
+        self._noisy.add(hash(key))
+
+    def verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
+        """None where there is none, or not any more: it is then looked for when the text has come often again."""
+        found = self._verdicts.get(key)
+        if found is not None and (found.until <= now or found.changes != changes):
+            del self._verdicts[key]
+            self._seen.pop(hash(key), None)
+            return None
+        return found
+
+    def found(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
+        verdict.until, verdict.changes = now + _PLANNED_S, changes
+        if len(self._verdicts) >= _TEXTS_MAX:
+            self._verdicts.clear()
+        self._verdicts[key] = verdict

@@ -1,10 +1,9 @@
 """Finds in a simple statement its literals, so that the engine need not parse and plan it anew for each of them. Pure.
 
 `select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
-statements of four forms are taken, each matched from its first to its last character, and literals only where a
-parameter of their type means the very same: on the right of an equals sign, and in a list of VALUES. Anything else, a
-function, an operator, a comment, an escape, is left as it was sent. What the engine refuses is run again as it was
-sent, so that an error speaks of the text that its writer knows.
+statements of four forms are taken, each matched from its first to its last character, and literals only on the right of
+an equals sign and in a list of VALUES. Anything else, a function, an operator, a comment, an escape, is left as it was
+sent. Whether a value means there what the literal means is for the engine's catalog to say: see `plans`.
 """
 
 import re
@@ -66,6 +65,76 @@ class Template:
         self.text = text
         self.types = types
         self.values = values
+
+
+class Place:
+    """Where a placeholder stands: beside a column that it is compared with, or that it is stored in.
+
+    The column is known by its name, or by its number where a list of VALUES names none.
+    """
+
+    __slots__ = ("column", "index", "number", "stored")
+
+    def __init__(self, number: int, column: str, index: int, stored: bool) -> None:
+        self.number = number
+        self.column = column
+        self.index = index
+        self.stored = stored
+
+
+class Form:
+    """A statement of one of the simple forms, as far as its placeholders go. `table` is as it was written."""
+
+    __slots__ = ("places", "table")
+
+    def __init__(self, table: str, places: list[Place]) -> None:
+        self.table = table
+        self.places = places
+
+
+_LIST_MARKS: Final = frozenset("(),")
+_TOKEN: Final = re.compile(rf"{_NAME}|{_PLACE}|[0-9]++|[(),.=]", re.ASCII)
+
+
+def find_form(text: str, keyword: str) -> Form | None:
+    """What a text with placeholders says of them; None where it is of no simple form."""
+    if keyword not in _KEYWORDS or _FORM.fullmatch(text) is None or not is_plain(text, keyword):
+        return None
+    tokens: list[str] = _TOKEN.findall(text)
+    words = [token.lower() for token in tokens]
+    if keyword == "insert" and words.count("values") > 1:  # one of them is a name
+        return None
+    start = 1 if keyword == "update" else words.index("into" if keyword == "insert" else "from") + 1
+    end = start + 1
+    while end < len(words) and words[end] == ".":
+        end += 2
+    places = _listed(tokens, words, end) if keyword == "insert" else _beside(tokens, words)
+    return Form("".join(tokens[start:end]), places)
+
+
+def _beside(tokens: list[str], words: list[str]) -> list[Place]:
+    where = words.index("where")
+    return [
+        Place(int(token[1:]), _column(tokens[index - 2]), -1, index < where)
+        for index, token in enumerate(tokens)
+        if token[0] == "$"
+    ]
+
+
+def _listed(tokens: list[str], words: list[str], table_end: int) -> list[Place]:
+    values = words.index("values", table_end)
+    names = [_column(token) for token in tokens[table_end:values] if token not in _LIST_MARKS]
+    listed = [token for token in tokens[values + 1 :] if token not in _LIST_MARKS]
+    places = []
+    for index, token in enumerate(listed):
+        if token[0] == "$":
+            name = names[index] if index < len(names) else ""
+            places.append(Place(int(token[1:]), name, -1 if names else index, stored=True))
+    return places
+
+
+def _column(token: str) -> str:
+    return token[1:-1] if token[0] == '"' else token.lower()
 
 
 _known: dict[str, bool] = {}

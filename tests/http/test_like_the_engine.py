@@ -1,0 +1,33 @@
+"""Every statement is answered as the engine answers it over a connection of its own, however often it comes."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.control import Organization
+from tests.service import Service, Sql
+from tests.twin import TYPES, Twins, try_others, try_type, twins_of
+
+_LITERALS = 5
+
+
+@pytest.fixture(scope="module")
+def twins(service: Service, organization: Organization) -> Iterator[Twins]:
+    sql: Sql = organization.control.sql()
+    with twins_of(service, sql) as made:
+        yield made
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_values_of_a_type(twins: Twins, type: str) -> None:
+    twins.wrong.clear()
+    seed = random.SystemRandom().randrange(2**32)
+    try_type(twins, type, random.Random(seed), _LITERALS, likes=("1",))
+    assert not twins.wrong, f"seed {seed}, {len(twins.wrong)} statements: " + "\n".join(twins.wrong[:5])
+
+
+def test_other_texts(twins: Twins) -> None:
+    twins.wrong.clear()
+    try_others(twins)
+    assert not twins.wrong, "\n".join(twins.wrong[:5])
