@@ -55,7 +55,8 @@ _MAKE_TYPES = (
 
 @dataclass(frozen=True)
 class Told:
-    """What an engine says of a statement: rows as text, and the words of its error with their place."""
+    """What an engine says of a statement: rows as text, in an order of ours, and the words of its error with their
+    place."""
 
     sqlstate: str | None
     message: str | None = None
@@ -89,7 +90,7 @@ class Twins:
             error = body["error"]
             return Told(error["sqlstate"], error["message"], error["position"], notices=notices)
         rows = [[value if value is None else str(value) for value in row] for row in body["rows"]]
-        return Told(None, rows=rows, affected=body["affected_rows"], notices=notices)
+        return Told(None, rows=sorted(rows, key=repr), affected=body["affected_rows"], notices=notices)
 
     def _theirs(self, text: str, params: list[str | None] | None) -> Told:
         self.notices.clear()
@@ -113,7 +114,7 @@ class Twins:
         ]
         command = (result.command_status or b"").split()[0]
         affected = 0 if command == b"SELECT" else result.command_tuples or 0
-        return Told(None, rows=rows, affected=affected, notices=notices)
+        return Told(None, rows=sorted(rows, key=repr), affected=affected, notices=notices)
 
 
 def _field(result: PGresult, name: pq.DiagnosticField) -> str | None:
