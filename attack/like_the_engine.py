@@ -15,7 +15,7 @@ _SHOWN_MAX = 30
 
 def compare(seed: int) -> Verdict:
     rng = random.Random(seed)
-    with running_service() as service, twins_of(service, new_organization(service).control.sql()) as twins:
+    with running_service() as service, twins_of(service, new_organization(service).key) as twins:
         try_others(twins)
         for type in rng.sample(TYPES, len(TYPES)):
             try_type(twins, type, rng, max(len(NUMBERS), len(TEXTS)), _LIKES)

@@ -4,6 +4,8 @@ The plain one is asked over a connection of its own, where each statement is par
 told to prepare it.
 """
 
+import http.client
+import json
 import random
 import uuid
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from tests.service import Service, Sql
+from tests.service import Service
 
 _SETTINGS = "-c default_transaction_isolation=serializable -c TimeZone=UTC -c lc_messages=C"
 
@@ -70,7 +72,9 @@ class Told:
 class Twins:
     """`wrong` are the statements of which the two told something different."""
 
-    sql: Sql
+    service: http.client.HTTPConnection
+    """By the standard library: there are many requests, and other clients take longer for one than the service."""
+    headers: dict[str, str]
     plain: PGconn
     notices: list[str] = field(default_factory=list)
     asked: int = 0
@@ -84,7 +88,9 @@ class Twins:
             self.wrong.append(f"{text} {params or ''}\n  service {ours}\n  engine  {theirs}")
 
     def _ours(self, text: str, params: list[str | None] | None) -> Told:
-        body = self.sql.answer(text, params, row_mode="arrays").json()
+        request = {"sql": text, "row_mode": "arrays", **({} if params is None else {"params": params})}
+        self.service.request("POST", "/v1/query", json.dumps(request), self.headers)
+        body = json.loads(self.service.getresponse().read())
         notices = tuple(notice["message"] for notice in body.get("notices") or ())
         if not body["success"]:
             error = body["error"]
@@ -123,15 +129,16 @@ def _field(result: PGresult, name: pq.DiagnosticField) -> str | None:
 
 
 @contextmanager
-def twins_of(service: Service, sql: Sql) -> Iterator[Twins]:
-    """Beside the tenant's database that `sql` asks, which must have no code."""
+def twins_of(service: Service, key: str) -> Iterator[Twins]:
+    """Beside the tenant's database that the key is for, which must have no code."""
     name = f"twin_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(service.conninfo("postgres"), autocommit=True) as server:
         server.execute(f"create database {name} template template0 encoding 'UTF8' locale 'C'".encode())
         try:
             info = psycopg.conninfo.make_conninfo(service.conninfo(name), options=_SETTINGS, client_encoding="UTF8")
             plain = pq.PGconn.connect(info.encode())
-            twins = Twins(sql, plain)
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            twins = Twins(http.client.HTTPConnection(service.url.removeprefix("http://")), headers, plain)
             plain.notice_handler = lambda notice: twins.notices.append(
                 _field(notice, pq.DiagnosticField.MESSAGE_PRIMARY) or ""
             )
@@ -140,6 +147,7 @@ def twins_of(service: Service, sql: Sql) -> Iterator[Twins]:
                     twins.both(statement)
                 yield twins
             finally:
+                twins.service.close()
                 plain.finish()
         finally:
             server.execute(f"drop database {name} with (force)".encode())

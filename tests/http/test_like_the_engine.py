@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.control import Organization
-from tests.service import Service, Sql
+from tests.service import Service
 from tests.twin import TYPES, Twins, try_others, try_type, twins_of
 
 _LITERALS = 5
@@ -14,8 +14,7 @@ _LITERALS = 5
 
 @pytest.fixture(scope="module")
 def twins(service: Service, organization: Organization) -> Iterator[Twins]:
-    sql: Sql = organization.control.sql()
-    with twins_of(service, sql) as made:
+    with twins_of(service, organization.key) as made:
         yield made
 
 

@@ -214,50 +214,6 @@ def test_a_stream_that_waited_gets_a_clean_connection(data: Sql, service: Servic
 
 # -- that the answers are the same ----------------------------------------------------------------------------------
 
-TYPES = (
-    "smallint", "integer", "bigint", "numeric(6, 2)", "real", "text", "varchar(4)", "char(4)", '"char"', "bytea",
-    "boolean", "date", "interval", "uuid", "json", "jsonb", "int4range", "integer[]", "regclass", "mood", "positive",
-    "pair",
-)  # fmt: skip
-LITERALS = (
-    "1", "-1", "007", "32768", "2147483648", "-2147483648", "9223372036854775807", "9223372036854775808", "1.50", "''",
-    "'1'", "' 1 '", "'1.5'", "'abcde'", "'t'", "'2026-01-02'", "'{1,2}'", "'[1,2)'", "'ok'", "'(1,x)'", "'\t'", "'ä'",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def typed(data: Sql) -> Sql:
-    """A table of one column for each type, one row with something in each."""
-    data("create type mood as enum ('ok', '1')")
-    data("create domain positive as integer check (value > 0)")
-    data("create type pair as (a int, b text)")
-    return data
-
-
-@pytest.mark.parametrize("type", TYPES)
-def test_every_literal_means_the_same(typed: Sql, type: str) -> None:
-    """Stored, compared and put in place of another, with the same answer or the same error at the same position."""
-    typed("drop table if exists one")
-    typed(f"create table one (v {type})")
-    for _ in range(3):  # from the third time on they are prepared
-        for literal in ("1", "3000000000", "1.5", "'1'"):
-            for text in every_form(literal):
-                typed.answer(text)
-    for literal in LITERALS:
-        typed("delete from one")
-        expected = [told(typed, f"{text} /* as it stands */") for text in every_form(literal)]
-        typed("delete from one")
-        assert [told(typed, text) for text in every_form(literal)] == expected, literal
-
-
-def every_form(literal: str) -> list[str]:
-    return [
-        f"insert into one (v) values ({literal}) returning v",
-        f"select v from one where v = {literal}",
-        f"update one set v = {literal} where v = {literal}",
-        f"delete from one where v = {literal} returning *",
-    ]
-
 
 @pytest.mark.parametrize(
     "change",

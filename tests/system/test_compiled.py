@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("query", "errors", "known_heads", "http_rules", "alias", "lanes", "transactions", "prepared", "values_types")
+PARTS = (
+    "query", "errors", "known_heads", "http_rules", "alias", "lanes", "transactions", "prepared", "like_the_engine",
+    "values_types",
+)  # fmt: skip
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 pytestmark = pytest.mark.skipif(compiler is None, reason="there is no C compiler")
