@@ -170,8 +170,50 @@ def _forged() -> bytes:
 @flood()
 async def pipelined_unknown_routes(door: Door) -> None:
     """Thousands of requests for nothing in one packet are answered, each and in order."""
-    sizes = (150, 1000, 5000) if door.scale == 1 else (150, 600)
+    sizes = (150, 5000, 60_000) if door.scale == 1 else (150, 5000)
     await _pipelines(door, sizes, lambda size: size * [_NOWHERE], (404, 401))
+
+
+@flood()
+async def heads_that_take_long_to_read(door: Door) -> None:
+    """Heads as long as they may be, of what takes long to look at, hold up nobody."""
+    start = b"Host: x\r\n\r\n"
+    random = b"".join(b"x%d: %b\r\n" % (number, door.random.randbytes(120).hex().encode()) for number in range(98))
+    heads = (
+        b"GET " + b"/%41" * 8000 + b" HTTP/1.1\r\n" + start,
+        b"GET /" + b"%41" * 10_000 + b" HTTP/1.1\r\n" + start,
+        b"GET /nope HTTP/1.1\r\nConnection: keep-alive" + b"," * 30_000 + b"\r\n" + start,
+        b"GET /nope HTTP/1.1\r\n" + random + start,
+    )
+    await _pipelines(door, (64,), lambda size: size * [door.random.choice(heads)], (404, 401))
+
+
+@flood()
+async def empty_lines(door: Door) -> None:
+    """Empty lines without end are no request."""
+    await _hammer(door, lambda: b"\r\n" * 500_000, "")
+
+
+@flood()
+async def small_chunks_for_nothing(door: Door) -> None:
+    """The chunks of a body that nobody wants are not looked through."""
+    head = b"POST /nope HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await _hammer(door, lambda: head + b"5\r\n12345\r\n" * 50_000, "")
+
+
+@flood()
+async def promised_bodies(door: Door) -> None:
+    """A body that is promised and does not come takes nothing from anybody."""
+    head = b"POST /v1/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n"
+    held = []
+    for place in range(door.scaled(2000, 200)):
+        connection = await door.open(door.alias_url if place % 2 else door.url)
+        if connection is not None:
+            connection.send(head)
+            held.append(connection)
+    await asyncio.sleep(door.left_s)
+    for connection in held:
+        await connection.gone()
 
 
 @flood()

@@ -48,6 +48,7 @@ RUN = (200,)
 RULES = [
     # -- lines
     Rule("empty-line-first", b"\r\n\r\n" + sized(CLOSE), RUN),
+    Rule("empty-lines-first", b"\r\n" * 5 + sized(CLOSE), REFUSED),
     Rule("bare-lf-in-head", GET.replace(b"\r\n", b"\n"), REFUSED),
     Rule("bare-lf-in-one-line", b"GET / HTTP/1.1\r\nHost: test\nX: y\r\n\r\n", REFUSED),
     Rule("bare-cr-in-head", b"GET / HTTP/1.1\r\nHost: test\r\nX: a\rb\r\n\r\n", REFUSED),
@@ -80,6 +81,7 @@ RULES = [
     Rule("encoded-letter", sized(CLOSE, first="POST /%71uery HTTP/1.1"), RUN),
     Rule("encoded-slash", sized(CLOSE, first="POST /v1%2fquery HTTP/1.1"), (404,)),
     Rule("dot-segments", sized(CLOSE, first="POST /x/../query HTTP/1.1"), (404,)),
+    Rule("path-of-many-parts", sized(CLOSE, first=f"POST {'/%71' * 5000} HTTP/1.1"), (404,)),
     Rule("unknown-parameter", sized(CLOSE, first="POST /query?api_key=x HTTP/1.1"), REFUSED),
     # -- Host
     Rule("no-host", sized(host=""), REFUSED),

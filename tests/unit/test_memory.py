@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import STRANGER, Memory
 from tuplegate.protocol.errors import ServiceError
 
 
@@ -18,13 +18,28 @@ def test_an_owner_has_a_fourth_and_the_others_do_not_notice() -> None:
 
 
 def test_all_together_have_a_bound() -> None:
-    memory = Memory(400)
+    memory = Memory(6400)
     for owner in "abcd":
-        memory.take(owner, 100)
+        memory.take(owner, 1600)
     with pytest.raises(ServiceError):
-        memory.take("e", 1)
-    memory.give_back("a", 100)
-    memory.take("e", 100)
+        memory.take("e", 101)
+    memory.take("e", 100)  # little enough not to be the reason
+    memory.give_back("a", 1600)
+    memory.take("e", 1400)
+
+
+def test_strangers_leave_half_of_it_to_those_who_have_a_key() -> None:
+    """From however many addresses they come, and whatever others hold."""
+    memory = Memory(6400)
+    for number in range(32):
+        memory.take(f"{STRANGER}10.0.0.{number}", 100)
+    with pytest.raises(ServiceError):
+        memory.take(f"{STRANGER}10.0.0.99", 1)
+    memory.take("one", 1600)
+    memory.take("two", 1600)
+    memory.give_back(f"{STRANGER}10.0.0.7", 100)
+    with pytest.raises(ServiceError):
+        memory.take(f"{STRANGER}10.0.0.7", 101)
 
 
 def test_what_is_there_already_counts_and_stops_what_comes() -> None:
@@ -35,7 +50,10 @@ def test_what_is_there_already_counts_and_stops_what_comes() -> None:
     assert memory.is_spent("one")
     assert not memory.is_spent("two")
     memory.charge("two", 300)
-    assert memory.is_spent("three"), "all of it is used"
+    assert not memory.is_spent("three"), "it holds nothing"
+    memory.charge("three", 50)
+    assert memory.is_spent("three"), "all of it is used, and it holds a part of that"
+    memory.give_back("three", 50)
     memory.give_back("two", 300)
     memory.give_back("one", 150)
     assert not memory.is_spent("one")

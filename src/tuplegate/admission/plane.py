@@ -26,6 +26,8 @@ from tuplegate.protocol.errors import ServiceError
 _log: Final = structlog.get_logger()
 
 _STRANGERS_BODY_MAX: Final = 64 * 1024
+_PATH_MAX, _PARTS_MAX = 4096, 16
+"""No route has a path that is longer, with every character encoded, or has more parts. Anybody may send one."""
 """Of a request that needs no token, or has it in its body."""
 
 Open = Callable[[Exchange], Awaitable[None]]
@@ -206,6 +208,8 @@ def path_parts(path: str) -> list[str] | None:
     They are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets only
     some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
     """
+    if len(path) > _PATH_MAX or path.count("/") > _PARTS_MAX:
+        return None
     parts = path.split("/")
     if "%" not in path:
         return parts

@@ -12,6 +12,8 @@ from tuplegate.http.message import BLANK_LINE, LENGTH, TOKEN, VALUE, is_kept_ali
 from tuplegate.protocol.errors import ServiceError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
+_CHUNKS_AT_ONCE: Final = 1 << 30
+"""All there are: they come from a data plane."""
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b)?" % VALUE)
 _FIELD: Final = re.compile(rb"(%b):[ \t]*(%b)" % (TOKEN, VALUE))
 
@@ -102,7 +104,7 @@ class AnswerReader:
         if self._bodiless or self.status in (204, 304):
             return SizedBody(0)
         if coding is not None:
-            return ChunkedBody()
+            return ChunkedBody(_CHUNKS_AT_ONCE)
         if self.length is not None:
             return SizedBody(int(self.length))
         self.keep_alive = False

@@ -7,7 +7,7 @@ collected, within the memory there is for that, or passed on to a BodySink as it
 import asyncio
 from typing import Protocol
 
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import STRANGER, Memory
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.reply import Reply
 
@@ -36,7 +36,7 @@ class IncomingBody:
     """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
 
     __slots__ = (
-        "_held", "_memory", "_most", "_owner", "_sink", "_source", "_taken", "_waiter", "complete", "error",
+        "_error", "_held", "_memory", "_most", "_owner", "_sink", "_source", "_taken", "_waiter", "complete", "failed",
         "is_wanted", "length",
     )  # fmt: skip
 
@@ -54,7 +54,9 @@ class IncomingBody:
         self.length = length
         self.is_wanted = False
         self.complete = False
-        self.error: ServiceError | None = None
+        self.failed = False
+        self._error: ServiceError | None = None
+        """Until it is raised: it would know of whoever raised it, and the two could not be freed at once."""
 
     # -- from the connection --------------------------------------------------------------------------------------
 
@@ -67,7 +69,7 @@ class IncomingBody:
         if size > self._most:
             raise too_large(self._most)
         if size > self._taken:
-            self._take(max(size, min(2 * size, self._most)))
+            self._take(max(size, min(2 * size, self.length if self.length >= 0 else self._most)))
         self._held += data
 
     def end(self) -> None:
@@ -77,9 +79,11 @@ class IncomingBody:
         self._wake()
 
     def fail(self, error: ServiceError) -> None:
-        self.error = error
+        self.failed = True
         if self._sink is not None:
             self._sink.body_failed(error)
+        else:
+            self._error = error
         self._wake()
 
     def _wake(self) -> None:
@@ -96,7 +100,8 @@ class IncomingBody:
             raise too_large(most)
         self.release()
         self._owner, self._most = owner, most
-        self._take(max(self.length, len(self._held)))
+        # Who has a key is told at once that there is no room for it; what strangers promise is not believed.
+        self._take(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
         self._waiter = Reply(asyncio.get_running_loop())
         self._source.want_body()
@@ -105,8 +110,9 @@ class IncomingBody:
         return bytes(self._held)
 
     def _check(self) -> None:
-        if self.error is not None:
-            raise self.error
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def release(self) -> None:
         if self._taken:

@@ -2,7 +2,8 @@
 
 A request is begun when its head is there, and nothing of the next one is looked at before it was answered, and the
 answer taken. What comes meanwhile stays unread in the socket, but for one piece. There is no recursion: `_advance` is
-the only place that begins a request or moves a body on, and whoever else wants that asks it to go on.
+the only place that begins a request or moves a body on, and whoever else wants that asks it to go on. In one turn of
+the loop it takes a few steps, each of them short; then it is the others' turn, and nothing is read before its next.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from tuplegate.http.answers import respond_error
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import STRANGER, Memory
 from tuplegate.http.message import Head, Heads
 from tuplegate.http.reading import END, RequestReader
 from tuplegate.http.stalls import Taker
@@ -28,8 +29,8 @@ from tuplegate.protocol.errors import ServiceError
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 _LINGER_S: Final = 2.0
-_TURN_MAX: Final = 8
-"""Requests that are begun in one go; then the others have their turn."""
+_STEPS_MAX: Final = 8
+"""Requests that are begun, or pieces of a body that are read, in one turn of the loop."""
 _GONE_LOOK_S: Final = [0.05, 0.05, 0.2, 0.5]
 """Pauses between looks at a client that sends no more: whether it still takes something."""
 _NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
@@ -93,7 +94,11 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._reader = RequestReader(around.heads)
         self._advancing = False
+        self._next_turn: asyncio.Handle | None = None
+        """There is something to do that was put off until then."""
         self._reading_paused = False
+        self._body_held_back = False
+        """Whoever takes the body of the request in hand wants no more of it just now."""
         self._closing = False
         """Nothing more is read from it, but for its end."""
         self._sends_no_more = False
@@ -112,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
         around = self._around
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        address = f"address {peer[0]}" if isinstance(peer, tuple) else "address"
+        address = STRANGER + (peer[0] if isinstance(peer, tuple) else "")
         self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
         self._taker = Taker(self._transport, self._loop.time())
         self._expect_request(around.bounds.header_timeout_s)
@@ -129,6 +134,8 @@ class HttpConnection(asyncio.Protocol):
         self._charge(0)
         if self._look is not None:
             self._look.cancel()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         exchange = self.current
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if exchange is not None and exchange.run is not None:
@@ -139,12 +146,7 @@ class HttpConnection(asyncio.Protocol):
         if self._closing:
             return
         self._reader.feed(data)
-        exchange = self.current
-        if exchange is None or (exchange.incoming is not None and exchange.incoming.is_wanted):
-            self._advance()
-        else:
-            self.pause_reading()
-            self._charge_unread()
+        self._advance()
 
     def eof_received(self) -> bool:
         """The client sends no more. It may have left, or wait for the answers to what it has sent."""
@@ -153,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
         if self._closing:
             return False
         if exchange is None:
-            self._loop.call_soon(self._advance)
+            self._go_on_later()
             return self._reader.unread > 0
         if exchange.incoming is not None and not exchange.incoming.complete:
             exchange.keep_alive = False
@@ -169,41 +171,71 @@ class HttpConnection(asyncio.Protocol):
         self._out.caught_up_now()
 
     def pause_reading(self) -> None:
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        self._body_held_back = True
+        self._listen()
 
     def resume_reading(self) -> None:
-        if self._reading_paused:
-            self._reading_paused = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+        self._body_held_back = False
+        self._listen()
+
+    def _listen(self) -> None:
+        """Reads on, unless there is something to do first with what has come. Without a word from the client that there
+        is nothing to do with, it is listened to, for its end."""
+        exchange = self.current
+        if self._closing:
+            pause = False
+        elif self._next_turn is not None or (self._body_held_back and exchange is not None):
+            pause = True
+        elif exchange is None:
+            pause = self._out.is_behind and self._reader.unread > 0
+        else:
+            incoming = exchange.incoming
+            takes = incoming is not None and incoming.is_wanted and not (incoming.complete or incoming.failed)
+            pause = not takes and self._reader.unread > 0
+        if pause is self._reading_paused:
+            return
+        self._reading_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Does all that can be done now."""
+        """Does what can be done now, in this turn of the loop."""
         if self._advancing or self._closing:
             return
-        self._advancing = True
-        try:
-            left = _TURN_MAX
-            while not self._closing:
-                exchange = self.current
-                if exchange is None:
-                    if left == 0:
-                        self._loop.call_soon(self._advance)
-                        break
-                    left -= 1
-                    if self._out.is_behind or not self._begin_next():
-                        break
-                elif exchange.incoming is None or not exchange.incoming.is_wanted or not self._move_body(exchange):
-                    break
-        except ServiceError as error:
-            self._refuse(error)
-        finally:
-            self._advancing = False
+        if self._next_turn is None:
+            self._advancing = True
+            try:
+                self._take_steps()
+            except ServiceError as error:
+                self._refuse(error)
+            finally:
+                self._advancing = False
         self._charge_unread()
+        self._listen()
+
+    def _take_steps(self) -> None:
+        for _ in range(_STEPS_MAX):
+            if self._closing:
+                return
+            exchange = self.current
+            if exchange is None:
+                if self._out.is_behind or not self._begin_next():
+                    return
+            elif exchange.incoming is None or not exchange.incoming.is_wanted or not self._move_body(exchange):
+                return
+        self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._next_turn = None
+        self._advance()
 
     def _begin_next(self) -> bool:
         """Whether a request was begun. Raises what is wrong with what has come."""
@@ -225,7 +257,7 @@ class HttpConnection(asyncio.Protocol):
         event = reader.next()
         if isinstance(event, bytes):
             exchange.body = event
-            event = reader.next()
+            event = reader.next() if reader.has_whole_body else None
         if event is not END:
             exchange.incoming = IncomingBody(exchange.body, head.length, self, around.memory, self._out.owner)
             exchange.body = b""
@@ -242,14 +274,15 @@ class HttpConnection(asyncio.Protocol):
         """The body of the request in hand is asked for."""
         self._deadline = self._loop.time() + self._around.bounds.body_timeout_s
         self._is_idle = False
-        self.resume_reading()
-        self._loop.call_soon(self._advance)
+        self._body_held_back = False
+        if not self._advancing:
+            self._go_on_later()
 
     def _move_body(self, exchange: Exchange) -> bool:
         """Whether more of its body had come."""
         incoming = exchange.incoming
         assert incoming is not None
-        if incoming.complete or incoming.error is not None:
+        if incoming.complete or incoming.failed:
             return False
         try:
             event = self._reader.next()
@@ -267,6 +300,7 @@ class HttpConnection(asyncio.Protocol):
     def _done(self, cancelled: bool) -> None:
         exchange, self.current = self.current, None
         assert exchange is not None
+        self._body_held_back = False
         if exchange.incoming is not None:
             exchange.incoming.release()
         around = self._around
@@ -281,9 +315,11 @@ class HttpConnection(asyncio.Protocol):
             self._linger()
             return
         self._expect_request(around.bounds.keep_alive_s)
-        if self._reader.unread or self._sends_no_more or self._reading_paused:
-            self.resume_reading()
-            self._loop.call_soon(self._advance)  # others have their turn first
+        if self._advancing:
+            return
+        if self._reader.unread or self._sends_no_more:
+            self._go_on_later()
+        self._listen()
 
     def _refuse(self, error: ServiceError) -> None:
         """Answers what is not a request, or none that will be read, and closes the connection."""
@@ -298,7 +334,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _charge_unread(self) -> None:
         """What has come and waits here is held for somebody. Who holds too much is not listened to any more."""
-        unread = 0 if self._closing else self._reader.unread
+        unread = self._reader.unread
         if unread == self._charged:
             return
         self._charge(0)
@@ -306,10 +342,13 @@ class HttpConnection(asyncio.Protocol):
             self._charge(unread)
         except ServiceError as error:
             self._reader = RequestReader(self._around.heads)
-            if self.current is None:
+            exchange = self.current
+            if exchange is None:
                 self._refuse(error)
-            else:
-                self.current.keep_alive = False
+                return
+            exchange.keep_alive = False
+            if exchange.incoming is not None and not exchange.incoming.complete:
+                exchange.incoming.fail(error)
 
     def _charge(self, size: int) -> None:
         memory = self._around.memory
@@ -358,18 +397,21 @@ class HttpConnection(asyncio.Protocol):
 
     def close(self) -> None:
         self._closing = True
+        self._reader.forget()
         self._transport.close()
 
     def _linger(self) -> None:
         """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
         self._closing = True
+        self._reader.forget()
+        self._charge(0)
         self._deadline = self._loop.time() + _LINGER_S
         if self._transport.is_closing():
             return
         if self._sends_no_more or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self.resume_reading()
+        self._listen()
         self._transport.write_eof()
 
     def _look_for_client(self, times: int) -> None:

@@ -76,12 +76,14 @@ class SizedBody(Body):
 
 
 class ChunkedBody(Body):
-    """Raises malformed_request for what are no chunks, and for chunks so small that they are mostly frames."""
+    """Raises malformed_request for what are no chunks, and for chunks so small that they are mostly frames. So many are
+    read `at_once`; there may be more."""
 
-    __slots__ = ("_in_trailers", "_left", "_overhead", "_trailers")
+    __slots__ = ("_at_once", "_in_trailers", "_left", "_overhead", "_trailers")
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
         super().__init__()
+        self._at_once = at_once
         self._left = 0
         """Of the chunk that is coming, the line end behind it included; 0 where the size of the next one comes."""
         self._overhead = _OVERHEAD_MAX
@@ -91,7 +93,8 @@ class ChunkedBody(Body):
 
     def read(self, buffer: Buffer) -> bytes:
         pieces = bytearray()
-        while not self.complete:
+        left = self._at_once
+        while not self.complete and left:
             if self._in_trailers:
                 if not self._read_trailer(buffer):
                     break
@@ -100,6 +103,7 @@ class ChunkedBody(Body):
                 if not piece:
                     break
                 pieces += piece
+                left -= 1
                 self._left -= len(piece)
                 self._overhead += len(piece)
             elif self._left > 0:

@@ -1,37 +1,60 @@
 """What is held in memory for clients: bodies that are coming in, and answers that are not taken.
 
 All of it together has a bound, and so has what one owner holds: an organization, or the address of somebody whose key
-was not seen yet. Whoever is at its bound is told `busy`, and not read from; the others do not notice.
+was not seen yet. Whoever is at its bound is told `busy`, and not read from. Where all of it is held, those are told so
+that hold much of it; the others do not notice. Strangers cannot take more than half, from however many addresses.
 """
 
 from typing import Final
 
 from tuplegate.protocol.errors import ServiceError
 
+STRANGER: Final = "address "
+"""How the name of an owner begins whose key was not seen yet."""
+
 _SHARE: Final = 4
 """One owner may hold a fourth."""
+_STRANGERS_SHARE: Final = 2
+_LITTLE: Final = 64
+"""An organization that holds less than such a part is no reason that there is too little for all."""
 
 
 class Memory:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._share = bytes_max // _SHARE
+        self._strangers_share = bytes_max // _STRANGERS_SHARE
+        self._little = bytes_max // _LITTLE
         self._held: dict[str, int] = {}
+        self._strangers = 0
+        """What they hold together."""
         self.used = 0
 
     def take(self, owner: str, size: int) -> None:
         """`give_back` must follow. Raises busy."""
-        if self.used + size > self._bytes_max or self._held.get(owner, 0) + size > self._share:
+        if not self._has_room(owner, size):
             raise too_much_held()
         self.charge(owner, size)
+
+    def _has_room(self, owner: str, size: int) -> bool:
+        held = self._held.get(owner, 0) + size
+        if held > self._share:
+            return False
+        if owner.startswith(STRANGER):
+            return self._strangers + size <= self._strangers_share and self.used + size <= self._bytes_max
+        return self.used + size <= self._bytes_max or held <= self._little
 
     def charge(self, owner: str, size: int) -> None:
         """Of what is there already. `give_back` must follow."""
         self.used += size
         self._held[owner] = self._held.get(owner, 0) + size
+        if owner.startswith(STRANGER):
+            self._strangers += size
 
     def give_back(self, owner: str, size: int) -> None:
         self.used -= size
+        if owner.startswith(STRANGER):
+            self._strangers -= size
         left = self._held[owner] - size
         if left:
             self._held[owner] = left
@@ -40,7 +63,10 @@ class Memory:
 
     def is_spent(self, owner: str) -> bool:
         """Whether nothing more should be begun for it."""
-        return self.used > 0 and (self.used > self._bytes_max or self._held.get(owner, 0) > self._share)
+        if self.used == 0:
+            return False
+        held = self._held.get(owner, 0)
+        return held > self._share or (self.used > self._bytes_max and held > self._little)
 
 
 def too_much_held() -> ServiceError:

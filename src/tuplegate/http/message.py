@@ -26,6 +26,8 @@ REQUEST_LINE: Final = re.compile(rb"(%b) ([!-~]+) HTTP/1\.([01])" % TOKEN)
 _VALUE: Final = re.compile(VALUE)
 _TARGET_WRONG: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})|#")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)([/?].*)?", re.IGNORECASE)
+_CONNECTION_BYTES_MAX: Final = 256
+"""Of options for the connection; with more it is closed after the answer."""
 _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 # What says who asks, for what, and where the request ends, is said once: of two, another reader may take the other.
@@ -99,6 +101,8 @@ def is_kept_alive(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> bool:
     given = headers.get(b"connection")
     if given is None:
         return is_http_1_1
+    if len(given) > _CONNECTION_BYTES_MAX:
+        return False
     options = {option.strip().lower() for option in given.split(b",")}
     return b"close" not in options and (is_http_1_1 or b"keep-alive" in options)
 

@@ -10,6 +10,10 @@ from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
 from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, Heads, malformed
 from tuplegate.protocol.errors import ServiceError
 
+_EMPTY_LINES_MAX: Final = 4
+"""In front of a request."""
+_CHUNKS_AT_ONCE: Final = 256
+
 
 class End:
     """Of a request."""
@@ -27,26 +31,38 @@ class RequestReader:
         self._heads = heads
         self._buffer = Buffer()
         self._body: Body | None = None
-        self._refused: ServiceError | None = None
+        self._refused = ""
+        """What was wrong, once something was."""
         self._searched = 0
         """Bytes of the head that is coming in which its end is not."""
+        self._empty_lines = 0
 
     def feed(self, data: bytes) -> None:
         self._buffer.feed(data)
+
+    def forget(self) -> None:
+        """What has come and was not read: nobody wants it any more."""
+        self._buffer = Buffer()
 
     @property
     def unread(self) -> int:
         """Bytes that have come and were given in no event yet."""
         return self._buffer.size
 
+    @property
+    def has_whole_body(self) -> bool:
+        """Nothing but the END of the request in hand is to come."""
+        return self._body is not None and self._body.complete
+
     def next(self) -> Event | None:
         """Raises malformed_request, and from then on always."""
-        if self._refused is not None:
-            raise self._refused
+        if self._refused:
+            raise ServiceError("malformed_request", self._refused)
         try:
             return self._next()
         except ServiceError as exc:
-            self._refused = exc
+            self._refused = exc.body.message
+            self.forget()
             raise
 
     def _next(self) -> Event | None:
@@ -54,7 +70,7 @@ class RequestReader:
         if body is None:
             head = self._read_head()
             if head is not None:
-                self._body = ChunkedBody() if head.length == CHUNKED else SizedBody(head.length)
+                self._body = ChunkedBody(_CHUNKS_AT_ONCE) if head.length == CHUNKED else SizedBody(head.length)
             return head
         if not body.complete:
             data = body.read(self._buffer)
@@ -69,13 +85,16 @@ class RequestReader:
         buffer = self._buffer
         data = buffer.data
         while self._searched == 0 and data.startswith(b"\r\n", buffer.at):
-            buffer.at += 2  # RFC 9112 §2.2: empty lines in front are passed over
+            if self._empty_lines == _EMPTY_LINES_MAX:
+                raise malformed(f"there are more than {_EMPTY_LINES_MAX} empty lines in front of it")
+            self._empty_lines += 1
+            buffer.at += 2  # RFC 9112 §2.2: a few are passed over
         at = buffer.at
         end = data.find(BLANK_LINE, at + self._searched, at + HEAD_BYTES_MAX)
         if end < 0:
             self._look_at_part()
             return None
-        self._searched = 0
+        self._searched = self._empty_lines = 0
         buffer.at = end + 4
         return self._heads.read(data[at : end + 4])
 
