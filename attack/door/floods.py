@@ -231,6 +231,13 @@ async def pipelined_forged_tokens(door: Door) -> None:
 
 
 @flood()
+async def forged_tokens_from_many(door: Door) -> None:
+    """Hundreds of clients that each wait for a made-up token to be looked up do not delay those whose token is good."""
+    clients = door.scaled(600, 100)
+    await _pipelines(door, (20,), lambda size: [_forged() for _ in range(size)], (401, 429, 503), clients)
+
+
+@flood()
 async def pipelined_same_forged_token(door: Door) -> None:
     """One forged token, pipelined, is looked up once; the answers behind it do not pile up on each other."""
     sizes = (150, 1000) if door.scale == 1 else (150, 600)

@@ -24,6 +24,9 @@ from tuplegate.protocol.errors import ServiceError
 
 _FRESH_S: Final = 2.5
 _CACHE_MAX: Final = 10_000
+_STRANGERS_ASKED_MAX: Final = 8
+"""Tokens that were never seen to be good, for which the catalog is asked at once. The others are asked for before them:
+whoever makes up tokens delays those who make up tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    identity: Identity | None
+    identity: Identity
     until: float
 
 
@@ -64,11 +67,15 @@ class IdentityCache:
         self._quotas = quotas
         self._usage = usage
         self._entries: dict[bytes, _Entry] = {}
+        self._unknown: dict[bytes, float] = {}
+        """Tokens that are not good, and until when that is taken for granted."""
+        self._strangers = asyncio.Semaphore(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[tuple[str, str] | None, float]] = {}
 
     def forget(self) -> None:
         """Something has changed in the catalog."""
         self._entries.clear()
+        self._unknown.clear()
         self._databases.clear()
 
     def find(self, exchange: Exchange, now: float) -> Identity | None:
@@ -95,15 +102,32 @@ class IdentityCache:
             )
         hashed = digest(token)
         entry = self._entries.get(hashed)
-        if entry is None or entry.until < now:
+        if entry is not None and entry.until >= now:
+            return entry.identity
+        if entry is not None:
             identity = await self._look_up(*known, hashed)
+        elif self._unknown.get(hashed, 0.0) >= now:
+            raise _unknown_token(known[0])
+        else:
+            async with self._strangers:
+                identity = await self._look_up(*known, hashed)
+        self._note(hashed, identity, now + _FRESH_S)
+        if identity is None:
+            raise _unknown_token(known[0])
+        return identity
+
+    def _note(self, hashed: bytes, identity: Identity | None, until: float) -> None:
+        """What was found. Tokens that are made up do not take the place of good ones."""
+        if identity is None:
+            self._entries.pop(hashed, None)
+            if len(self._unknown) >= _CACHE_MAX:
+                self._unknown.clear()
+            self._unknown[hashed] = until
+        else:
+            self._unknown.pop(hashed, None)
             if len(self._entries) >= _CACHE_MAX:
                 self._entries.clear()
-            self._entries[hashed] = entry = _Entry(identity, now + _FRESH_S)
-        if entry.identity is None:
-            thing = "API key" if known[0] is Kind.KEY else "session"
-            raise ServiceError("unauthenticated", f"the {thing} is unknown, expired or revoked")
-        return entry.identity
+            self._entries[hashed] = _Entry(identity, until)
 
     async def _look_up(self, kind: Kind, id: str, hashed: bytes) -> Identity | None:
         find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
@@ -169,6 +193,11 @@ class IdentityCache:
 
 def access_of(scopes: frozenset[Scope]) -> Access:
     return Access.WRITE if Scope.WRITE in scopes else Access.READ
+
+
+def _unknown_token(kind: Kind) -> ServiceError:
+    thing = "API key" if kind is Kind.KEY else "session"
+    return ServiceError("unauthenticated", f"the {thing} is unknown, expired or revoked")
 
 
 def _bearer(authorization: bytes | None) -> bytes:
