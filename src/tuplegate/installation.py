@@ -1,10 +1,10 @@
-"""What an engine needs before it can serve: metadata, an organization, its database, a key. May be repeated.
+"""What an engine needs before it can serve: metadata, an organization, its database; and then a key. May be repeated.
 
 Every step looks at what is there, so a start that was interrupted anywhere is finished by the next one.
 """
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,8 +17,10 @@ from tuplegate.catalog.schema import (
     Installation,
     add_installation,
     find_installation,
+    find_unseen_key,
     has_old_secret,
     migrate,
+    note_unseen_key,
     replace_secret,
 )
 from tuplegate.catalog.session import Actor
@@ -60,10 +62,10 @@ async def examine(conninfo: str) -> Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """`conninfo` is what workers log in with; `key` the first key, if this made it."""
+    """`conninfo` is what workers log in with; `has_key` is false until the first key was shown."""
 
     conninfo: str
-    key: Token | None
+    has_key: bool
 
 
 async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = None) -> Installed:
@@ -88,8 +90,33 @@ async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = 
         databases = PostgresDatabases(service, installation.secret, temp_mb)
         catalog = Catalog(session)
         await _bring_up_to_date(superuser, catalog, databases)
-        key = await _found(service, catalog, databases, installation.secret)
-        return Installed(service.conninfo, key)
+        await _found(service, catalog, databases, installation.secret)
+        return Installed(service.conninfo, await _has_key(session, catalog))
+
+
+async def show_first_key(conninfo: str, show: Callable[[Token], bool]) -> bool:
+    """Makes it when all else is ready, so that no failure can lose it; anew, if it was made and never shown.
+
+    `show` says whether it was to be seen. False where there is one already.
+    """
+    async with AdminSession(AdminConnector(conninfo), METADATA_DATABASE, patient=True) as session:
+        await session.fetch(LOCK)
+        catalog = Catalog(session)
+        if await _has_key(session, catalog):
+            return False  # another service of this installation was faster
+        unseen = await find_unseen_key(session)
+        if unseen is not None:
+            await catalog.keys.remove_unseen(unseen)
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        await note_unseen_key(session, token.id)
+        await _add_key(catalog, token, "first", [Scope.ADMIN, Scope.OPERATOR])
+        if show(token):
+            await note_unseen_key(session, None)
+        return True
+
+
+async def _has_key(session: AdminSession, catalog: Catalog) -> bool:
+    return await find_unseen_key(session) is None and await catalog.keys.exist()
 
 
 async def _bring_up_to_date(superuser: AdminConnector, catalog: Catalog, databases: PostgresDatabases) -> None:
@@ -109,10 +136,8 @@ async def _bring_up_to_date(superuser: AdminConnector, catalog: Catalog, databas
         await catalog.databases.was_furnished(place.id, databases.furnishing)
 
 
-async def _found(
-    service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes
-) -> Token | None:
-    """The first organization with its database, and the first key, if this made it."""
+async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes) -> None:
+    """The first organization with its database."""
     organization = await catalog.organizations.first()
     if organization is None:
         organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
@@ -124,9 +149,6 @@ async def _found(
             await databases.create(place.engine_name)
             await catalog.databases.was_made(place.id, databases.furnishing)
     await _check_login(service, catalog, organization, secret)
-    if await catalog.keys.exist():
-        return None
-    return await _add_key(catalog, organization, "first", [Scope.ADMIN, Scope.OPERATOR])
 
 
 async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:
@@ -155,14 +177,13 @@ async def _login_checked() -> AsyncIterator[None]:
 async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Token:
     """A key of the installation's own organization, for whoever sits at the machine."""
     async with AdminSession(AdminConnector(conninfo), METADATA_DATABASE) as session:
-        catalog = Catalog(session)
-        organization = await catalog.organizations.first()
-        assert organization is not None, "install has made it"
-        return await _add_key(catalog, organization, name, scopes)
+        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        await _add_key(Catalog(session), token, name, scopes)
+        return token
 
 
-async def _add_key(catalog: Catalog, organization: str, name: str, scopes: list[Scope]) -> Token:
-    token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+async def _add_key(catalog: Catalog, token: Token, name: str, scopes: list[Scope]) -> None:
+    organization = await catalog.organizations.first()
+    assert organization is not None, "install has made it"
     actor = Actor(organization, None, None, _REQUEST)
     await catalog.keys.add(actor, token, organization, name, scopes, None, None)
-    return token

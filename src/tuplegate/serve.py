@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +26,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from tuplegate import logs, worker
+from tuplegate.access.quotas import read_tiers
+from tuplegate.access.tokens import Token
 from tuplegate.engine.binaries import find_dump_tools
 from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.external import ExternalServer
@@ -36,7 +39,7 @@ from tuplegate.http import self_signed
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
-from tuplegate.installation import EngineRefused, Installed, examine, install
+from tuplegate.installation import EngineRefused, Installed, examine, install, show_first_key
 from tuplegate.metrics.board import Board
 from tuplegate.open_files import Wanted, accepted_below, raise_limit
 from tuplegate.settings import Settings
@@ -68,6 +71,7 @@ def serve(settings: Settings) -> None:
     _check_address(settings)
     _check_traces(settings)
     _check_backups(settings)
+    _check_tiers(settings)
     given_tls = _given_tls(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
@@ -77,7 +81,6 @@ def serve(settings: Settings) -> None:
         if stopped():
             return
         installed, connections = _install(settings, engine)
-        key = installed.key
         # What workers are given holds nothing of the superuser's login.
         place = where(engine.conninfo) if settings.engine else ""
         settings = replace(settings, engine_connections_max=connections, engine=place)
@@ -88,8 +91,20 @@ def serve(settings: Settings) -> None:
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
-        _announce(sockets, key.text if key else None, tls, is_self_signed=bool(settings.tls))
+        announce = partial(_announce, sockets, tls, is_self_signed=bool(settings.tls))
+        if installed.has_key:
+            announce(None)
+        else:
+            _show_first_key(engine.conninfo, announce)
         supervisor.watch()
+
+
+def _show_first_key(conninfo: str, announce: Callable[[Token | None], bool]) -> None:
+    try:
+        if not asyncio.run(show_first_key(conninfo, announce)):
+            announce(None)
+    except EngineFailure as exc:
+        raise ServeError(f"the engine was lost before the first key was made: {exc}. Start the service again.") from exc
 
 
 def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
@@ -446,6 +461,13 @@ def _check_backups(settings: Settings) -> None:
         raise ServeError(f"--backup-dir {directory} cannot be written to by this user")
 
 
+def _check_tiers(settings: Settings) -> None:
+    try:
+        read_tiers(settings.tiers)
+    except ValueError as exc:
+        raise ServeError(f"--tiers {settings.tiers!r} cannot be used: {exc}") from exc
+
+
 def _check_traces(settings: Settings) -> None:
     if not settings.traces_endpoint:
         return
@@ -577,21 +599,24 @@ def _address(sock: socket.socket, *, with_tls: bool) -> str:
 
 
 def _announce(
-    sockets: dict[str, socket.socket], key: str | None, tls: TlsFiles | None, *, is_self_signed: bool
-) -> None:
-    """One `name: value` a line, for people and for scripts."""
+    sockets: dict[str, socket.socket], tls: TlsFiles | None, key: Token | None, *, is_self_signed: bool
+) -> bool:
+    """One `name: value` a line, for people and for scripts. Whether there is somebody to read it."""
     addresses = {p: _address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:
         lines.append(f"fingerprint: {fingerprint(tls.certificate.read_text())}")
     if key is not None:
-        lines.append(f"key: {key}")
+        lines.append(f"key: {key.text}")
         if "data" in addresses:
             lines.append(
-                f"try: curl{trust} {addresses['data']}/v1/query -H 'Authorization: Bearer {key}'"
+                f"try: curl{trust} {addresses['data']}/v1/query -H 'Authorization: Bearer {key.text}'"
                 """ -H 'Content-Type: application/json' -d '{"sql": "select version()"}'"""
             )
-    with contextlib.suppress(BrokenPipeError):
+    try:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True

@@ -294,6 +294,32 @@ def test_keys_made_on_the_machine(start: Start) -> None:
     assert writer not in again.log
 
 
+def test_settings_are_judged_before_anything_is_made(tmp_path: Path) -> None:
+    """So that the first key is not lost with a start that fails."""
+    data_dir = tmp_path / "data"
+    clear(run("serve", "--data-dir", str(data_dir), "--tiers", "free=abc"), "--tiers", "free", "'abc'")
+    assert not data_dir.exists()
+
+
+def test_a_first_key_that_was_never_shown_is_made_anew(start: Start) -> None:
+    """As after a start that was killed before it could say what the key is; nobody has the other one."""
+    first = start()
+    with psycopg.connect(first.conninfo("tuplegate"), autocommit=True) as catalog:
+        assert catalog.execute("select unseen_key from installation").fetchall() == [(None,)]
+        catalog.execute("update installation set unseen_key = (select id from api_key)")
+    assert first.stop() == 0
+    second = start()
+    assert second.key not in ("", first.key)
+    with second.client() as client, second.client(first.key) as lost:
+        assert Sql(client).value("select 7") == 7
+        assert lost.post("/v1/query", json={"sql": "select 7"}).status_code == 401
+    assert second.stop() == 0
+    third = start()
+    assert third.key == ""
+    with third.client(second.key) as client:
+        assert client.get("/tables").status_code == 200
+
+
 def test_a_key_for_a_wrong_directory(tmp_path: Path) -> None:
     """A directory that is not there or not Tuplegate's is refused by name, and nothing is made in it."""
     for directory in (tmp_path / "missing", tmp_path):

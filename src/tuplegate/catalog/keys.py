@@ -28,6 +28,10 @@ class Keys:
     async def exist(self) -> bool:
         return bool(await self._session.fetch("SELECT 1 FROM api_key LIMIT 1"))
 
+    async def remove_unseen(self, id: str) -> None:
+        """A key that nobody has."""
+        await self._session.fetch("DELETE FROM api_key WHERE id = $1", id)
+
     async def add(
         self, actor: Actor, token: Token, organization: str, name: str, scopes: Iterable[str], database: str | None,
         expires_in: int | None,

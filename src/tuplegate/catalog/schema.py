@@ -61,3 +61,12 @@ async def replace_secret(session: Session, secret: bytes) -> None:
             ("UPDATE database SET furnishing = NULL", ()),
         ]
     )
+
+
+async def find_unseen_key(session: Session) -> str | None:
+    """The id of a first key that was made and may not have been shown to anybody."""
+    return (await session.fetch("SELECT unseen_key FROM installation"))[0][0]
+
+
+async def note_unseen_key(session: Session, id: str | None) -> None:
+    await session.fetch("UPDATE installation SET unseen_key = $1", id)
