@@ -1,5 +1,6 @@
 """The real service as a child process, and small clients for it. Tests talk to it as any user would: over a socket."""
 
+import asyncio
 import atexit
 import functools
 import json
@@ -22,6 +23,7 @@ import psycopg
 import pytest
 
 from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.installation import install
 
 ENGINE = os.environ.get("TUPLEGATE_TEST_ENGINE", "")
 """URL of a PostgreSQL to run the tests on instead of bundled ones: `make test ENGINE=…`. Its database is not used; its
@@ -33,7 +35,7 @@ AUTHORITIES = ssl.create_default_context()
 """What the machine trusts: to read it takes longer than most tests, so it is read once."""
 
 MADE = ("tuplegate.lock", "postgres", "extensions")
-"""What a data directory has before its engine was ever started."""
+"""What a data directory has while no service uses it, but for its log."""
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -106,17 +108,23 @@ def new_data_dir() -> Path:
 
 @functools.cache
 def _initialized() -> Path:
-    """A data directory in which initdb has run and nothing else."""
+    """A data directory in which everything was made but the first key."""
     data_dir = new_data_dir()
     atexit.register(shutil.rmtree, data_dir.parent, ignore_errors=True)
     server = BundledServer(BundledSettings(data_dir))
-    server.prepare()
-    server.release()
+    try:
+        server.prepare()
+        server.start()
+        asyncio.run(install(server.conninfo))
+    finally:
+        server.stop()
+        server.release()
     return data_dir
 
 
 def _initialize(data_dir: Path) -> None:
-    """Puts there what initdb makes, in a tenth of its time: as a service leaves it that is stopped right after."""
+    """Puts there what a first start makes, in a tenth of its time: as a service leaves it that is stopped before it has
+    shown the first key."""
     data_dir.mkdir(mode=0o700)
     command = ["cp", "-a", *(str(_initialized() / name) for name in MADE), str(data_dir)]
     subprocess.run(command, check=True)
