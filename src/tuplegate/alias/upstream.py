@@ -252,12 +252,12 @@ class UpstreamAddress:
         connection = UpstreamConnection()
         agreed: asyncio.Future[None] = loop.create_future()
 
-        def make_above() -> UpstreamConnection:
+        def make_above(_: TlsTransport) -> UpstreamConnection:
             if not agreed.done():
                 agreed.set_result(None)
             return connection
 
-        def refused(exc: Exception) -> None:
+        def refused(_: TlsTransport, exc: Exception) -> None:
             if not agreed.done():
                 agreed.set_exception(exc)
 

@@ -70,19 +70,20 @@ class HttpServer:
             return lambda: HttpConnection(around, loop)
 
         def negotiate() -> TlsTransport:
-            def agreed() -> HttpConnection:
-                del self._negotiating[newcomer]
-                return HttpConnection(around, loop)
-
-            def refused(_: Exception) -> None:
-                self._negotiating.pop(newcomer, None)
-
-            newcomer = TlsTransport(tls.context, agreed, refused)
+            newcomer = TlsTransport(tls.context, self._agreed, self._refused, memory=around.memory)
             has_room = around.has_room() and self._open_count() < around.bounds.connections_max
             self._negotiating[newcomer] = loop.time() + (around.bounds.header_timeout_s if has_room else 0)
             return newcomer
 
         return negotiate
+
+    # Bound to the server and not to the newcomer, which would hold itself otherwise.
+    def _agreed(self, newcomer: TlsTransport) -> HttpConnection:
+        del self._negotiating[newcomer]
+        return HttpConnection(self._around, asyncio.get_running_loop())
+
+    def _refused(self, newcomer: TlsTransport, _: Exception) -> None:
+        self._negotiating.pop(newcomer, None)
 
     def _open_count(self) -> int:
         return len(self._around.connections) + len(self._negotiating)
@@ -143,13 +144,17 @@ class HttpServer:
         while True:
             await asyncio.sleep(_TICK_S)
             ticks += 1
-            around = self._around
-            around.common.renew()
-            around.now = now = loop.time()
+            self._look(loop.time())
             if ticks % _HEADS_AGE_S == 0:
-                around.heads.age()
-            for connection in list(around.connections):
-                connection.check_time(now)
-            for newcomer, deadline in list(self._negotiating.items()):
-                if now > deadline:
-                    newcomer.abort()
+                self._around.heads.age()
+
+    def _look(self, now: float) -> None:
+        """A function of its own, because a coroutine that waits would hold the last connection that it has seen."""
+        around = self._around
+        around.common.renew()
+        around.now = now
+        for connection in list(around.connections):
+            connection.check_time(now)
+        for newcomer, deadline in list(self._negotiating.items()):
+            if now > deadline:
+                newcomer.abort()

@@ -1,17 +1,45 @@
 """TLS between a TCP connection and an HTTP connection.
 
 asyncio can do this too, but its transport hides the one below it: bytes that a slow reader does not take would wait
-where nobody counts them, and one side cannot be closed alone. Here nothing is kept in between. What is written goes to
-the transport below at once, whose buffer, pauses and end are passed up as they are, so that to an HTTP connection this
-is a transport like any other.
+where nobody counts them, and one side cannot be closed alone. Here nothing that is written is kept in between: it goes
+to the transport below at once, whose buffer, pauses and end are passed up as they are, so that to an HTTP connection
+this is a transport like any other.
+
+What is read waits here while its record is not whole, or for its turn: a connection has as many records decrypted in
+one turn of the loop as take a millisecond or so, and is not read from before the others had theirs. OpenSSL gets whole
+records, a few at a time, because its buffers never shrink. All of it is let go of with the connection, without the
+garbage collector.
 """
 
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
-_PIECE = 256 * 1024
+from tuplegate.http.memory import Memory
+from tuplegate.http.tls_records import HelloCheck, end_of_records
+from tuplegate.protocol.errors import ServiceError
+
+_PIECE: Final = 16 * 1024
+"""As much as a record can have. The buffers of OpenSSL become about as large as what they are given at once."""
+_TURN_RECORDS: Final = 256
+_LONG_RECORDS, _LONG_BYTES = 64, 64 * 1024
+"""After a turn of so much the others have theirs before more is read."""
+_NEGOTIATION_MAX: Final = 32 * 1024
+"""Bytes that are taken from a client before both sides have agreed: two hellos, and some."""
+_NEGOTIATION_COST: Final = 40 * 1024
+"""Memory that OpenSSL needs meanwhile, beside what the client has sent."""
+
+
+class _Session:
+    """OpenSSL's side of a connection."""
+
+    __slots__ = ("incoming", "outgoing", "tls")
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
+        self.incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_name is None, server_name)
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
@@ -20,76 +48,185 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def __init__(
         self,
         context: ssl.SSLContext,
-        make_above: Callable[[], asyncio.Protocol],
-        on_refused: Callable[[Exception], None],
+        make_above: "Callable[[TlsTransport], asyncio.Protocol]",
+        on_refused: "Callable[[TlsTransport, Exception], None]",
         server_name: str | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed."""
+        """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed.
+
+        What is held for the other side is charged to `memory`, under its address; one that is at its bound is closed.
+        """
         super().__init__()
-        self._make_above = make_above
-        self._on_refused = on_refused
+        self._make_above: Callable[[TlsTransport], asyncio.Protocol] | None = make_above
+        self._on_refused: Callable[[TlsTransport, Exception], None] | None = on_refused
         self._above: asyncio.Protocol | None = None
-        self._is_client = server_name is not None
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, not self._is_client, server_name)
-        self._said_goodbye = False
+        self._context = context
+        self._server_name = server_name
+        self._session: _Session | None = None
+        self._is_over = False
+        """Nothing more is said or understood; what still comes is thrown away."""
+        self._hello: HelloCheck | None = None
+        self._negotiated = 0
+        """Bytes that were taken before both sides had agreed."""
+        self._unread = b""
+        self._turn: asyncio.Handle | None = None
+        """The next one, where there is something to do in it."""
+        self._is_paused = False
+        """By what is above."""
+        self._is_listening = True
+        self._memory = memory
+        self._owner = ""
+        self._charged = 0
 
     # -- towards the transport below ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
-        if self._is_client:
-            self._negotiate()
+        self._loop = asyncio.get_running_loop()
+        self._owner = address_of(transport)
+        if self._server_name is not None:
+            self._negotiate(self._begin())
+
+    def _begin(self) -> _Session:
+        """Not before a client has said something: one that is silent costs little."""
+        if self._server_name is None:
+            self._hello = HelloCheck()
+        self._session = _Session(self._context, self._server_name)
+        return self._session
 
     def data_received(self, data: bytes) -> None:
-        if self._said_goodbye:
-            return  # nobody listens any more; it is read so that the other side gets to read too
-        self._incoming.write(data)
-        try:
-            if self._above is None and not self._negotiate():
-                return
-            self._read()
-        except ssl.SSLError as exc:  # the other side speaks no TLS, one that is too old, or is not who it should be
-            self._flush()
-            self._below.close()
-            if self._above is None:
-                self._on_refused(exc)
+        if self._is_over:
+            return  # it is read so that the other side gets to read too
+        self._unread = self._unread + data if self._unread else data
+        if self._turn is None and not self._is_paused:
+            self._take_turn()
 
-    def _negotiate(self) -> bool:
-        """Whether both sides have agreed."""
+    def _take_turn(self) -> None:
+        """Pass on what has come, as far as one turn goes, in one piece."""
+        self._turn = None
+        pieces: list[bytes] = []
         try:
-            self._tls.do_handshake()
+            try:
+                is_long = self._decrypt(self._session or self._begin(), pieces)
+            finally:
+                if pieces and self._above is not None:
+                    self._above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._charge()
+        except ssl.SSLZeroReturnError:
+            self.close()  # the other side has said goodbye: nobody does who waits for an answer
+        except (ssl.SSLError, ServiceError) as exc:  # it speaks no TLS, is not who it should be, or has sent too much
+            self._give_up(exc)
+        else:
+            self._go_on(with_turn=is_long)
+
+    def _decrypt(self, session: _Session, pieces: list[bytes]) -> bool:
+        """Return whether this turn was a long one."""
+        data, at, left = self._unread, 0, _TURN_RECORDS
+        self._unread = b""
+        try:
+            while left:
+                end, count = end_of_records(data, at, left, _PIECE)
+                if count == 0:
+                    break
+                part, at = data[at:end], end
+                left -= count
+                if self._above is None:
+                    self._look_at_negotiation(part)
+                session.incoming.write(part)
+                if self._above is not None or self._negotiate(session):
+                    _read(session, pieces)
+                if session.outgoing.pending:
+                    self._flush(session)  # TLS itself has had something to say
+        finally:
+            self._unread = data[at:]
+        if self._hello is not None:
+            self._look_at_size(len(self._unread))
+        return left <= _TURN_RECORDS - _LONG_RECORDS or at >= _LONG_BYTES
+
+    def _negotiate(self, session: _Session) -> bool:
+        """Return whether both sides have agreed."""
+        try:
+            session.tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._flush()
+            self._flush(session)
             return False
-        self._flush()
-        self._above = self._make_above()
+        self._flush(session)
+        assert self._make_above is not None
+        self._above = self._make_above(self)
+        self._hello = self._make_above = self._on_refused = None
         self._above.connection_made(self)
         return True
 
-    def _read(self) -> None:
-        assert self._above is not None
-        try:
-            while data := self._tls.read(_PIECE):
-                self._above.data_received(data)
-                if self._said_goodbye:
-                    return
-        except ssl.SSLWantReadError:
-            self._flush()  # TLS itself may have had something to say
+    def _look_at_negotiation(self, records: bytes) -> None:
+        """Raises SSLError for more than anybody needs to agree, and busy."""
+        if self._hello is not None:
+            self._hello.look(records)
+            self._look_at_size(0)
+            self._negotiated += len(records)
+            self._charge()
+
+    def _look_at_size(self, unread: int) -> None:
+        if self._negotiated + unread > _NEGOTIATION_MAX:
+            raise ssl.SSLError(f"over {_NEGOTIATION_MAX} bytes have come, and nothing is agreed")
+
+    def _go_on(self, *, with_turn: bool) -> None:
+        """Have another turn where there may be something to do, and be read from otherwise."""
+        if with_turn and self._turn is None and not self._is_paused and not self._is_over:
+            self._turn = self._loop.call_soon(self._take_turn)
+        is_wanted = self._turn is None and not self._is_paused
+        if is_wanted != self._is_listening and not self._below.is_closing():
+            self._is_listening = is_wanted
+            if is_wanted:
+                self._below.resume_reading()
+            else:
+                self._below.pause_reading()
+
+    def _charge(self) -> None:
+        """For what is held of it now. Raises busy."""
+        size = len(self._unread)
+        if self._hello is not None:
+            size += self._negotiated + _NEGOTIATION_COST
+        if size == self._charged or self._memory is None:
             return
-        except ssl.SSLZeroReturnError:
-            pass
-        self.close()  # the other side has said goodbye: nobody does who waits for an answer
+        if self._charged:
+            self._memory.give_back(self._owner, self._charged)
+            self._charged = 0
+        if size:
+            self._memory.take(self._owner, size)
+            self._charged = size
+
+    def _give_up(self, reason: Exception) -> None:
+        if self._session is not None:
+            self._flush(self._session)
+        self._end()
+        self._below.close()
+        self._refuse(reason)
+
+    def _refuse(self, reason: Exception) -> None:
+        on_refused, self._on_refused, self._make_above = self._on_refused, None, None
+        if on_refused is not None:
+            on_refused(self, reason)
+
+    def _end(self) -> None:
+        """Let go of all that is held for it."""
+        self._is_over = True
+        self._session = self._hello = None
+        self._unread = b""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        self._charge()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._above is not None:
-            self._above.connection_lost(exc)
-        else:
-            self._on_refused(exc or ConnectionAbortedError("the connection was closed"))
+        self._end()
+        above, self._above = self._above, None
+        if above is not None:
+            above.connection_lost(exc)
+        self._refuse(exc or ConnectionAbortedError("the connection was closed"))
 
     def pause_writing(self) -> None:
         if self._above is not None:
@@ -102,28 +239,33 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # -- towards the connection above -----------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        if self._said_goodbye or self._below.is_closing():
+        session = self._session
+        if session is None or self._below.is_closing():
             return
         with memoryview(data) as whole:
             at = 0
             while at < len(whole):
-                at += self._tls.write(whole[at : at + _PIECE])
-                self._flush()
+                at += session.tls.write(whole[at : at + _PIECE])
+                self._flush(session)
 
-    def _flush(self) -> None:
-        if data := self._outgoing.read():
+    def _flush(self, session: _Session) -> None:
+        if data := session.outgoing.read():
+            if self._hello is not None:
+                self._hello.look_at_answer(data)
             self._below.write(data)
 
     def _say_goodbye(self) -> None:
         """So that the other side can tell the end from a connection that was cut."""
-        if self._said_goodbye or self._below.is_closing():
+        session = self._session
+        if session is None or self._below.is_closing():
             return
-        self._said_goodbye = True
         try:
-            self._tls.unwrap()
+            session.tls.unwrap()
         except ssl.SSLError:
             pass  # it waits for a goodbye in return, which nobody needs
-        self._flush()
+        self._flush(session)
+        self._end()
+        self._go_on(with_turn=False)
 
     def write_eof(self) -> None:
         self._say_goodbye()
@@ -143,10 +285,12 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._below.is_closing()
 
     def pause_reading(self) -> None:
-        self._below.pause_reading()
+        self._is_paused = True
+        self._go_on(with_turn=False)
 
     def resume_reading(self) -> None:
-        self._below.resume_reading()
+        self._is_paused = False
+        self._go_on(with_turn=bool(self._unread))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._below.set_write_buffer_limits(high, low)
@@ -156,3 +300,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._below.get_extra_info(name, default)
+
+
+def _read(session: _Session, pieces: list[bytes]) -> None:
+    """Add what the records say. Raises SSLZeroReturnError after a goodbye."""
+    try:
+        while session.incoming.pending:
+            data = session.tls.read(_PIECE)
+            if not data:
+                raise ssl.SSLZeroReturnError
+            pieces.append(data)
+    except ssl.SSLWantReadError:
+        pass
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return who memory is held for while no key was seen."""
+    peer = transport.get_extra_info("peername")
+    return f"address {peer[0]}" if isinstance(peer, tuple) else "address"
