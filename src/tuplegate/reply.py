@@ -156,3 +156,16 @@ class Reply(Generic[_T]):
             callback(self)
         else:
             context.run(callback, self)
+
+
+async def next_turn() -> None:
+    """Wait for the loop's next turn. Unlike `asyncio.sleep(0)` it can be cancelled in the eager runner."""
+    loop = asyncio.get_running_loop()
+    reply: Reply[None] = Reply(loop)
+    loop.call_soon(_go_on, reply)
+    await reply
+
+
+def _go_on(reply: Reply[None]) -> None:
+    if not reply.done():
+        reply.set_result(None)

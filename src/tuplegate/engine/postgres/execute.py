@@ -190,7 +190,7 @@ class Execution:
             if values is None or looked_at:
                 result = await self._carefully(plain)
             else:
-                rows = RowCollector(self.pool, self.shape, self.bounds)
+                rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
                     kept = self._prepared(key, template, kept, reading, now, first)
@@ -300,7 +300,7 @@ class Execution:
         return rows.finished(last)
 
     async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
-        rows = RowCollector(self.pool, self.shape, self.bounds)
+        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         results = await self._send(params, rows, None, [])
         return self._read(results, rows) or await self._learned(results[-1], rows)
 
@@ -344,7 +344,7 @@ class Execution:
             raise
 
     async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
-        rows = RowCollector(self.pool, self.shape, self.bounds)
+        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         statement = Command(self.statement.sql.encode(), params, CHUNK_ROWS if in_chunks else 0)
         ending = [self.pool.state.ready_to_commit, _COMMIT] if room is None else []
@@ -372,7 +372,7 @@ class Execution:
         self.applied = True
         notices = member.take_notices()
         check(await member.run(*RESTORE_ENCODING))
-        rows = RowCollector(self.pool, self.shape, self.bounds)
+        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         answer = member.send([Command(b"FETCH ALL FROM tuplegate", chunk_rows=CHUNK_ROWS)], rows.take)
         member.flush()
         results = await answer
@@ -412,7 +412,7 @@ class Execution:
         notices = member.take_notices()
         if room is not None:
             await room.check(member)
-        rows = RowCollector(self.pool, self.shape, self.bounds, encoder)
+        rows = RowCollector(self.pool, self.member, self.shape, self.bounds, encoder)
         answer = member.send(
             [
                 *RESTORE_ENCODING,
@@ -429,7 +429,7 @@ class Execution:
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
         member.put_notices(notices)
         result = rows.finished(described)
-        assert result is not None, "its encoder was given"
+        assert result is not None, "its encoder was given, and all rows were read from the wire"
         if self.statement.keyword in WRITES:
             result.affected_rows = filled[-1].command_tuples or 0
         return result

@@ -183,19 +183,19 @@ cdef class RowWriter:
     def __dealloc__(self):
         free(self._columns)
 
-    def write(self, result, int rows, bytes between, bytes last = b""):
-        """The first `rows` of the result. Raises UnicodeDecodeError where a text is not UTF-8."""
+    def write(self, result, int end, bytes between, bytes last = b"", int first = 0):
+        """The rows of the result from `first` up to `end`. Raises UnicodeDecodeError where a text is not UTF-8."""
         cdef void *address = <void *> <uintptr_t> result.pgresult_ptr
         cdef Buffer out
-        cdef int row
+        cdef int row, rows = end - first
         out.used = out.seen = 0
         out.size = min(self._row_size * rows, GUESSED_MAX) + 64
         out.data = <char *> malloc(out.size)
         if out.data is NULL:
             raise MemoryError
         try:
-            for row in range(rows):
-                if row:
+            for row in range(first, end):
+                if row > first:
                     put(&out, PyBytes_AS_STRING(between), PyBytes_GET_SIZE(between))
                 self._write_row(&out, address, row)
             if rows:

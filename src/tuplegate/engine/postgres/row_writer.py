@@ -20,8 +20,8 @@ from tuplegate.engine.postgres.types import (
 
 
 class Writer(Protocol):
-    def write(self, result: PGresult, rows: int, between: bytes, last: bytes = b"") -> bytes:
-        """The first rows of the result as JSON. Raises UnicodeDecodeError where a text is not UTF-8."""
+    def write(self, result: PGresult, end: int, between: bytes, last: bytes = b"", first: int = 0) -> bytes:
+        """The rows from `first` up to `end` as JSON. Raises UnicodeDecodeError where a text is not UTF-8."""
 
 
 def make_writer(
@@ -45,6 +45,12 @@ def make_writer(
     kinds = dict.fromkeys((*INTEGERS, *FRACTIONS), Kind.NUMBER) | dict.fromkeys(JSON_OIDS, Kind.JSON)
     kinds |= {BOOL: Kind.BOOLEAN, BYTEA: Kind.BYTEA, TIMESTAMP: Kind.TIMESTAMP, TIMESTAMPTZ: Kind.TIMESTAMPTZ}
     kinds |= dict.fromkeys(strings, Kind.TEXT)
+    columns, end = lay_out(names, shape)
+    return RowWriter([(index, kinds.get(types[index].oid, Kind.TEXT), before) for index, before in columns], end, odd)
+
+
+def lay_out(names: Sequence[str], shape: Shape) -> tuple[list[tuple[int, bytes]], bytes]:
+    """The columns of a row by their indexes, with what stands before their values; and what stands behind the last."""
     if shape.row_mode == "arrays":
         keys, indexes, start, end = [b""] * len(names), list(range(len(names))), b"[", b"]"
     else:
@@ -52,7 +58,7 @@ def make_writer(
         indexes, start, end = list(last.values()), b"{", b"}"
         keys = [msgspec.json.encode(name) + b":" for name in last]
     columns = [
-        (index, kinds.get(types[index].oid, Kind.TEXT), (b"," if number else start) + key)
+        (index, (b"," if number else start) + key)
         for number, (index, key) in enumerate(zip(indexes, keys, strict=True))
     ]
-    return RowWriter(columns, end if columns else start + end, odd)
+    return columns, end if columns else start + end

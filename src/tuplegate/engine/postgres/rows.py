@@ -1,6 +1,7 @@
 """The rows of one result, gathered within bounds as JSON; and what the service must know of types to do it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,8 +13,10 @@ from tuplegate.engine.postgres.connection import Command, text_rows
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.kept import Kept
 from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.result_size import size_of
 from tuplegate.engine.postgres.types import SOME_TYPES_SQL, USED_MAX, read_types
 from tuplegate.engine.postgres.values import RowEncoder
+from tuplegate.reply import next_turn
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -27,32 +30,41 @@ _UNREADABLE = port.Notice(
 
 
 class Budget:
-    """Bytes that the rows of one answer may still take."""
+    """Bytes that the rows of one answer may still take, and those that were encoded since the loop was given back."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "taken")
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.taken = 0
 
 
 class RowCollector:
-    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached."""
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached.
+
+    What is large is encoded in pieces, one in each turn of the loop. The connection is not read meanwhile, so the
+    segment ends when all is encoded.
+    """
 
     last_chunk: PGresult | None = None
     truncated = False
     _kept: Kept | None = None
     _known: object = None
+    _encoding: Iterator[None] | None = None
+    _failure: Exception | None = None
     unreadable = False
 
     def __init__(
         self,
         pool: Pool,
+        member: Member,
         shape: port.Shape,
         bounds: port.Bounds,
         encoder: RowEncoder | None = None,
         budget: Budget | None = None,
     ) -> None:
         self._pool = pool
+        self._member = member
         self._shape = shape
         self._rows_left = bounds.rows_max
         self._budget = budget or Budget(bounds.bytes_max)
@@ -77,12 +89,38 @@ class RowCollector:
         if self._encoder is None:
             self._keep_unread(chunk)
             return
+        budget = self._budget
+        budget.taken += size_of(chunk)
+        if budget.taken > self._encoder.at_once:
+            budget.taken = 0
+            self._encoding = self._encode_in_pieces(self._encoder, chunk)
+            self._member.pause()
+            asyncio.get_running_loop().call_soon(self._encode_on)
+            return
         try:
             self._encode(self._encoder, chunk)
         except UnicodeDecodeError:
-            # A function has changed client_encoding. What the statement did stands; its rows cannot be read.
-            self.truncated = True
-            self.unreadable = True
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        """A function has changed client_encoding. What the statement did stands; its rows cannot be read."""
+        self.truncated = True
+        self.unreadable = True
+
+    def _encode_on(self) -> None:
+        """One piece more, unless nobody waits for it any longer."""
+        assert self._encoding is not None, "it is called until there is no more"
+        try:
+            if not self._member.given_up:
+                next(self._encoding)
+                asyncio.get_running_loop().call_soon(self._encode_on)
+                return
+        except StopIteration:
+            pass
+        except Exception as exc:  # noqa: BLE001 - it is raised where the result is wanted
+            self._failure = exc
+        self._encoding = None
+        self._member.resume()
 
     def _keep_unread(self, chunk: PGresult) -> None:
         """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
@@ -116,23 +154,66 @@ class RowCollector:
         if part:
             self._parts.append(part)
 
-    def _cut(self, encoder: RowEncoder, chunk: PGresult) -> tuple[bytes | memoryview, int]:
-        """As many rows of the chunk as still fit, and their number."""
-        low, high = 0, chunk.ntuples
+    def _cut(
+        self, encoder: RowEncoder, chunk: PGresult, first: int = 0, end: int | None = None
+    ) -> tuple[bytes | memoryview, int]:
+        """As many rows of the chunk as still fit, from the `first` up to `end`, and their number."""
+        low, high = first, chunk.ntuples if end is None else end
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(encoder.array(chunk, middle)) <= self._budget.left else (low, middle - 1)
-        return (encoder.array(chunk, low) if low else b""), low
+            fits = len(encoder.array(chunk, middle, first)) <= self._budget.left
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return (encoder.array(chunk, low, first) if low > first else b""), low - first
+
+    def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
+        """As `_encode`, with a stop after each piece of work. What is beyond the bounds is not encoded."""
+        if self._rows_left is not None and chunk.ntuples > self._rows_left:
+            self.truncated = True
+        try:
+            yield from self._pieces(encoder, chunk)
+        except UnicodeDecodeError:
+            self._leave_out()
+
+    def _pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
+        pieces: list[bytes | memoryview] = []
+        size = row = 0
+        for piece, rows in encoder.in_pieces(chunk, self._rows_left, lines=False):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._budget.left:
+                self.truncated = True
+                if rows > 1:
+                    self._add(*self._cut(encoder, chunk, row, row + rows))
+                return
+            if rows:
+                self._add(piece if len(pieces) == 1 else b"".join(pieces), rows)
+                pieces, size, row = [], 0, row + rows
+            yield
+
+    def _add(self, part: bytes | memoryview, count: int) -> None:
+        self._count += count
+        self._budget.left -= len(part)
+        if self._rows_left is not None:
+            self._rows_left -= count
+        if part:
+            self._parts.append(part)
 
     async def learn(self, member: Member, last: PGresult) -> None:
-        """Asks for the types that were not known while the rows came, and encodes what was kept."""
+        """Asks for the types that were not known while the rows came, and encodes what is left."""
+        while self._encoding is not None:
+            await next_turn()
         self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
         waiting, self._unread = self._unread, []
         for chunk in waiting:
-            self._encode(self._encoder, chunk)
+            for _ in self._encode_in_pieces(self._encoder, chunk):
+                await next_turn()
 
     def finished(self, last: PGresult) -> port.Result | None:
-        """The result, once the engine is done; None while a type is unknown. `last` is its closing word."""
+        """The result, once the engine is done; None where `learn` must be called first. `last` is its closing word."""
+        if self._encoding is not None:
+            return None
+        if self._failure is not None:
+            raise self._failure
         encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
         if encoder is None:
             return None

@@ -35,11 +35,13 @@ from tuplegate.engine.postgres.failures import check, find_error, is_internal
 from tuplegate.engine.postgres.measures import Measures
 from tuplegate.engine.postgres.parameters import describe_statement, write_params
 from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.result_size import size_of
 from tuplegate.engine.postgres.rows import affected_rows, find_encoder
 from tuplegate.engine.postgres.sizes import Room
 from tuplegate.engine.postgres.turns import pause_after
 from tuplegate.engine.postgres.values import RowEncoder
 from tuplegate.protocol.statements import WRITES, is_plain, read_text
+from tuplegate.reply import next_turn
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -236,6 +238,8 @@ class Stream:
         self._params = params
         self._encoder = encoder
         self._room = room
+        self._taken = 0
+        """Bytes that were encoded since the loop was given back."""
 
     @property
     def exec_us(self) -> int:
@@ -273,15 +277,23 @@ class Stream:
     def _blocks(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
-    def _encode(self, result: PGresult) -> bytes:
-        """The rows as lines, up to the bound of the whole stream."""
+    async def _encode(self, result: PGresult) -> bytes:
+        """The rows as lines, up to the bound of the whole stream. The loop is given back between pieces of them."""
         count = result.ntuples
         most = self.clock.bounds.rows_max
         if most is not None and self.row_count + count > most:
             count = most - self.row_count
             self.truncated = True
         self.row_count += count
-        return self._encoder.lines(result, count)
+        self._taken += size_of(result)
+        if self._taken <= self._encoder.at_once:
+            return self._encoder.lines(result, count)
+        self._taken = 0
+        pieces = []
+        for piece, _rows in self._encoder.in_pieces(result, count, lines=True):
+            pieces.append(piece)
+            await next_turn()
+        return b"".join(pieces)
 
     async def _commit(self) -> None:
         state = self._pool.state
@@ -313,7 +325,7 @@ class _CursorStream(Stream):
                 attempts += 1
                 await self._declare_again()
                 continue
-            if rows.ntuples and (block := self._encode(rows)):
+            if rows.ntuples and (block := await self._encode(rows)):
                 yield block
             if rows.ntuples < portion or self.truncated:
                 break
@@ -374,7 +386,7 @@ class _PlainStream(Stream):
             with self.clock:
                 await self._arrived.wait()
             self._arrived.clear()
-            block = b"".join(map(self._encode, self._taken()))
+            block = b"".join([await self._encode(chunk) for chunk in self._take_backlog()])
             if block:
                 yield block
             member.resume()
@@ -385,7 +397,7 @@ class _PlainStream(Stream):
         if in_block:
             await self._commit()
         if at_once and last.ntuples:
-            yield self._encode(last)
+            yield await self._encode(last)
         self.affected_rows = affected_rows(last) or self._last_counted
 
     _last_counted = 0
@@ -398,7 +410,7 @@ class _PlainStream(Stream):
         if self._backlog_rows >= _BACKLOG_ROWS_MAX:
             self._member.pause()
 
-    def _taken(self) -> list[PGresult]:
+    def _take_backlog(self) -> list[PGresult]:
         backlog, self._backlog = self._backlog, []
         self._backlog_rows = 0
         return backlog

@@ -203,7 +203,7 @@ class TransactionRun:
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
-            self._rows.append(RowCollector(self.pool, self.shape, self.bounds, budget=budget))
+            self._rows.append(RowCollector(self.pool, self.member, self.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners)
                 waiting, owners = [], []

@@ -1,0 +1,130 @@
+"""Cuts what is large into pieces, so that it can be converted without keeping the event loop waiting.
+
+A piece is so much that its conversion takes a few milliseconds. The text of an array, the engine's or JSON, is cut
+between two elements, at any depth; whoever converts a piece opens and closes the arrays around it again. Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+PIECE: Final = 1 << 15
+"""Bytes of an array's text: about as many elements as are converted in five milliseconds, where they are short."""
+LARGE: Final = 1 << 16
+"""Bytes of a value that are converted at once."""
+
+_TRIES: Final = 8
+
+Piece = tuple[bytes, int, int]
+"""A part of an array's text without the delimiters around it, and how many arrays are open before and behind it."""
+
+_QUOTE, _BRACE, _END_BRACE = b'"{}'
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_IN_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+
+
+@cache
+def _tokens(delimiter: bytes) -> "re.Pattern[bytes]":
+    """A string that does not end within the window is a quote alone."""
+    return re.compile(rb'%b|["{}\[\]]|%b' % (_STRING, re.escape(delimiter)), re.DOTALL)
+
+
+def split_array(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Iterator[Piece | None]:
+    """Cut the text of an array, which must be well-formed; None where a window has no place to cut.
+
+    `brackets` are those of an array. Inside more than `deepest` arrays, and inside a JSON object, nothing is cut. An
+    element that is larger than a window is a piece of its own, with the brackets next to it.
+    """
+    start = opened = 0
+    for cut in _cuts(text, brackets, delimiter, deepest):
+        if cut is None:
+            yield None
+            continue
+        end, depth = cut
+        yield text[start:end], opened, depth
+        start, opened = end + 1, depth
+    yield text[start:], opened, 0
+
+
+def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Iterator[tuple[int, int] | None]:
+    """The delimiters to cut at, and how many arrays are open there."""
+    opening, closing, between = brackets[0], brackets[1], delimiter[0]
+    has_objects = opening != _BRACE
+    tokens = _tokens(delimiter)
+    at = depth = objects = 0
+    in_string = alone = False
+    while at < len(text):
+        end = at + PIECE
+        if end >= len(text) and not alone:
+            return
+        if in_string:
+            at = _end_of_string(text, at, end)
+            if text[at : at + 1] == b'"':
+                in_string = False
+                at += 1
+            elif at + 1 >= len(text):
+                return
+            yield None
+            continue
+        cut, cut_depth = (-1, 0) if alone else _last_cut(text, at, brackets, delimiter, depth, deepest)
+        if cut < 0:
+            for token in tokens.finditer(text, at, end):
+                place = token.start()
+                byte = text[place]
+                if byte == between:
+                    if depth <= deepest and not objects:
+                        cut, cut_depth = place, depth
+                        if alone:
+                            break
+                elif byte == opening:
+                    depth += 1
+                elif byte == closing:
+                    depth -= 1
+                elif byte == _QUOTE:
+                    if token.end() == place + 1:
+                        in_string, end = True, place + 1
+                        break
+                elif has_objects and byte == _BRACE:
+                    objects += 1
+                elif has_objects and byte == _END_BRACE:
+                    objects -= 1
+        if cut < 0:
+            at, alone = end, True
+            yield None
+        else:
+            at, depth, objects, in_string, alone = cut + 1, cut_depth, 0, False, False
+            yield cut, cut_depth
+
+
+def _last_cut(text: bytes, start: int, brackets: bytes, delimiter: bytes, depth: int, deepest: int) -> tuple[int, int]:
+    """One of the last delimiters of a window that begins between two elements; -1 where that is not found at once."""
+    found = start + PIECE
+    for _ in range(_TRIES):
+        found = text.rfind(delimiter, start, found)
+        if found < 0:
+            break
+        # Without what is escaped, every other part is between strings.
+        parts = text[start:found].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        if len(parts) % 2 == 0:
+            continue
+        outside = b"".join(parts[::2])
+        found_depth = depth + outside.count(brackets[:1]) - outside.count(brackets[1:])
+        if found_depth <= deepest and (brackets == b"{}" or outside.count(b"{") == outside.count(b"}")):
+            return found, found_depth
+    return -1, 0
+
+
+def _end_of_string(text: bytes, start: int, end: int) -> int:
+    inside = _IN_STRING.match(text, start, end)
+    assert inside is not None, "it matches the empty text"
+    return inside.end()
+
+
+def unescape(text: bytes) -> Iterator[bytes]:
+    """The content of a quoted element without its backslashes, in pieces."""
+    at = 0
+    while at < len(text):
+        end = max(_end_of_string(text, at, at + PIECE), at + 1)
+        yield b"\\".join([part.replace(b"\\", b"") for part in text[at:end].split(b"\\\\")])
+        at = end
