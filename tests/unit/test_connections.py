@@ -9,10 +9,12 @@ import pytest
 import uvloop
 
 from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.http.answers import respond_error
 from tuplegate.http.connection import HttpBounds, HttpConnection
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
 from tuplegate.http.server import HttpServer
+from tuplegate.protocol.errors import ServiceError
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -43,3 +45,43 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: type[asyncio.AbstractEve
             runner.run(run())
     finally:
         gc.enable()
+
+
+def test_a_stop_does_not_wait_for_bodies() -> None:
+    """A request whose body is still coming is told at once that it was not run; one that runs is waited for."""
+
+    async def run() -> None:
+        running = asyncio.Event()
+        gate = asyncio.get_running_loop().create_future()
+
+        async def answer(exchange: Exchange) -> None:
+            try:
+                if exchange.incoming is not None:
+                    await exchange.incoming.collect(exchange.outgoing.owner, 100)
+                running.set()
+                await gate
+                exchange.respond(200, b"answered")
+            except ServiceError as error:
+                respond_error(exchange, error)
+
+        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**20))
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            await server.start(listening)
+            late, runs = [Line(*await asyncio.open_connection(*listening.getsockname())) for _ in range(2)]
+            late.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+            runs.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await asyncio.wait_for(running.wait(), WAIT_S)
+            await until(lambda: server.running == 2)
+            stopping = asyncio.create_task(server.stop(2 * WAIT_S, lambda: None))
+            status, body = await late.answer()
+            assert status == 503
+            assert b"shutting_down" in body
+            assert not stopping.done()
+            gate.set_result(None)
+            assert await runs.answer() == (200, b"answered")
+            await asyncio.wait_for(stopping, WAIT_S)
+            for client in (late, runs):
+                client.writer.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

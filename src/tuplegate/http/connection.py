@@ -75,7 +75,8 @@ class Surroundings:
         self.heads = Heads()
         self.ids = RequestIds()
         self.common = CommonHeaders(with_tls=with_tls)
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
+        """In the order in which they came."""
         self.stopping = False
         self.now = 0.0
         """By the loop's clock; a second old at most."""
@@ -83,9 +84,8 @@ class Surroundings:
         """Called when a connection was opened or closed."""
         self.on_end: Callable[[], None] = nothing
         """Called when a request has ended while the server stops."""
-
-    def has_room(self) -> bool:
-        return not self.stopping and len(self.connections) < self.bounds.connections_max
+        self.has_room: Callable[[str], bool] = _always
+        """Whether there is a place for another connection of this address; one may have to be cleared first."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -119,16 +119,17 @@ class HttpConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         address = STRANGER + (peer[0] if isinstance(peer, tuple) else "")
         self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
-        self._taker = Taker(self._transport, self._loop.time())
+        self._opened_at = self._loop.time()
+        self._taker = Taker(self._transport, self._opened_at)
         self._expect_request(around.bounds.header_timeout_s)
-        if not around.has_room():
+        if not around.has_room(self._out.address):
             self._refuse(ServiceError("busy", "too many connections are open"))
-        around.connections.add(self)
+        around.connections[self] = None
         around.on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
         around = self._around
-        around.connections.discard(self)
+        around.connections.pop(self, None)
         around.on_change()
         self._closing = True
         self._charge(0)
@@ -391,9 +392,30 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = self._around.now + timeout_s
         self._is_idle = True
 
+    @property
+    def address(self) -> str:
+        return self._out.address
+
+    def readiness(self) -> tuple[int, float] | None:
+        """See `Places`. What it waits for now, in the order of its classes, and since when."""
+        bounds, deadline, exchange = self._around.bounds, self._deadline, self.current
+        if self._closing or deadline is None or self._out.is_behind or self._transport.get_write_buffer_size():
+            return None
+        if exchange is not None:
+            is_stranger = self._out.owner == self._out.address
+            return (2, deadline - bounds.body_timeout_s) if is_stranger else None
+        if self._out.written == 0:
+            return 0, self._opened_at
+        return 1, deadline - (bounds.keep_alive_s if self._is_idle else bounds.header_timeout_s)
+
     def stop_when_idle(self) -> None:
-        if self.current is None:
+        """Close it, unless a request runs. One whose body is still coming has not begun, and will not."""
+        exchange = self.current
+        if exchange is None:
             self.close()
+        elif exchange.incoming is not None and not exchange.incoming.complete and exchange.incoming.error is None:
+            exchange.keep_alive = False
+            exchange.incoming.fail(_not_run())
 
     def close(self) -> None:
         self._closing = True
@@ -435,8 +457,16 @@ class HttpConnection(asyncio.Protocol):
         return bool(look.poll(0))
 
 
+def _always(_: str) -> bool:
+    return True
+
+
+def _not_run() -> ServiceError:
+    return ServiceError("shutting_down", "the service is stopping; the request was not run")
+
+
 def _cut_off(exchange: Exchange) -> ServiceError:
     """Why a request was not answered by its handler, which was cancelled."""
     if exchange.incoming is not None and not exchange.incoming.complete:
-        return ServiceError("shutting_down", "the service is stopping; the request was not run")
+        return _not_run()
     return ServiceError("outcome_unknown", "the service had to stop; it may have been applied")

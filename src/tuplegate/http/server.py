@@ -10,7 +10,7 @@ may not do.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from typing import Any, Final
 
 from tuplegate.http.acceptor import Acceptor, Balance
@@ -18,6 +18,7 @@ from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, Surro
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
+from tuplegate.http.places import Places
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
 from tuplegate.keeping import keep
@@ -43,6 +44,8 @@ class HttpServer:
         self._around = Surroundings(handler, bounds, memory, cors, with_tls=tls is not None)
         self._around.on_change = self._connections_changed
         self._around.on_end = self._one_less
+        self._around.has_room = self._has_room
+        self._places = Places(bounds.connections_max)
         self._tls = tls
         self._negotiating: dict[TlsTransport, float] = {}
         self._server: Acceptor | None = None
@@ -51,8 +54,8 @@ class HttpServer:
         self._ended: asyncio.Future[None] | None = None
 
     @property
-    def connections(self) -> set[HttpConnection]:
-        return self._around.connections
+    def connections(self) -> KeysView[HttpConnection]:
+        return self._around.connections.keys()
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
         """`balance` is shared with other workers that listen on the same socket."""
@@ -69,24 +72,40 @@ class HttpServer:
         if tls is None:
             return lambda: HttpConnection(around, loop)
 
-        def negotiate() -> TlsTransport:
-            newcomer = TlsTransport(tls.context, self._agreed, self._refused, memory=around.memory)
-            has_room = around.has_room() and self._open_count() < around.bounds.connections_max
-            self._negotiating[newcomer] = loop.time() + (around.bounds.header_timeout_s if has_room else 0)
-            return newcomer
-
-        return negotiate
+        return lambda: TlsTransport(
+            tls.context, self._agreed, self._refused, memory=around.memory, on_opened=self._opened
+        )
 
     # Bound to the server and not to the newcomer, which would hold itself otherwise.
+    def _opened(self, newcomer: TlsTransport) -> None:
+        has_room = self._has_room(newcomer.address)
+        patience_s = self._around.bounds.header_timeout_s if has_room else 0
+        self._negotiating[newcomer] = asyncio.get_running_loop().time() + patience_s
+
     def _agreed(self, newcomer: TlsTransport) -> HttpConnection:
-        del self._negotiating[newcomer]
+        self._negotiating.pop(newcomer, None)
         return HttpConnection(self._around, asyncio.get_running_loop())
 
     def _refused(self, newcomer: TlsTransport, _: Exception) -> None:
         self._negotiating.pop(newcomer, None)
 
-    def _open_count(self) -> int:
-        return len(self._around.connections) + len(self._negotiating)
+    def _has_room(self, address: str) -> bool:
+        """Return whether another connection of this address is taken; where all places are, one is cleared if it can
+        be."""
+        around = self._around
+        if around.stopping:
+            return False
+        if len(around.connections) + len(self._negotiating) < around.bounds.connections_max:
+            return True
+        leaving = self._places.find(address, lambda: [*around.connections, *self._negotiating], around.now)
+        if leaving is None:
+            return False
+        leaving.close()
+        if isinstance(leaving, TlsTransport):
+            self._negotiating.pop(leaving, None)
+        elif isinstance(leaving, HttpConnection):
+            around.connections.pop(leaving, None)
+        return True
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
         """Takes no more requests and lets the running ones finish within the time.
@@ -153,6 +172,7 @@ class HttpServer:
         around = self._around
         around.common.renew()
         around.now = now
+        self._places.forget()
         for connection in list(around.connections):
             connection.check_time(now)
         for newcomer, deadline in list(self._negotiating.items()):

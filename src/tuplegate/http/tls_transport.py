@@ -52,6 +52,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         on_refused: "Callable[[TlsTransport, Exception], None]",
         server_name: str | None = None,
         memory: Memory | None = None,
+        on_opened: "Callable[[TlsTransport], None] | None" = None,
     ) -> None:
         """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed.
 
@@ -60,6 +61,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         super().__init__()
         self._make_above: Callable[[TlsTransport], asyncio.Protocol] | None = make_above
         self._on_refused: Callable[[TlsTransport, Exception], None] | None = on_refused
+        self._on_opened = on_opened
         self._above: asyncio.Protocol | None = None
         self._context = context
         self._server_name = server_name
@@ -76,15 +78,18 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """By what is above."""
         self._is_listening = True
         self._memory = memory
-        self._owner = ""
         self._charged = 0
+        self.address = ""
 
     # -- towards the transport below ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._owner = address_of(transport)
+        self._opened_at = self._loop.time()
+        self.address = address_of(transport)
+        if self._on_opened is not None:
+            self._on_opened(self)
         if self._server_name is not None:
             self._negotiate(self._begin())
 
@@ -190,11 +195,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if size == self._charged or self._memory is None:
             return
         if self._charged:
-            self._memory.give_back(self._owner, self._charged)
+            self._memory.give_back(self.address, self._charged)
             self._charged = 0
         if size:
-            self._memory.take(self._owner, size)
+            self._memory.take(self.address, size)
             self._charged = size
+
+    def readiness(self) -> tuple[int, float] | None:
+        """See `Places`."""
+        return None if self._is_over or self._above is not None else (0, self._opened_at)
 
     def _give_up(self, reason: Exception) -> None:
         if self._session is not None:

@@ -1,0 +1,230 @@
+"""Whoever only holds a connection gives way to whoever wants one."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.unit.stage import WAIT_S, Line, until
+from tuplegate.http.connection import HttpBounds
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.memory import Memory
+from tuplegate.http.places import Places
+from tuplegate.http.self_signed import provide
+from tuplegate.http.server import HttpServer
+from tuplegate.http.tls import TlsContext
+
+PLACES = 8
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+BUSY = b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n"
+NO_BODY = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+
+
+class Street:
+    """A server with few places."""
+
+    def __init__(self, listening: socket.socket, tls: TlsContext | None) -> None:
+        self.address = listening.getsockname()
+        self.server = HttpServer(self._answer, HttpBounds(PLACES, 60.0, 60.0, 60.0, 60.0), Memory(2**22), tls=tls)
+        self.clients: list[Line] = []
+        self.waiters: list[asyncio.Future[None]] = []
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if exchange.incoming is not None:
+            await exchange.incoming.collect(exchange.outgoing.owner, 1000)
+        elif exchange.path == "/busy":
+            self.waiters.append(asyncio.get_running_loop().create_future())
+            await self.waiters[-1]
+        exchange.respond(200, b"answered")
+
+    async def _open(self, address: str, trust: ssl.SSLContext | None = None) -> Line:
+        sock = socket.create_connection(self.address, WAIT_S, (address, 0))
+        name = None if trust is None else "localhost"
+        opening = asyncio.open_connection(sock=sock, ssl=trust, server_hostname=name)
+        self.clients.append(Line(*await asyncio.wait_for(opening, WAIT_S)))
+        return self.clients[-1]
+
+    async def come(self, data: bytes = b"", address: str = HERE) -> Line:
+        """Wait until it has its place; there must be one."""
+        before = len(self.server.connections)
+        client = await self._open(address)
+        client.writer.write(data)
+        await until(lambda: len(self.server.connections) > before)
+        return client
+
+    async def fill(self, data: bytes = b"", address: str = HERE) -> list[Line]:
+        clients = [await self.come(data, address) for _ in range(PLACES - len(self.server.connections))]
+        if data == BUSY:
+            await until(lambda: len(self.waiters) == len(clients))
+        return clients
+
+    async def ask(self, address: str = HERE, trust: ssl.SSLContext | None = None) -> tuple[int, bytes]:
+        client = await self._open(address, trust)
+        client.writer.write(REQUEST)
+        return await client.answer()
+
+
+@asynccontextmanager
+async def street(tls: TlsContext | None = None) -> AsyncIterator[Street]:
+    with socket.create_server((HERE, 0), backlog=100) as listening:
+        opened = Street(listening, tls)
+        await opened.server.start(listening)
+        try:
+            yield opened
+        finally:
+            for waiter in opened.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            for client in opened.clients:
+                client.writer.close()
+            await opened.server.stop(WAIT_S, lambda: None)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+async def again(client: Line) -> int:
+    """Ask on a connection that was kept."""
+    client.writer.write(REQUEST)
+    return (await client.answer())[0]
+
+
+@pytest.mark.parametrize(
+    "data", [pytest.param(b"", id="nothing"), pytest.param(b"G", id="a part"), pytest.param(NO_BODY, id="no body")]
+)
+def test_those_who_ask_nothing_give_way(data: bytes) -> None:
+    """In the order in which they came, however many come, and none of those that ask is refused."""
+
+    async def test() -> None:
+        async with street() as opened:
+            silent = await opened.fill(data)
+            for oldest in silent[:3]:
+                assert await opened.ask() == (200, b"answered")
+                assert await oldest.is_cut()
+            assert len(opened.server.connections) == PLACES
+
+    run(test)
+
+
+def test_those_between_two_requests_give_way_last() -> None:
+    """One that has asked keeps its place while others have never asked anything; then the one that waits longest."""
+
+    async def test() -> None:
+        async with street() as opened:
+            kept = [await opened.come() for _ in range(2)]
+            for client in kept:
+                assert await again(client) == 200
+            await opened.fill()
+            for _ in range(PLACES - 2):
+                assert await opened.ask() == (200, b"answered")
+            for client in kept:
+                assert await again(client) == 200
+
+    run(test)
+
+
+def test_requests_in_hand_do_not_give_way() -> None:
+    """Where nobody waits for nothing, the newcomer is told so, as before."""
+
+    async def test() -> None:
+        async with street() as opened:
+            busy = await opened.fill(BUSY)
+            assert (await opened.ask())[0] == 503
+            for waiter in opened.waiters:
+                waiter.set_result(None)
+            for client in busy:
+                assert (await client.answer())[0] == 200
+
+    run(test)
+
+
+def test_an_address_that_holds_most_places_gives_way() -> None:
+    """And to itself: those of others keep theirs."""
+
+    async def test() -> None:
+        async with street() as opened:
+            others = [await opened.come(address=ELSEWHERE) for _ in range(2)]
+            silent = await opened.fill()
+            for _ in range(3 * PLACES):
+                assert (await opened.ask())[0] == 200
+            assert (await opened.ask(ELSEWHERE))[0] == 200
+            for client in silent:
+                assert await client.is_cut()
+            for client in others:
+                assert await again(client) == 200
+
+    run(test)
+
+
+def test_an_address_with_half_of_the_places_takes_none_of_others() -> None:
+    """It gets no more while all that it has are busy, and the others go on."""
+
+    async def test() -> None:
+        async with street() as opened:
+            others = [await opened.come(address=ELSEWHERE) for _ in range(3)]
+            await opened.fill(BUSY)
+            assert (await opened.ask())[0] == 503
+            for client in others:
+                assert await again(client) == 200
+
+    run(test)
+
+
+def test_handshakes_that_do_not_begin_give_way(tmp_path: Path) -> None:
+    """Over TLS a place is taken before anything is agreed."""
+    tls = TlsContext(provide(tmp_path / "files", ["localhost"], datetime.now(UTC)))
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    async def test() -> None:
+        async with street(tls) as opened:
+            silent = [Line(*await asyncio.open_connection(*opened.address)) for _ in range(PLACES)]
+            opened.clients += silent
+            for oldest in silent[:3]:
+                assert await opened.ask(trust=trust) == (200, b"answered")
+                assert await oldest.is_cut()
+
+    run(test)
+
+
+class Counted:
+    """An occupant that counts how often it was looked at."""
+
+    looks = 0
+
+    def __init__(self, readiness: tuple[int, float] | None) -> None:
+        self.address = HERE
+        self._readiness = readiness
+
+    def readiness(self) -> tuple[int, float] | None:
+        Counted.looks += 1
+        return self._readiness
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("ready", [0, 1, 1000])
+def test_a_flood_of_newcomers_looks_at_each_once(ready: int) -> None:
+    """Whether many can give way or hardly any."""
+    Counted.looks = 0
+    occupants = [Counted((0, number) if number < ready else None) for number in range(1000)]
+    places = Places(1000)
+    there, found = list(occupants), []
+    for _ in range(1000):
+        leaving = places.find(HERE, lambda: there, 1.0)
+        if isinstance(leaving, Counted):
+            there.remove(leaving)
+            found.append(leaving)
+    assert found == occupants[:ready]
+    assert Counted.looks <= 4 * len(occupants)
