@@ -54,8 +54,8 @@ def run_beside(service: Service, path: str, body: bytes) -> dict[str, Any]:
     with service.client() as client, bystander.watching():
         started = time.monotonic()
         with client.stream("POST", path, content=body, headers={"Content-Type": "application/json"}) as answer:
-            ended = time.monotonic()
             answer.read()
+            ended = time.monotonic()
     silence = bystander.longest_silence(started, ended)
     assert silence < (ended - started) / SHARE, f"nobody was answered for {silence:.3f} s of {ended - started:.3f} s"
     text = answer.text
@@ -82,6 +82,56 @@ def test_others_are_answered_while_a_long_array_is_written(service: Service, sql
     """An array in an answer keeps nobody waiting."""
     answer = run_beside(service, "/v1/query", b'{"sql":%b}' % _quoted(sql))
     assert answer["success"], answer
+
+
+PARAMETERS = {
+    "numbers": ("int[]", "1", 3_000_000),
+    "truths": ("bool[]", "true", 1_500_000),
+    "texts": ("text[]", '""', 2_000_000),
+    "dimensions": ("int[]", "[1]", 2_000_000),
+    "objects": ("jsonb[]", '{"a":{},"b":[1,2]}', 100_000),
+}
+
+
+@pytest.mark.parametrize(("type_name", "element", "count"), PARAMETERS.values(), ids=PARAMETERS)
+def test_others_are_answered_while_a_long_parameter_is_read(
+    service: Service, type_name: str, element: str, count: int
+) -> None:
+    """An array as a parameter keeps nobody waiting, and the engine gets all of it."""
+    listed = ",".join([element] * count)
+    sql = _quoted(f"select cardinality($1::{type_name}) as count")
+    answer = run_beside(service, "/v1/query", b'{"sql":%b,"params":[[%b]]}' % (sql, listed.encode()))
+    assert answer["success"], answer
+    assert answer["rows"] == [{"count": count}]
+
+
+def test_too_many_parameters_are_refused_before_they_are_all_read(service: Service) -> None:
+    """Alone, and in a statement of a transaction."""
+    params = b"[%b1]" % (b"1," * 1_000_000)
+    with service.client() as client:
+        for path, body in (
+            ("/v1/query", b'{"sql":"select 1","params":%b}' % params),
+            ("/v1/transaction", b'{"statements":["select 1",{"sql":"select 1","params":%b}]}' % params),
+        ):
+            answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+            error = answer.json()["error"]
+            assert (error["code"], error["sqlstate"]) == ("parameter_mismatch", "54000")
+            assert error.get("statement") == (1 if "transaction" in path else None)
+
+
+def test_notices_and_errors_are_cut(service: Service) -> None:
+    """However long a tenant's code makes them, and however many."""
+    with service.client() as client:
+        say = "raise {} '%', repeat('é', 1000000) using detail = repeat('d', 1000000), hint = repeat('h', 1000000)"
+        loop = f"do $$ begin for i in 1..50 loop {say.format('notice')}; end loop; {say.format('exception')}; end $$"
+        answer = client.post("/v1/query", json={"sql": loop})
+        assert len(answer.content) < 200_000
+        error, notices = answer.json()["error"], answer.json()["notices"]
+        assert 1 < len(notices) < 50
+        for text in (error, *notices):
+            assert text["message"] == "é" * 2048 + "…"
+            assert text["detail"] == "d" * 4096 + "…"
+            assert text["hint"] == "h" * 4096 + "…"
 
 
 def _quoted(text: str) -> bytes:

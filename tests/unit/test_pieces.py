@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tuplegate.engine.postgres import pieces
-from tuplegate.engine.postgres.pieces import split_array, unescape
+from tuplegate.protocol import pieces
+from tuplegate.protocol.pieces import split_array, unescape
 
 ODD: tuple[Any, ...] = (
     1,

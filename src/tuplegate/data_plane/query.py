@@ -10,6 +10,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.answers import timings
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
+from tuplegate.data_plane.long_requests import read_query
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine import port
 from tuplegate.http.answers import respond_error
@@ -17,6 +18,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import BigNumbers, QueryRequest, RowMode, StreamFormat
+from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import is_streamed, keyword_of_one
 
 _decode: Final = msgspec.json.Decoder(QueryRequest).decode
@@ -48,7 +50,13 @@ class QueryRoutes:
 
     def json(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, _JSON)
-        return self._answer(exchange, identity, read_json(_decode, exchange.body))
+        body = exchange.body
+        if len(body) > LARGE:
+            return self._answer_long(exchange, identity, body)
+        return self._answer(exchange, identity, read_json(_decode, body))
+
+    async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
+        await self._answer(exchange, identity, await read_query(body))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "text/plain")

@@ -14,12 +14,14 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.answers import timings
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
+from tuplegate.data_plane.long_requests import read_transaction
 from tuplegate.engine import port
 from tuplegate.http.answers import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import StatementItem, TransactionRequest
+from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import keyword_of_one
 
 _decode: Final = msgspec.json.Decoder(TransactionRequest).decode
@@ -61,7 +63,13 @@ class TransactionRoutes:
 
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
-        return self._answer(exchange, identity, read_json(_decode, exchange.body))
+        body = exchange.body
+        if len(body) > LARGE:
+            return self._answer_long(exchange, identity, body)
+        return self._answer(exchange, identity, read_json(_decode, body))
+
+    async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
+        await self._answer(exchange, identity, await read_transaction(body))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = idempotency_key(exchange)

@@ -19,7 +19,7 @@ from tuplegate.http.answers import respond_error
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import STRANGER, Memory
+from tuplegate.http.memory import Memory, stranger_at
 from tuplegate.http.message import Head, Heads
 from tuplegate.http.reading import END, RequestReader
 from tuplegate.http.stalls import Taker
@@ -116,8 +116,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         around = self._around
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        address = STRANGER + (peer[0] if isinstance(peer, tuple) else "")
+        address = stranger_at(transport)
         self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
         self._opened_at = self._loop.time()
         self._taker = Taker(self._transport, self._opened_at)
@@ -413,7 +412,7 @@ class HttpConnection(asyncio.Protocol):
         exchange = self.current
         if exchange is None:
             self.close()
-        elif exchange.incoming is not None and not exchange.incoming.complete and exchange.incoming.error is None:
+        elif exchange.incoming is not None and not (exchange.incoming.complete or exchange.incoming.failed):
             exchange.keep_alive = False
             exchange.incoming.fail(_not_run())
 

@@ -5,6 +5,7 @@ was not seen yet. Whoever is at its bound is told `busy`, and not read from. Whe
 that hold much of it; the others do not notice. Strangers cannot take more than half, from however many addresses.
 """
 
+import asyncio
 from typing import Final
 
 from tuplegate.protocol.errors import ServiceError
@@ -17,6 +18,12 @@ _SHARE: Final = 4
 _STRANGERS_SHARE: Final = 2
 _LITTLE: Final = 64
 """An organization that holds less than such a part is no reason that there is too little for all."""
+
+
+def stranger_at(transport: asyncio.BaseTransport) -> str:
+    """Who memory is held for while no key was seen."""
+    peer = transport.get_extra_info("peername")
+    return STRANGER + (peer[0] if isinstance(peer, tuple) else "")
 
 
 class Memory:

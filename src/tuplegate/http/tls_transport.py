@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import Memory, stranger_at
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
@@ -87,7 +87,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._below = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
-        self.address = address_of(transport)
+        self.address = stranger_at(transport)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
@@ -321,9 +321,3 @@ def _read(session: _Session, pieces: list[bytes]) -> None:
             pieces.append(data)
     except ssl.SSLWantReadError:
         pass
-
-
-def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return who memory is held for while no key was seen."""
-    peer = transport.get_extra_info("peername")
-    return f"address {peer[0]}" if isinstance(peer, tuple) else "address"

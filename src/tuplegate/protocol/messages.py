@@ -11,11 +11,26 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 RowCount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
+PARAMS_MAX = 65535
+"""Parameters of one statement: the engine's protocol counts them in 16 bits."""
+
+
 class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /v1/query`. Parameters stay JSON text, so that the digits of a number are kept."""
 
     sql: str
     params: list[msgspec.Raw] | None = None
+    timeout_ms: Milliseconds | None = None
+    max_rows: RowCount | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+class LongQueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `QueryRequest` whose parameters are not read yet: an object for each of millions would take too long."""
+
+    sql: str
+    params: msgspec.Raw = msgspec.Raw(b"null")
     timeout_ms: Milliseconds | None = None
     max_rows: RowCount | None = None
     row_mode: RowMode = "objects"
@@ -29,10 +44,27 @@ class StatementItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: list[msgspec.Raw] | None = None
 
 
+class LongStatementItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `StatementItem` whose parameters are not read yet."""
+
+    sql: str
+    params: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class TransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /v1/transaction`."""
 
     statements: list[str | StatementItem]
+    read_only: bool = False
+    timeout_ms: Milliseconds | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+class LongTransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `TransactionRequest` whose parameters are not read yet."""
+
+    statements: list[str | LongStatementItem]
     read_only: bool = False
     timeout_ms: Milliseconds | None = None
     row_mode: RowMode = "objects"

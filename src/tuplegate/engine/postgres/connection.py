@@ -30,6 +30,8 @@ _BAD: Final = int(pq.ConnStatus.BAD)
 _ABORTED: Final = int(pq.PipelineStatus.ABORTED)
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _NOTICES_MAX: Final = 100
+_NOTICES_LENGTH_MAX: Final = 1 << 16
+"""Characters of all notices of a segment; the one that goes beyond it is the last."""
 
 CHUNK_ROWS: Final = 100
 """Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
@@ -105,7 +107,7 @@ class Segment:
     Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
     """
 
-    __slots__ = ("commands", "ended", "failure", "notices", "on_rows", "reply", "results")
+    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
 
     def __init__(self, reply: Reply[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None) -> None:
         self.reply = reply
@@ -115,6 +117,7 @@ class Segment:
         self.failure: Exception | None = None
         self.results: list[PGresult] = []
         self.notices: list[Notice] | None = None
+        self.notices_left = _NOTICES_LENGTH_MAX
 
     def take(self, chunk: PGresult) -> None:
         """A failure of whoever takes the rows is theirs, not the connection's."""
@@ -305,8 +308,10 @@ class Connection:
         segment = self._segments[0]
         if segment.notices is None:
             segment.notices = []
-        if len(segment.notices) < _NOTICES_MAX:
-            segment.notices.append(to_notice(result))  # it is freed on return
+        if len(segment.notices) < _NOTICES_MAX and segment.notices_left > 0:
+            notice = to_notice(result)  # the result is freed on return
+            segment.notices_left -= len(notice.message) + len(notice.detail or "") + len(notice.hint or "")
+            segment.notices.append(notice)
 
     def _on_writable(self) -> None:
         try:

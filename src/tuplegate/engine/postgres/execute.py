@@ -308,6 +308,8 @@ class Execution:
         """Whatever needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
         params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        if self.timed_out:  # what is sent from now on would not be cancelled any more
+            raise why_ended(self)
         room = await find_room(self.pool, self.member, self.target, self.statement)
         if self.statement.keyword in ("call", "do"):
             # They can make a trigger that runs at the commit, behind what makes that durable.

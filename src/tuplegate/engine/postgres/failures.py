@@ -24,9 +24,18 @@ _OF_PREPARED: Final = frozenset({"RevalidateCachedQuery", "FetchPreparedStatemen
 that they use are used for other things too."""
 
 
+_TEXT_MAX: Final = 4096
+"""Bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
+
+
 def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
+    """What the server says, cut where it is too long for anybody to read."""
     value = result.error_field(name)
-    return None if value is None else value.decode("utf-8", "replace")
+    if value is None:
+        return None
+    if len(value) > _TEXT_MAX:
+        return value[:_TEXT_MAX].decode("utf-8", "ignore") + "…"
+    return value.decode("utf-8", "replace")
 
 
 def find_error(results: list[PGresult]) -> PGresult | None:
@@ -41,7 +50,7 @@ def find_error(results: list[PGresult]) -> PGresult | None:
 def to_failure(result: PGresult) -> port.EngineFailure:
     """The exception that the error stands for."""
     sqlstate = field(result, _Field.SQLSTATE)
-    message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()
+    message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
     position = field(result, _Field.STATEMENT_POSITION)
     context = field(result, _Field.CONTEXT)
     if sqlstate in _UNAVAILABLE:

@@ -8,7 +8,9 @@ from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import learn_types
 from tuplegate.engine.postgres.types import TypeRegistry
-from tuplegate.engine.postgres.values import PARAMS_MAX, is_json_refusal, needs_types, to_texts
+from tuplegate.engine.postgres.values import PARAMS_AT_ONCE, add_texts, is_json_refusal, needs_types, to_texts
+from tuplegate.protocol.messages import PARAMS_MAX
+from tuplegate.reply import next_turn
 
 
 async def describe_statement(member: Member, sql: bytes) -> PGresult:
@@ -34,7 +36,7 @@ async def write_params(
             f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
         )
     types = pool.encoders.types
-    if not describe and not needs_types(params):
+    if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
         return to_texts(params, None, types)
     described = await describe_statement(member, statement.sql.encode())
     oids = [described.param_type(i) for i in range(described.nparams)]
@@ -43,7 +45,10 @@ async def write_params(
             f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
         )
     await learn_types(pool, member, oids)
-    return to_texts(params, oids, types)
+    texts: list[bytes | None] = []
+    for _ in add_texts(texts, params, oids, types):
+        await next_turn()
+    return texts
 
 
 def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
@@ -51,7 +56,7 @@ def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | Non
     params = statement.params
     if not params:
         return []
-    if len(params) > PARAMS_MAX or needs_types(params):
+    if len(params) > PARAMS_AT_ONCE or needs_types(params):
         return None
     return to_texts(params, None, types)
 
@@ -63,4 +68,5 @@ def wants_types(failure: port.StatementFailed, statement: port.Statement) -> boo
 
 def needs_describing(statement: port.Statement) -> bool:
     """Whether the engine must be asked for the placeholders' types before the statement can be sent."""
-    return bool(statement.params) and needs_types(statement.params or [])
+    params = statement.params
+    return params is not None and (len(params) > PARAMS_AT_ONCE or needs_types(params))

@@ -29,6 +29,7 @@ from tuplegate.engine.postgres.execute import (
     may_write,
     named,
     what_lost_means,
+    why_ended,
     works_in_steps,
 )
 from tuplegate.engine.postgres.failures import check, find_error, is_internal
@@ -98,6 +99,8 @@ async def _describe(
             member.hide_kept()
             await pool.freshen(member)
             params = await write_params(pool, member, statement, describe=True)
+            if clock.timed_out:
+                raise why_ended(clock)
             room = await find_room(pool, member, target, statement)
             if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
                 raise _not_streamed()  # it would be committed before its first row, unseen

@@ -241,10 +241,13 @@ class TransactionRun:
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
-            return await write_params(self.pool, self.member, statement, describe=self.describe)
+            params = await write_params(self.pool, self.member, statement, describe=self.describe)
+            if self.timed_out:  # what is sent from now on would not be cancelled any more
+                raise why_ended(self)
         except port.StatementFailed as exc:
             exc.statement = index
             raise
+        return params
 
     async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
         """One segment inside the block. `owners` says which statement a command is; None for the service's own."""

@@ -8,7 +8,7 @@ value on the common path.
 import codecs
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import starmap
 from operator import itemgetter
 from typing import Any, Final
@@ -21,7 +21,6 @@ from psycopg.adapt import AdaptersMap, Loader, Transformer
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.port import ParameterMismatch, Shape
-from tuplegate.engine.postgres.pieces import LARGE, PIECE, split_array, unescape
 from tuplegate.engine.postgres.result_size import row_size, row_values
 from tuplegate.engine.postgres.row_writer import lay_out, make_writer
 from tuplegate.engine.postgres.types import (
@@ -45,6 +44,7 @@ from tuplegate.engine.postgres.types import (
     TypeInfo,
     TypeRegistry,
 )
+from tuplegate.protocol.pieces import LARGE, PIECE, split_array, unescape
 
 Column = Sequence[Any]
 Rewrite = Callable[[Column], Column]
@@ -589,8 +589,8 @@ class EncoderCache:
 
 # -- parameters ----------------------------------------------------------------------------------------------------
 
-PARAMS_MAX: Final = 65535
-"""The protocol counts parameters in 16 bits."""
+PARAMS_AT_ONCE: Final = 1000
+"""Parameters that are written without giving the event loop back."""
 
 
 def needs_types(params: Sequence[msgspec.Raw]) -> bool:
@@ -606,6 +606,8 @@ def _is_ambiguous(raw: bytes) -> bool:
     """Rather too often than too rarely: a wrong yes costs a question, a wrong no would store something else."""
     if raw[:1] != b'"':
         return raw[:1] in (b"[", b"{")
+    if len(raw) > LARGE:
+        return True
     text = _string(raw)
     return text.lstrip(" \t\n\r")[:1] in _JSON_STARTS or "\0" in text
 
@@ -623,13 +625,39 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
     for number, raw in enumerate(params, start=1):
         info = types.under_domains(oids[number - 1]) if oids is not None else None
         written = bytes(raw)
-        text = _to_text(written, info, types)
-        if text is not None and text is not written and b"\0" in text:
-            raise ParameterMismatch(
-                f"parameter ${number} contains a NUL character, which PostgreSQL text cannot hold", sqlstate="22021"
-            )
-        texts.append(text)
+        texts.append(_checked(number, written, _to_text(written, info, types)))
     return texts
+
+
+def _checked(number: int, written: bytes, text: bytes | None) -> bytes | None:
+    if text is not None and text is not written and b"\0" in text:
+        raise ParameterMismatch(
+            f"parameter ${number} contains a NUL character, which PostgreSQL text cannot hold", sqlstate="22021"
+        )
+    return text
+
+
+def add_texts(
+    texts: list[bytes | None], params: Sequence[msgspec.Raw], oids: Sequence[int], types: TypeRegistry
+) -> Iterator[None]:
+    """As `to_texts`, with a stop after each piece of work."""
+    size = 0
+    for number, (raw, oid) in enumerate(zip(params, oids, strict=True), start=1):
+        info = types.under_domains(oid)
+        written = bytes(raw)
+        size += len(written) + _PARAM_BYTES
+        if size > LARGE:
+            size = 0
+            yield
+        if len(written) > LARGE and info.element and written[:1] == b"[":
+            text: bytes | None = yield from _array_text_in_pieces(written, info, types, ARRAYS_MAX - 1)
+        else:
+            text = _to_text(written, info, types)
+        texts.append(_checked(number, written, text))
+
+
+_PARAM_BYTES: Final = 32
+"""What a parameter counts for, however short it is."""
 
 
 def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry, arrays: int = ARRAYS_MAX) -> bytes | None:
@@ -653,6 +681,40 @@ def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, ar
     return b"{" + array.delimiter.encode().join(texts) + b"}"
 
 
+# Numbers and truths are written as they are: no string, object or null is among them.
+_NOT_BARE: Final = re.compile(rb'["{n]')
+_BARE: Final = re.compile(rb"[^{},]+")
+_BRACES: Final = bytes.maketrans(b"[]", b"{}")
+
+
+def _array_text_in_pieces(
+    raw: bytes, array: TypeInfo, types: TypeRegistry, arrays: int
+) -> Generator[None, None, bytes]:
+    """As `_array_text`, with a stop after each piece of work."""
+    element = types.under_domains(array.element)
+    is_flat = element.oid in JSON_OIDS or bool(element.element)
+    texts: list[bytes] = []
+    for piece in split_array(raw, b"[]", b",", 1 if is_flat else _DIMENSIONS_MAX + 1):
+        yield
+        if piece is None:
+            continue
+        part, before, behind = piece
+        if element.element and arrays and len(part) > LARGE:
+            # One element, next to a bracket where it is the first or the last.
+            inner = part[1 - before : len(part) - 1 + behind].strip()
+            if inner[:1] == b"[":
+                text = yield from _array_text_in_pieces(inner, element, types, arrays - 1)
+                texts.append(b"{" * (1 - before) + _quoted(text) + b"}" * (1 - behind))
+                continue
+        wrapped = b"[" * before + part + b"]" * behind
+        if is_flat or array.delimiter != "," or _NOT_BARE.search(wrapped) is not None:
+            text = _array_text(wrapped, array, types, _DIMENSIONS_MAX, arrays)
+        else:
+            text = _BARE.sub(rb'"\g<0>"', wrapped.translate(_BRACES, b" \t\n\r"))
+        texts.append(text[before : len(text) - behind])
+    return array.delimiter.encode().join(texts)
+
+
 def _element_text(
     item: bytes, array: TypeInfo, element: TypeInfo, types: TypeRegistry, depth: int, arrays: int
 ) -> bytes:
@@ -662,6 +724,10 @@ def _element_text(
         return _array_text(item, array, types, depth - 1, arrays)
     text = _to_text(item, element, types, arrays)
     assert text is not None
+    return _quoted(text)
+
+
+def _quoted(text: bytes) -> bytes:
     return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 

@@ -67,6 +67,12 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 return
             yield None
             continue
+        if depth > deepest and all(text.find(sign, at, end) < 0 for sign in (b'"', b"{", b"}", brackets[1:])):
+            # There is nothing but elements of what must not be cut; another array would be cut no more than this one.
+            depth += text.count(brackets[:1], at, end)
+            at, alone = end, True
+            yield None
+            continue
         cut, cut_depth = (-1, 0) if alone else _last_cut(text, at, brackets, delimiter, depth, deepest)
         if cut < 0:
             for token in tokens.finditer(text, at, end):

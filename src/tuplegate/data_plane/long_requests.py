@@ -1,0 +1,58 @@
+"""Reads the parameters of a long request, without keeping the event loop waiting, and no more of them than can be."""
+
+import msgspec
+
+from tuplegate.http.requests import read_json
+from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.messages import (
+    PARAMS_MAX,
+    LongQueryRequest,
+    LongStatementItem,
+    LongTransactionRequest,
+    QueryRequest,
+    StatementItem,
+    TransactionRequest,
+)
+from tuplegate.protocol.pieces import split_array
+from tuplegate.reply import next_turn
+
+_decode_query = msgspec.json.Decoder(LongQueryRequest).decode
+_decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
+_params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.Decoder(list[msgspec.Raw] | None)
+
+
+async def read_query(body: bytes) -> QueryRequest:
+    long = read_json(_decode_query, body)
+    params = await _read_params(long.params)
+    return QueryRequest(long.sql, params, long.timeout_ms, long.max_rows, long.row_mode, long.big_numbers)
+
+
+async def read_transaction(body: bytes) -> TransactionRequest:
+    long = read_json(_decode_transaction, body)
+    statements: list[str | StatementItem] = []
+    for index, item in enumerate(long.statements):
+        if isinstance(item, LongStatementItem):
+            try:
+                statements.append(StatementItem(item.sql, await _read_params(item.params)))
+            except ServiceError as exc:
+                raise exc.at_statement(index) from exc
+        else:
+            statements.append(item)
+    return TransactionRequest(statements, long.read_only, long.timeout_ms, long.row_mode, long.big_numbers)
+
+
+async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+    text = bytes(raw)
+    if text[:1] != b"[" or text.count(b",") < PARAMS_MAX:
+        return read_json(_params_decoder.decode, text)
+    params: list[msgspec.Raw] = []
+    for piece in split_array(text, b"[]", b",", 1):
+        if piece is not None:
+            part, before, behind = piece
+            more = read_json(_params_decoder.decode, b"[" * before + part + b"]" * behind)
+            params += more or []
+            if len(params) > PARAMS_MAX:
+                message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
+                raise ServiceError("parameter_mismatch", message, sqlstate="54000")
+        await next_turn()
+    return params
