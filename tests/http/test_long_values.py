@@ -12,7 +12,7 @@ import pytest
 
 from tests.service import Service
 
-SHARE = 4
+SHARE = 2
 """The longest silence for a bystander is less than this part of the time that the large request takes."""
 
 
