@@ -119,6 +119,13 @@ def test_too_many_parameters_are_refused_before_they_are_all_read(service: Servi
             assert error.get("statement") == (1 if "transaction" in path else None)
 
 
+def test_others_are_answered_while_many_statements_are_looked_at(service: Service) -> None:
+    """The comments before each statement of a transaction are skipped in pieces too."""
+    statements = json.dumps({"statements": ["/**/" * 2000 + "select 1 from nothing"] * 900}).encode()
+    answer = run_beside(service, "/v1/transaction", statements)
+    assert answer["error"]["sqlstate"] == "42P01"
+
+
 def test_notices_and_errors_are_cut(service: Service) -> None:
     """However long a tenant's code makes them, and however many."""
     with service.client() as client:

@@ -23,6 +23,7 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import StatementItem, TransactionRequest
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import keyword_of_one
+from tuplegate.reply import next_turn
 
 _decode: Final = msgspec.json.Decoder(TransactionRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -73,7 +74,7 @@ class TransactionRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = idempotency_key(exchange)
-        job = self._job(exchange, await self._identities.target(identity, exchange), request)
+        job = await self._job(exchange, await self._identities.target(identity, exchange), request)
         try:
             if key is None:
                 exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
@@ -91,25 +92,30 @@ class TransactionRoutes:
         except port.EngineFailure as failure:
             self._respond_failure(exchange, job, failure)
 
-    def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
+    async def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
         limit_ms = self._bounds.timeout_ms
         timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
         return _Job(
             target,
-            self._statements(request),
+            await self._statements(request),
             port.Shape(request.row_mode, request.big_numbers),
             port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
             request.read_only,
             self._chosen_id(exchange, target),
         )
 
-    def _statements(self, request: TransactionRequest) -> list[port.Statement]:
+    async def _statements(self, request: TransactionRequest) -> list[port.Statement]:
         count, most = len(request.statements), self._bounds.statements_max
         if not 1 <= count <= most:
             raise ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
         statements = []
+        length = 0
         for index, item in enumerate(request.statements):
             sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
+            length += len(sql)
+            if length > LARGE:  # comments before a statement take long to skip
+                length = 0
+                await next_turn()
             try:
                 statements.append(port.Statement(sql, keyword_of_one(sql), params))
             except ServiceError as exc:
