@@ -85,3 +85,37 @@ def test_a_stop_does_not_wait_for_bodies() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_one_that_is_left_in_the_middle_of_a_body_leaves_nothing_behind(
+    loop: type[asyncio.AbstractEventLoop],
+) -> None:
+    """What its request was told of it knows of nobody."""
+    seen: weakref.WeakSet[HttpConnection] = weakref.WeakSet()
+
+    async def run() -> None:
+        async def answer(exchange: Exchange) -> None:
+            seen.update(server.connections)
+            assert exchange.incoming is not None
+            try:
+                await exchange.incoming.collect("one", 1000)
+            except ServiceError:
+                exchange.respond(400, b"left")
+
+        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**20))
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            await server.start(listening)
+            client = Line(*await asyncio.open_connection(*listening.getsockname()))
+            client.writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
+            await until(lambda: bool(seen))
+            client.writer.close()
+            await until(lambda: not seen)
+            await server.stop(WAIT_S, lambda: None)
+
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(run())
+    finally:
+        gc.enable()

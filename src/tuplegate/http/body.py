@@ -110,9 +110,14 @@ class IncomingBody:
         return bytes(self._held)
 
     def _check(self) -> None:
+        if self._error is not None:
+            raise self._pop_error()
+
+    def _pop_error(self) -> ServiceError:
+        """Whoever raises it must not have it in a variable, which the error would know of."""
         error, self._error = self._error, None
-        if error is not None:
-            raise error
+        assert error is not None
+        return error
 
     def release(self) -> None:
         if self._taken:
