@@ -1,7 +1,14 @@
 """A server inside of the test, and connections to it."""
 
 import asyncio
-from collections.abc import Callable
+import gc
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from tuplegate.http.connection import Handler, HttpBounds
+from tuplegate.http.memory import Memory
+from tuplegate.http.server import HttpServer
 
 WAIT_S = 20.0
 
@@ -28,3 +35,36 @@ class Line:
 
     async def is_cut(self) -> bool:
         return await asyncio.wait_for(self._reader.read(1), WAIT_S) == b""
+
+
+class Stage:
+    """A server that listens."""
+
+    def __init__(self, server: HttpServer, address: tuple[str, int]) -> None:
+        self.server = server
+        self._address = address
+
+    async def connect(self) -> Line:
+        return Line(*await asyncio.open_connection(*self._address))
+
+
+@asynccontextmanager
+async def serving(handler: Handler, memory: Memory) -> AsyncIterator[Stage]:
+    """Until the block is left, and all connections are gone."""
+    server = HttpServer(handler, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), memory)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        await server.start(listening)
+        yield Stage(server, listening.getsockname())
+        await until(lambda: not server.connections)
+        await server.stop(WAIT_S, lambda: None)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """What is freed meanwhile is freed because nobody holds it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,14 +1,13 @@
 """HTTP connections that come and go."""
 
 import asyncio
-import gc
 import socket
 import weakref
 
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, Line, until
+from tests.unit.stage import WAIT_S, Line, serving, until, without_collector
 from tuplegate.http.answers import respond_error
 from tuplegate.http.connection import HttpBounds, HttpConnection
 from tuplegate.http.exchange import Exchange
@@ -24,27 +23,20 @@ def test_one_that_is_closed_leaves_nothing_behind(loop: type[asyncio.AbstractEve
 
     async def run() -> None:
         async def answer(exchange: Exchange) -> None:
-            seen.update(server.connections)
+            seen.update(stage.server.connections)
             exchange.respond(200, b"answered")
 
-        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**20))
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            await server.start(listening)
+        async with serving(answer, Memory(2**20)) as stage:
             for number in range(3):
-                client = Line(*await asyncio.open_connection(*listening.getsockname()))
+                client = await stage.connect()
                 client.writer.write(b"GET / HTTP/1.1\r\nHost: %d\r\n\r\n" % number)
                 assert await client.answer() == (200, b"answered")
                 assert len(seen) == 1
                 client.writer.close()
                 await until(lambda: not seen)
-            await server.stop(WAIT_S, lambda: None)
 
-    gc.disable()
-    try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(run())
-    finally:
-        gc.enable()
+    with without_collector(), asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
 
 
 def test_a_stop_does_not_wait_for_bodies() -> None:
@@ -96,26 +88,19 @@ def test_one_that_is_left_in_the_middle_of_a_body_leaves_nothing_behind(
 
     async def run() -> None:
         async def answer(exchange: Exchange) -> None:
-            seen.update(server.connections)
+            seen.update(stage.server.connections)
             assert exchange.incoming is not None
             try:
                 await exchange.incoming.collect("one", 1000)
             except ServiceError:
                 exchange.respond(400, b"left")
 
-        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**20))
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            await server.start(listening)
-            client = Line(*await asyncio.open_connection(*listening.getsockname()))
+        async with serving(answer, Memory(2**20)) as stage:
+            client = await stage.connect()
             client.writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
             await until(lambda: bool(seen))
             client.writer.close()
             await until(lambda: not seen)
-            await server.stop(WAIT_S, lambda: None)
 
-    gc.disable()
-    try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(run())
-    finally:
-        gc.enable()
+    with without_collector(), asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())

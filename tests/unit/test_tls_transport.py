@@ -5,8 +5,8 @@ import gc
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, until
+from tests.unit.stage import WAIT_S, until, without_collector
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
@@ -43,16 +43,6 @@ def made_tls(directory: Path) -> TlsContext:
 def run(loop: Loop, test: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(test)
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def transports() -> int:

@@ -1,17 +1,14 @@
 """However much one client sends at once, in one turn of the loop little is done for it."""
 
 import asyncio
-import socket
 
 import pytest
 import uvloop
 
-from tests.unit.stage import WAIT_S, Line, until
+from tests.unit.stage import serving
 from tuplegate.http.answers import respond_error
-from tuplegate.http.connection import HttpBounds
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import STRANGER, Memory
-from tuplegate.http.server import HttpServer
 from tuplegate.protocol.errors import ServiceError
 
 AT_ONCE = 16
@@ -56,16 +53,12 @@ def test_requests_that_come_at_once(loop: type[asyncio.AbstractEventLoop], waits
                 await asyncio.sleep(0)
             exchange.respond(200, exchange.path.encode())
 
-        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**24))
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            await server.start(listening)
-            client = Line(*await asyncio.open_connection(*listening.getsockname()))
+        async with serving(answer, Memory(2**24)) as stage:
+            client = await stage.connect()
             client.writer.write(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(count)))
             for number in range(count):
                 assert await client.answer() == (200, b"/%d" % number)
             client.writer.close()
-            await until(lambda: not server.connections)
-            await server.stop(WAIT_S, lambda: None)
         assert turns.end() <= AT_ONCE
 
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -90,16 +83,12 @@ def test_a_body_in_small_chunks(loop: type[asyncio.AbstractEventLoop]) -> None:
                 taken = turns.number - began
             exchange.respond(200, b"%d" % len(body))
 
-        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), Memory(2**24))
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            await server.start(listening)
-            client = Line(*await asyncio.open_connection(*listening.getsockname()))
+        async with serving(answer, Memory(2**24)) as stage:
+            client = await stage.connect()
             head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
             client.writer.write(head + b"6\r\nsix...\r\n" * chunks + b"0\r\n\r\n")
             assert await client.answer() == (200, b"%d" % (6 * chunks))
             client.writer.close()
-            await until(lambda: not server.connections)
-            await server.stop(WAIT_S, lambda: None)
         turns.end()
         assert taken > chunks / 256 / AT_ONCE
 
@@ -124,10 +113,8 @@ def test_a_body_that_there_is_no_room_for_while_its_key_is_looked_up(loop: type[
             except ServiceError as error:
                 respond_error(exchange, error)
 
-        server = HttpServer(answer, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), memory)
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            await server.start(listening)
-            client = Line(*await asyncio.open_connection(*listening.getsockname()))
+        async with serving(answer, memory) as stage:
+            client = await stage.connect()
             client.writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
             await begun.wait()
             memory.charge(f"{STRANGER}127.0.0.1", 1000)
@@ -136,8 +123,6 @@ def test_a_body_that_there_is_no_room_for_while_its_key_is_looked_up(loop: type[
             status, body = await client.answer()
             assert (status, b'"busy"' in body) == (503, True), body
             client.writer.close()
-            await until(lambda: not server.connections)
-            await server.stop(WAIT_S, lambda: None)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())

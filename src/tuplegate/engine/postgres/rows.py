@@ -142,23 +142,15 @@ class RowCollector:
             if self._rows_left == 0:
                 return
         part = encoder.array(chunk, self._rows_left)
-        count = chunk.ntuples
-        if self._rows_left is not None:
-            count = min(count, self._rows_left)
-            self._rows_left -= count
+        count = chunk.ntuples if self._rows_left is None else min(chunk.ntuples, self._rows_left)
         if len(part) > self._budget.left:
-            part, count = self._cut(encoder, chunk)
+            part, count = self._cut(encoder, chunk, 0, count)
             self.truncated = True
-        self._count += count
-        self._budget.left -= len(part)
-        if part:
-            self._parts.append(part)
+        self._add(part, count)
 
-    def _cut(
-        self, encoder: RowEncoder, chunk: PGresult, first: int = 0, end: int | None = None
-    ) -> tuple[bytes | memoryview, int]:
+    def _cut(self, encoder: RowEncoder, chunk: PGresult, first: int, end: int) -> tuple[bytes | memoryview, int]:
         """As many rows of the chunk as still fit, from the `first` up to `end`, and their number."""
-        low, high = first, chunk.ntuples if end is None else end
+        low, high = first, end
         while low < high:
             middle = (low + high + 1) // 2
             fits = len(encoder.array(chunk, middle, first)) <= self._budget.left
