@@ -29,6 +29,12 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+def peak_mb(service: Service) -> float:
+    """The most memory that a worker of the service has taken so far."""
+    found = (Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0] for pid in workers(service))
+    return max(map(int, found)) / 1024
+
+
 def worker_of(service: Service, sock: socket.socket) -> int:
     """The worker that has taken the connection; waits until one has."""
     ours, theirs = sock.getsockname()[1], sock.getpeername()[1]

@@ -58,6 +58,8 @@ _STILL_S_MAX = 5.0
 _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
+_UNSENT_MAX = 2**17
+"""Bytes for a client that the kernel holds beyond what is under way."""
 _CERTIFICATE_EVERY_S = 3600.0
 
 
@@ -582,6 +584,8 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with contextlib.suppress(OSError):  # what a client does not take waits in the worker, where it is counted
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_MAX)
     try:
         sock.bind((host, port))
     except OSError as exc:

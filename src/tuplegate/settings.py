@@ -131,8 +131,8 @@ class Settings:
     )
     http_memory_mb: int = _setting(
         256,
-        "Bodies that are coming in and answers that are not taken, held by one worker, in MiB. An organization may have"
-        " a fourth of it.",
+        "Bodies that are coming in and answers that are not taken, held by one worker, in MiB; as much again for rows"
+        " that the engine has sent and that are in no answer yet. One organization may have a fourth of each.",
         at_least=16,
     )
     header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)

@@ -245,6 +245,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         dump_tools=given.dump_tools,
         dumps_max=settings.dumps_max,
         process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
+        rows_bytes_max=settings.http_memory_mb * 2**20,
     )
 
 

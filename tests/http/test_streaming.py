@@ -597,9 +597,17 @@ def test_a_reader_that_takes_nothing_is_cut_off(
 ) -> None:
     """It loses its connection and the engine gets its own back, for streams and for large buffered answers."""
     before = client_sockets(strict)
+    held: list[int] = []
+
+    def is_gone() -> bool:
+        held.append(held_by_kernel(strict))
+        return client_sockets(strict) == before
+
     with Stream(strict, statement, accept=accept, receive_buffer=4096) as stream:
         strict_watch.until(lambda: client_sockets(strict) == before + 1)
-        strict_watch.until(lambda: client_sockets(strict) == before)
+        strict_watch.until(is_gone)
+        assert 0 < max(held) < 2**19  # it has megabytes for others; what it holds nobody counts
+        assert held_by_kernel(strict) == 0
         strict_watch.until(lambda: strict_watch.busy == 0, 5)
         received = drain(stream.connection.sock)
     assert received.startswith(b"HTTP/1.1 200")
@@ -609,11 +617,20 @@ def test_a_reader_that_takes_nothing_is_cut_off(
 
 
 def client_sockets(service: Service) -> int:
-    """How many connections of clients the worker has open, by the port it serves."""
+    """How many connections of clients the worker has open."""
+    return len({inode for inode, _ in sockets(service)} - {"0"})
+
+
+def held_by_kernel(service: Service) -> int:
+    """Bytes for clients of the worker that were not taken, also of connections that it has closed."""
+    return sum(unsent for _, unsent in sockets(service))
+
+
+def sockets(service: Service) -> list[tuple[str, int]]:
+    """The inode of each connection to the port that the worker serves, and the bytes that wait there for the client."""
     port = f":{urlsplit(service.url).port:04X} "
-    lines = Path("/proc/net/tcp").read_text().splitlines()
-    owned = {line.split()[9] for line in lines if port in line[:22] and line.split()[3] != "0A"}
-    return len(owned - {"0"})
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines() if port in line[:22]]
+    return [(fields[9], int(fields[4].split(":")[0], 16)) for fields in lines if fields[3] != "0A"]
 
 
 def drain(sock: socket.socket) -> bytes:

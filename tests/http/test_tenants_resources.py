@@ -6,7 +6,6 @@ The service here has small bounds, so that they are reached soon.
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +14,7 @@ import pytest
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.system.servers import needs_linux
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.workers import peak_mb
 
 MEMORY_MB, TEMP_MB = 128, 16
 
@@ -251,21 +251,13 @@ def test_the_queue_of_notifications_stays_empty(one: Tenant, two: Tenant) -> Non
 def test_notifications_take_no_memory_of_the_worker(service: Service, sql: Sql, route: str) -> None:
     """Whoever listens to itself is sent all that it notifies, and nobody wants it."""
     loop = "for i in 1..30000 loop perform pg_notify('c', repeat('x', 7000) || i); end loop"
-    before = peak_kb(service)
+    before = peak_mb(service)
     if route == "transaction":
         body = {"statements": ["listen c", f"do $$ begin {loop}; end $$"], "timeout_ms": 60000}
         assert sql.client.post("/v1/transaction", json=body).json()["success"]
     else:
         sql(f"do $$ begin listen c; {loop}; end $$", timeout_ms=60000)
-    assert peak_kb(service) - before < 100_000
-
-
-def peak_kb(service: Service) -> int:
-    """The most memory that a worker of the service has taken so far."""
-    supervisor = service.process.pid
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    workers = [child for child in children if Path(f"/proc/{child}/comm").read_text() != "postgres\n"]
-    return max(int(Path(f"/proc/{worker}/status").read_text().split("VmHWM:")[1].split()[0]) for worker in workers)
+    assert peak_mb(service) - before < 100
 
 
 def test_many_slow_statements_leave_room_for_others(one: Tenant, two: Tenant) -> None:

@@ -22,7 +22,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory, stranger_at
 from tuplegate.http.message import Head, Heads
 from tuplegate.http.reading import END, RequestReader
-from tuplegate.http.stalls import Taker
+from tuplegate.http.stalls import Taker, cut_off
 from tuplegate.http.writing import CommonHeaders, Outgoing, nothing
 from tuplegate.protocol.errors import ServiceError
 
@@ -366,7 +366,7 @@ class HttpConnection(asyncio.Protocol):
         self._out.look()
         if not self._taker.up_to_date(now, self._out.written):
             if self._taker.stalled_for(now, self._out.written) > self._around.bounds.reader_timeout_s:
-                self._transport.abort()
+                cut_off(self._transport)
             elif self._deadline is not None and self.current is None:
                 self._deadline = max(self._deadline, now + _LINGER_S)
             return

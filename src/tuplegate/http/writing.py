@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 from tuplegate.http.memory import Memory
+from tuplegate.http.stalls import cut_off
 
 STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -99,7 +100,7 @@ class Outgoing:
 
     def cut_off(self) -> None:
         """Ends the connection at once, whatever the client has not taken yet."""
-        self._transport.abort()
+        cut_off(self._transport)
 
     # -- from the connection --------------------------------------------------------------------------------------
 

@@ -10,9 +10,12 @@ decided above it.
 """
 
 import asyncio
+import fcntl
 import select
+import sys
+import termios
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
 from psycopg import pq
@@ -20,6 +23,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.engine.port import Notice
 from tuplegate.engine.postgres.failures import is_last_word, to_notice
+from tuplegate.engine.postgres.stocks import LITTLE, Stock
 from tuplegate.reply import Reply
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
@@ -37,11 +41,22 @@ CHUNK_ROWS: Final = 100
 """Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
 server makes the next ones, and a result that nobody keeps takes no memory."""
 
+TOGETHER_MAX: Final = 64 * 2**20
+"""Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
+_SWOLLEN: Final = 8 * 2**20
+"""libpq keeps the room that a message took once: a connection that had such a one is not used again."""
+_READS_FREE: Final = 4
+"""Reads without a result after which what comes is counted. They take a socket's buffer each at most."""
+
 
 class ConnectionLost(Exception):
     """The connection is gone; what was under way has no answer. `results` came before it went."""
 
     results: Sequence[PGresult] = ()
+
+
+class RowsTooWide(ConnectionLost):
+    """Rows that come together are larger than what may be held of them; the connection was closed."""
 
 
 class LoginRefused(ConnectionLost):
@@ -58,10 +73,11 @@ class Command:
     `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
     the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
     a text it is prepared, for parameters of the `types` given; without one it is run. `begins` is false for what cannot
-    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level.
+    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level. `together` are
+    the rows that libpq gathers before it hands any over, where the service cannot know how large they are.
     """
 
-    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "types")
+    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
 
     def __init__(
         self,
@@ -74,6 +90,7 @@ class Command:
         begins: bool = True,
         name: bytes = b"",
         types: Sequence[int] = (),
+        together: int = 0,
     ) -> None:
         self.sql = sql
         self.params = params
@@ -83,6 +100,7 @@ class Command:
         self.begins = begins
         self.name = name
         self.types = types
+        self.together = together or chunk_rows
 
 
 class Meter:
@@ -118,6 +136,11 @@ class Segment:
         self.results: list[PGresult] = []
         self.notices: list[Notice] | None = None
         self.notices_left = _NOTICES_LENGTH_MAX
+
+    @property
+    def gathers(self) -> bool:
+        """Whether libpq gathers several rows just now before it hands any over."""
+        return self.ended < len(self.commands) and self.commands[self.ended].together > 1
 
     def take(self, chunk: PGresult) -> None:
         """A failure of whoever takes the rows is theirs, not the connection's."""
@@ -157,6 +180,20 @@ class Connection:
         self._segments: deque[Segment] = deque()
         self._writing = False
         self._reading = True
+        self._held_up = False
+        """Whoever takes the rows has had enough of them for now."""
+        self._lacks_room = False
+        self._drains = False
+        self._reads_in_vain = 0
+        self._gathered = 0
+        """Bytes that libpq holds of a result, as far as they were counted."""
+        self.is_heavy = False
+        """It holds much, or has held it."""
+        self.is_swollen = False
+        """It takes much memory even when it is idle."""
+        self.collected = 0
+        """Bytes that were kept of the rows by whoever took them."""
+        self.stock: Stock | None = None
         self._last_notices: list[Notice] = []
         self.meter = Meter()
         self.closed = False
@@ -197,6 +234,8 @@ class Connection:
         """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
+        if self._gathered and not self._segments:
+            self._gathered = 0
         self._last_notices = []
         begun = 0
         for command in commands:
@@ -252,18 +291,46 @@ class Connection:
         if pending and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
+            if _size_of(self._segments) > _SWOLLEN:
+                self.is_heavy = self.is_swollen = True
 
     def pause(self) -> None:
         """Stops reading, so that the server blocks on a reader that is too slow."""
+        self._held_up = True
+        self._stop_reading()
+
+    def resume(self) -> None:
+        self._held_up = False
+        self._read_on()
+
+    def found_room(self) -> None:
+        """What is held may become more."""
+        self._lacks_room = False
+        self._read_on()
+
+    def drain(self) -> None:
+        """What runs is to end: it is read on, whatever is held."""
+        self._drains = True
+        self.found_room()
+
+    def _stop_reading(self) -> None:
         if self._reading and not self.closed:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
-    def resume(self) -> None:
-        if not self._reading and not self.closed:
+    def _read_on(self) -> None:
+        if not (self._reading or self._held_up or self._lacks_room or self.closed):
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
+
+    def let_go(self) -> None:
+        """Nothing is held any longer of what came, but by those who have it."""
+        self.collected = self._gathered = 0
+        self.is_heavy = self.is_swollen
+        self._drains = False
+        if self.stock is not None:
+            self.stock.holds(0)
 
     def cancel_blocking(self) -> None:
         """Asks the server to cancel what runs here. Blocks: call it in a thread."""
@@ -328,6 +395,8 @@ class Connection:
             return
         finished: list[Segment] = []
         self._read(finished)
+        if self._gathered + self.collected > LITTLE:
+            self._weigh()
         for segment in finished:
             self._last_notices = segment.notices or []
             if segment.reply.done():
@@ -342,8 +411,12 @@ class Connection:
         pgconn = self.pgconn
         segments = self._segments
         try:
+            self._reads_in_vain += 1
+            if self._reads_in_vain > _READS_FREE:
+                self._gathered += _bytes_waiting(self._fd)
             pgconn.consume_input()
             while segments and not pgconn.is_busy():
+                self._reads_in_vain = 0
                 result = pgconn.get_result()
                 segment = segments[0]
                 if result is None:
@@ -357,6 +430,7 @@ class Connection:
                     if segments:
                         self._ask_for_chunks(segments[0])
                 elif status == _CHUNK:
+                    self._gathered = 0
                     segment.take(result)
                     if not self._reading:  # on_rows has had enough
                         return
@@ -377,6 +451,18 @@ class Connection:
         if pgconn.status == _BAD:
             self._lose(ConnectionLost("the engine closed the connection"))
 
+    def _weigh(self) -> None:
+        """After a read that leaves much in memory."""
+        if self.closed:
+            return
+        self.is_heavy = True
+        self.is_swollen = self.is_swollen or self._gathered > _SWOLLEN
+        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].gathers:
+            self._lose(RowsTooWide(f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"))
+        elif self.stock is not None and not self.stock.holds(self._gathered + self.collected) and not self._drains:
+            self._lacks_room = True
+            self._stop_reading()
+
     def _ask_for_chunks(self, segment: Segment) -> None:
         """Says how the rows of the command that is read next are wanted."""
         if segment.on_rows is None or not segment.commands:
@@ -395,12 +481,27 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         self.pgconn.finish()
+        self.let_go()
+        self.stock = None
         self.cut_off = bool(self._segments)
         for segment in self._segments:
             self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
         self._segments.clear()
         if self.on_lost is not None:
             self.on_lost()
+
+
+def _bytes_waiting(descriptor: int) -> int:
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+
+
+def _size_of(segments: Iterable[Segment]) -> int:
+    """Bytes of all texts and parameters."""
+    return sum(
+        len(command.sql) + sum(len(value or b"") for value in command.params or ())
+        for segment in segments
+        for command in segment.commands
+    )
 
 
 def _fail(reply: Reply[list[PGresult]], failure: Exception) -> None:
@@ -411,7 +512,8 @@ def _fail(reply: Reply[list[PGresult]], failure: Exception) -> None:
 def _failure(cause: Exception, segment: Segment) -> Exception:
     if isinstance(cause, CopyStarted):
         return CopyStarted()
-    lost = ConnectionLost(_one_line(str(cause)))
+    kind = RowsTooWide if isinstance(cause, RowsTooWide) else ConnectionLost
+    lost = kind(_one_line(str(cause)))
     lost.results = segment.results
     return lost
 

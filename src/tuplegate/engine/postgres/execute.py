@@ -18,7 +18,14 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
+from tuplegate.engine.postgres.connection import (
+    CHUNK_ROWS,
+    TOGETHER_MAX,
+    Command,
+    ConnectionLost,
+    CopyStarted,
+    RowsTooWide,
+)
 from tuplegate.engine.postgres.failures import check, find_error, is_internal, is_panic
 from tuplegate.engine.postgres.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.postgres.parameters import describe_statement, texts_of, write_params
@@ -162,8 +169,9 @@ class Execution:
         statement = self.statement
         state = self.pool.state
         started = perf_counter_ns()
+        had_code = state.has_code
         # What is prepared could be seen by code.
-        keeps = not state.has_code and not self.as_sent
+        keeps = not had_code and not self.as_sent
         template = find_template(statement.sql, statement.keyword) if keeps and not statement.params else None
         key: Key | None = None
         if template is not None:
@@ -205,6 +213,11 @@ class Execution:
             failure.notices = member.take_notices()
             self._give_back(None, broken=is_internal(failure))
             raise named(failure, self) from failure
+        except RowsTooWide as wide:
+            # What is known of code now is in doubt: a connection was cut off.
+            if self.target.may_write and (had_code or _text_may_write(statement)):
+                raise _unknown_and_too_wide() from wide
+            raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
             raise what_lost_means(lost, self.target.access, self) from lost
         except CopyStarted as copy:
@@ -282,11 +295,13 @@ class Execution:
         reset = member.take_reset()
         commands = first if reset is None else [reset, *first]
         if kept is None:
-            commands.append(Command(self.statement.sql.encode(), values or None, CHUNK_ROWS))
+            commands.append(
+                Command(self.statement.sql.encode(), values or None, chunk_rows(self.statement, self.bounds))
+            )
         else:
             self.prepared = True
             rows.rows_of(kept)
-            commands.append(Command(b"", values, CHUNK_ROWS, name=kept.name))
+            commands.append(Command(b"", values, chunk_rows(self.statement, self.bounds), name=kept.name))
         answer = member.send(commands, rows.take)
         member.flush()
         return answer
@@ -348,7 +363,8 @@ class Execution:
     async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
         rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
-        statement = Command(self.statement.sql.encode(), params, CHUNK_ROWS if in_chunks else 0)
+        rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
+        statement = Command(self.statement.sql.encode(), params, rows_at_once)
         ending = [self.pool.state.ready_to_commit, _COMMIT] if room is None else []
         answer = self.member.send([*begin(self.target.access), statement, *ending], rows.take)
         self.member.flush()
@@ -499,6 +515,31 @@ def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable 
     )
 
 
+def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
+    """How many of its rows libpq gathers before anybody sees how large they are.
+
+    A connection whose rows are too large together is closed, and the outcome must not be unknown for that: what writes
+    hands over each row alone.
+    """
+    if statement.keyword in WRITES:
+        return 1
+    return CHUNK_ROWS if bounds.rows_max is None else min(CHUNK_ROWS, bounds.rows_max + 1)
+
+
+STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
+_TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
+
+
+def too_wide(hint: str, exec_us: int) -> port.StatementFailed:
+    failure = port.StatementFailed(f"{_TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
+    failure.exec_us = exec_us
+    return failure
+
+
+def _unknown_and_too_wide() -> port.OutcomeUnknown:
+    return port.OutcomeUnknown(f"{_TOO_WIDE}; what the statement wrote may or may not have been applied")
+
+
 def outlived() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
@@ -520,9 +561,11 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
     A query can only by INTO, through functions for large objects, or through code of the tenant's own.
     """
-    if not target.may_write:
-        return False
-    if statement.keyword not in CURSORS or statement.keyword == "with" or pool.state.has_code:
+    return target.may_write and (pool.state.has_code or _text_may_write(statement))
+
+
+def _text_may_write(statement: port.Statement) -> bool:
+    if statement.keyword not in CURSORS or statement.keyword == "with":
         return True
     folded = fold(statement.sql)
     return "into" in folded or "lo_" in folded or "lowrite" in folded

@@ -28,6 +28,7 @@ from tuplegate.engine.postgres.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.failures import check, find_error
 from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
 from tuplegate.engine.postgres.places import Places
+from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Ending, Stubborn
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
@@ -123,6 +124,7 @@ class Pool:
         stubborn: Stubborn,
         flush: Callable[[], Awaitable[object]],
         meter: Meter,
+        stocks: Stocks,
     ) -> None:
         self.state = state
         self.encoders = state.encoders
@@ -139,6 +141,7 @@ class Pool:
         self._stubborn = stubborn
         self._flush = flush
         self._meter = meter
+        self._stocks = stocks
         self._role_has_settings = False
         self._free: list[Member] = []
         self._members: set[Member] = set()
@@ -237,6 +240,8 @@ class Pool:
         One that is still inside a transaction is rolled back. One that turns out to be lost is no matter: what was
         answered was answered.
         """
+        if (member.collected or member.is_heavy) and not self._is_light(member):
+            return
         try:
             if member.pgconn.transaction_status != _IDLE:
                 member.send([_ROLLBACK])
@@ -260,6 +265,13 @@ class Pool:
         sent = member.send([reset])
         member.flush()
         sent.add_done_callback(lambda done: self._after_reset(member, done))
+
+    def _is_light(self, member: Member) -> bool:
+        """What it held is let go. One that takes much memory all the same is closed."""
+        member.let_go()
+        if member.is_swollen:
+            member.close("it holds the room of a large message")
+        return not member.closed
 
     async def freshen(self, member: Member) -> None:
         """Sends the reset that is due, where it cannot go along with a statement."""
@@ -362,6 +374,7 @@ class Pool:
 
     async def _cancel(self, member: Member) -> None:
         """Returns when the engine is done with the statement."""
+        member.drain()  # while the server waits for a reader it acts on no cancel
         async with asyncio.timeout(_CANCEL_GRACE_S):
             await self._loop.run_in_executor(None, member.cancel_blocking)
             await member.drained()
@@ -386,6 +399,8 @@ class Pool:
     async def _inspect(self, member: Member) -> None:
         member.reset = None
         member.kept.clear()
+        if not self._is_light(member):
+            return
         try:
             member.send([_ROLLBACK])
             discarded = member.send([_DISCARD])
@@ -468,6 +483,7 @@ class Pool:
             self._opening -= 1
         self._members.add(member)
         member.on_lost = lambda: self._lost(member)
+        member.stock = self._stocks.open(self._database, member.found_room)
         if member.closed:
             self._lost(member)
             raise EngineUnavailable("the engine closed the connection")

@@ -24,6 +24,7 @@ from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
 from tuplegate.engine.postgres.roles import forget_settings, role_of
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SizeWatch
+from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Stubborn
 from tuplegate.engine.postgres.types import TypeInfo, TypeRegistry
 
@@ -79,6 +80,7 @@ class Pools:
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
         self._meter = Meter()
+        self._stocks = Stocks(settings.rows_bytes_max)
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
@@ -150,6 +152,7 @@ class Pools:
             stubborn=self.stubborn,
             flush=partial(self._session.fetch, _FLUSH),
             meter=self._meter,
+            stocks=self._stocks,
         )
         pool.state.full_at = self._sizes.full_at(target.database)
         if target.database in self._paused:

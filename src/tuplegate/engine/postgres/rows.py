@@ -134,6 +134,7 @@ class RowCollector:
             self.truncated = True
         else:
             self._unread.append(chunk)
+            self._member.collected += size
 
     def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
         if self._rows_left is not None:
@@ -185,6 +186,7 @@ class RowCollector:
     def _add(self, part: bytes | memoryview, count: int) -> None:
         self._count += count
         self._budget.left -= len(part)
+        self._member.collected += len(part)
         if self._rows_left is not None:
             self._rows_left -= count
         if part:

@@ -30,3 +30,5 @@ class EngineSettings:
     dumps_max: int = 2
     process_bytes_max: int | None = None
     """Memory that a process of the engine may take; None where the engine does not bound it."""
+    rows_bytes_max: int = 256 * 2**20
+    """Rows in memory that came from the engine and are in no answer yet."""

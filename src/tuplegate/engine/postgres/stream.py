@@ -16,7 +16,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted
+from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.postgres.execute import (
     CURSORS,
     DECLARE_HELD,
@@ -28,6 +28,7 @@ from tuplegate.engine.postgres.execute import (
     may_commit_lazily,
     may_write,
     named,
+    too_wide,
     what_lost_means,
     why_ended,
     works_in_steps,
@@ -48,7 +49,14 @@ _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
 """A portion that takes longer is followed by a smaller one, so that rows keep leaving as they are made."""
 
+_PORTION_BYTES = 2**20
+"""A larger one is followed by a smaller one, as those who fetch it together hold it in memory."""
+
 _BACKLOG_ROWS_MAX = 1000
+_BACKLOG_BYTES_MAX = 4 * 2**20
+_APART = (
+    "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
+)
 _CURSOR = b"tuplegate"
 _NOTICES_MAX = 100
 _ATTEMPTS_MAX = 50
@@ -259,6 +267,8 @@ class Stream:
             if lazy:
                 with self.clock:
                     await self._pool.flush_commits()
+        except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
+            raise too_wide(_APART, self.exec_us) from exc
         except ConnectionLost as exc:
             raise what_lost_means(exc, self._target.access, self.clock) from exc
         except CopyStarted as exc:
@@ -332,13 +342,14 @@ class _CursorStream(Stream):
                 yield block
             if rows.ntuples < portion or self.truncated:
                 break
-            portion = next_portion(portion, self.clock.elapsed_us - before)
+            portion = next_portion(portion, self.clock.elapsed_us - before, size_of(rows))
         await self._commit()
         self._note()
 
     async def _fetch(self, portion: int) -> PGresult:
         with self.clock:
-            results = await self._member.run(Command(b"FETCH %d FROM tuplegate" % portion, begins=False))
+            fetch = Command(b"FETCH %d FROM tuplegate" % portion, begins=False, together=portion)
+            results = await self._member.run(fetch)
         check(results)
         self._note()
         return results[0]
@@ -349,10 +360,12 @@ class _CursorStream(Stream):
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
 
-def next_portion(portion: int, took_us: int) -> int:
-    """As many rows as the engine should make in a few milliseconds, at most twice as many as before."""
-    affordable = portion * _PORTION_US // max(took_us, 1)
-    return max(1, min(portion * 2, affordable, _PORTION_ROWS_MAX))
+def next_portion(portion: int, took_us: int, size: int) -> int:
+    """As many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too large
+    if they are like those of the last portion, which took so long and was of that size."""
+    in_time = portion * _PORTION_US // max(took_us, 1)
+    in_memory = portion * _PORTION_BYTES // max(size, 1)
+    return max(1, min(portion * 2, in_time, in_memory, _PORTION_ROWS_MAX))
 
 
 class _PlainStream(Stream):
@@ -372,7 +385,7 @@ class _PlainStream(Stream):
 
     async def _once(self) -> AsyncIterator[bytes]:
         self._backlog: list[PGresult] = []
-        self._backlog_rows = 0
+        self._backlog_rows = self._backlog_bytes = 0
         self._arrived = asyncio.Event()
         member = self._member
         at_once = self._statement.keyword in ("call", "do")
@@ -408,12 +421,13 @@ class _PlainStream(Stream):
     def _take(self, chunk: PGresult, _command: int) -> None:
         self._backlog.append(chunk)
         self._backlog_rows += chunk.ntuples
+        self._backlog_bytes += size_of(chunk)
         self._last_counted = affected_rows(chunk) or self._last_counted
         self._arrived.set()
-        if self._backlog_rows >= _BACKLOG_ROWS_MAX:
+        if self._backlog_rows >= _BACKLOG_ROWS_MAX or self._backlog_bytes >= _BACKLOG_BYTES_MAX:
             self._member.pause()
 
     def _take_backlog(self) -> list[PGresult]:
         backlog, self._backlog = self._backlog, []
-        self._backlog_rows = 0
+        self._backlog_rows = self._backlog_bytes = 0
         return backlog

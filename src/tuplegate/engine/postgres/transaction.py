@@ -19,8 +19,17 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from tuplegate.engine.postgres.execute import begin, changes_types, named, outlived, why_ended
+from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.postgres.execute import (
+    STREAM_IT,
+    begin,
+    changes_types,
+    chunk_rows,
+    named,
+    outlived,
+    too_wide,
+    why_ended,
+)
 from tuplegate.engine.postgres.failures import check, field, is_internal, to_failure
 from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.parameters import needs_describing, write_params
@@ -174,6 +183,8 @@ class TransactionRun:
             failure.notices = self._notices
             self._give_back(broken=is_internal(failure))
             raise named(failure, self) from failure
+        except RowsTooWide as wide:
+            raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
             if self.timed_out:
                 raise why_ended(self) from lost
@@ -208,7 +219,7 @@ class TransactionRun:
                 await self._send(waiting, owners)
                 waiting, owners = [], []
             params = await self._params(index, statement)
-            waiting.append(Command(statement.sql.encode(), params, CHUNK_ROWS, begins=False))
+            waiting.append(Command(statement.sql.encode(), params, chunk_rows(statement, self.bounds), begins=False))
             owners.append(index)
             if has_code or not self._plain[index]:
                 waiting.append(_RESTORE_STYLES)
