@@ -28,7 +28,7 @@ class Reply(Generic[_T]):
 
     __slots__ = (
         "_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_done", "_exception", "_further", "_loop",
-        "_result", "_waiter",
+        "_raised", "_result", "_waiter",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -37,6 +37,7 @@ class Reply(Generic[_T]):
         self._cancelled = False
         self._result: _T | None = None
         self._exception: BaseException | None = None
+        self._raised = False
         self._waiter: Waiter | None = None
         self._callback: _Callback | None = None
         self._context: Context | None = None
@@ -60,9 +61,15 @@ class Reply(Generic[_T]):
         return self._cancelled
 
     def result(self) -> _T:
-        if self._exception is not None:
-            raise self._exception
-        if not self._done:
+        """An exception is raised once: whoever is given it must not be held by what it holds."""
+        exception, self._exception = self._exception, None
+        if exception is not None:
+            self._raised = True
+            try:
+                raise exception
+            finally:
+                exception = None
+        if not self._done or self._raised:
             raise asyncio.InvalidStateError("there is no result yet")
         return self._result  # type: ignore[return-value]  # it is set once it is done
 

@@ -1,12 +1,14 @@
 """What the service remembers of what clients send stays small."""
 
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.system.servers import needs_linux
-from tests.workers import workers
+from tests.workers import peak_mb, workers
 
 
 def resident_mb(service: Service) -> float:
@@ -63,3 +65,28 @@ def test_long_request_targets() -> None:
         assert resident_mb(service) - before < 20
     assert service.stop() == 0
     remove(data_dir)
+
+
+@needs_linux
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"sql": f"selec '{'x' * 9_000_000}'"},
+        {"sql": "select $1::int", "params": ["x" * 9_000_000]},
+        {"statements": ["select 1", f"selec '{'x' * 9_000_000}'"]},
+        {"sql": f"/*+ STREAM */ selec '{'x' * 9_000_000}'"},
+    ],
+    ids=["statement", "parameter", "transaction", "stream"],
+)
+def test_large_requests_that_fail(service: Service, client: httpx.Client, body: dict[str, Any]) -> None:
+    """Nothing holds them once they are answered, and nobody waits for the collector."""
+    path = "/v1/transaction" if "statements" in body else "/v1/query"
+
+    def ask() -> None:
+        assert '"success":false' in client.post(path, json=body).text
+
+    ask()
+    before = peak_mb(service)
+    for _ in range(6):
+        ask()
+    assert peak_mb(service) - before < 100

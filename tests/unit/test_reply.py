@@ -1,11 +1,14 @@
 """What is waited for without a task: that whoever waits goes on at once, and that tasks can wait for it too."""
 
 import asyncio
+import contextlib
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from tests.unit.stage import without_collector
 from tuplegate.eager import EagerRun
 from tuplegate.reply import Reply
 
@@ -136,3 +139,26 @@ async def test_what_ends_the_process_goes_through() -> None:
     with pytest.raises(SystemExit):
         EagerRun(leave(), ended.append).resume()
     assert ended == [False]
+
+
+@on_a_loop
+async def test_a_failure_is_freed_when_it_was_dealt_with() -> None:
+    """With what its traceback holds: a large request, as a rule."""
+
+    class Failure(Exception):
+        pass
+
+    async def wait_for(reply: Reply[int]) -> None:
+        await reply
+
+    with without_collector():
+        reply = new_reply()
+        failure = Failure()
+        freed = weakref.ref(failure)
+        reply.set_exception(failure)
+        del failure
+        with contextlib.suppress(Failure):
+            await wait_for(reply)
+        assert freed() is None
+        with pytest.raises(asyncio.InvalidStateError):
+            reply.result()

@@ -47,13 +47,13 @@ class StreamWriter:
                 await self._write_rows(exchange, framing, rows)
         except port.EngineFailure as failure:
             exchange.failed = True
-            error = to_service_error(failure)
-            exchange.error_code = error.body.code
-            if not exchange.answered and error.status != 200:
-                raise error from failure
+            if not exchange.answered and to_service_error(failure).status != 200:
+                raise to_service_error(failure) from failure
+            error = to_service_error(failure).body
+            exchange.error_code = error.code
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            await exchange.write(framing.event("error", _error(rows, error.body)))
+            await exchange.write(framing.event("error", _error(rows, error)))
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
@@ -95,6 +95,7 @@ async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         if pending is not None and not pending.done():
             pending.cancel()
             await asyncio.wait([pending])
+        pending = None  # with a failure in it, it would hold this, and this it
         await source.aclose()
 
 

@@ -6,6 +6,7 @@ that hold much of it; the others do not notice. Strangers cannot take more than 
 """
 
 import asyncio
+import gc
 from typing import Final
 
 from tuplegate.protocol.errors import ServiceError
@@ -18,6 +19,8 @@ _SHARE: Final = 4
 _STRANGERS_SHARE: Final = 2
 _LITTLE: Final = 64
 """An organization that holds less than such a part is no reason that there is too little for all."""
+_COLLECTED_EVERY: Final = 32 * 2**20
+"""Bytes that are given back until the collector looks whether they are free: it counts objects, however large."""
 
 
 def stranger_at(transport: asyncio.BaseTransport) -> str:
@@ -35,6 +38,7 @@ class Memory:
         self._held: dict[str, int] = {}
         self._strangers = 0
         """What they hold together."""
+        self._given_back = 0
         self.used = 0
 
     def take(self, owner: str, size: int) -> None:
@@ -60,6 +64,10 @@ class Memory:
 
     def give_back(self, owner: str, size: int) -> None:
         self.used -= size
+        self._given_back += size
+        if self._given_back > _COLLECTED_EVERY:
+            self._given_back = 0
+            asyncio.get_running_loop().call_soon(gc.collect)
         if owner.startswith(STRANGER):
             self._strangers -= size
         left = self._held[owner] - size

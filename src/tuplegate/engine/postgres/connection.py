@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from psycopg import pq
+from psycopg import OperationalError, pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from tuplegate.engine.port import Notice
@@ -33,6 +33,8 @@ _COPY: Final = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT
 _BAD: Final = int(pq.ConnStatus.BAD)
 _ABORTED: Final = int(pq.PipelineStatus.ABORTED)
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_READING: Final = int(pq.PollingStatus.READING)
+_WRITING: Final = int(pq.PollingStatus.WRITING)
 _NOTICES_MAX: Final = 100
 _NOTICES_LENGTH_MAX: Final = 1 << 16
 """Characters of all notices of a segment; the one that goes beyond it is the last."""
@@ -332,14 +334,18 @@ class Connection:
         if self.stock is not None:
             self.stock.holds(0)
 
-    def cancel_blocking(self) -> None:
-        """Asks the server to cancel what runs here. Blocks: call it in a thread."""
+    async def cancel(self) -> None:
+        """Asks the server to cancel what runs here; returns when it has heard. Whoever calls bounds the time."""
         if self.closed:
             return
         canceller = self.pgconn.cancel_conn()
         try:
-            canceller.blocking()
-        except Exception:  # noqa: BLE001, S110 - a server that cannot be reached has nothing left to cancel
+            canceller.start()
+            step = _WRITING
+            while step in (_READING, _WRITING):
+                await _ready(self._loop, canceller.socket, reading=step == _READING)
+                step = canceller.poll()
+        except OperationalError:  # a server that cannot be reached has nothing left to cancel
             pass
         finally:
             canceller.finish()
@@ -480,6 +486,7 @@ class Connection:
             self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
+        self.pgconn.notice_handler = None  # the two would hold each other, and could not be freed at once
         self.pgconn.finish()
         self.let_go()
         self.stock = None
@@ -519,16 +526,17 @@ def _failure(cause: Exception, segment: Segment) -> Exception:
 
 
 async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+    step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
     while True:
         if pgconn.status == _BAD:
             raise ConnectionLost(_one_line(pgconn.get_error_message()))
+        await _ready(loop, pgconn.socket, reading=step == _READING)
         step = pgconn.connect_poll()
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
             lost = LoginRefused if pgconn.used_password else ConnectionLost
             raise lost(_one_line(pgconn.get_error_message()))
-        await _ready(loop, pgconn.socket, reading=step == pq.PollingStatus.READING)
 
 
 async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:

@@ -212,7 +212,9 @@ class Execution:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()
             self._give_back(None, broken=is_internal(failure))
-            raise named(failure, self) from failure
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
         except RowsTooWide as wide:
             # What is known of code now is in doubt: a connection was cut off.
             if self.target.may_write and (had_code or _text_may_write(statement)):
@@ -576,10 +578,13 @@ def may_commit_lazily(target: port.Target, reading: Reading, pool: Pool) -> bool
     return target.may_write and (pool.state.has_lasting_code or reading.names_settings)
 
 
-def named(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
-    """A statement that the service cancelled says why."""
-    if not of.timed_out or failure.sqlstate != "57014":
-        return failure
+def was_ended(failure: port.StatementFailed, of: Cancellable) -> bool:
+    """Whether it failed because the service cancelled it."""
+    return of.timed_out and failure.sqlstate == "57014"
+
+
+def ended(failure: port.StatementFailed, of: Cancellable) -> port.StatementFailed:
+    """The failure of a statement that the service cancelled, which says why."""
     late = why_ended(of)
     late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
     return late

@@ -376,7 +376,7 @@ class Pool:
         """Returns when the engine is done with the statement."""
         member.drain()  # while the server waits for a reader it acts on no cancel
         async with asyncio.timeout(_CANCEL_GRACE_S):
-            await self._loop.run_in_executor(None, member.cancel_blocking)
+            await member.cancel()
             await member.drained()
 
     def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:

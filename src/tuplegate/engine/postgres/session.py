@@ -12,7 +12,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, OnRows, text_rows
-from tuplegate.engine.postgres.execute import named, outlived
+from tuplegate.engine.postgres.execute import ended, outlived, was_ended, why_ended
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.pool import Member, Pool
 
@@ -59,14 +59,16 @@ class Session:
         except port.StatementFailed as failure:
             if self.outlived:
                 raise outlived() from failure
-            raise named(failure, self) from failure
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
         return results
 
     def _check_time(self) -> None:
         if self.outlived:
             raise outlived()
         if self.timed_out:
-            raise named(port.StatementFailed("canceled", sqlstate="57014"), self)
+            raise why_ended(self)
 
     def expire(self) -> None:
         self.timed_out = True

@@ -24,11 +24,12 @@ from tuplegate.engine.postgres.execute import (
     allow_steps,
     begin,
     changes_types,
+    ended,
     find_room,
     may_commit_lazily,
     may_write,
-    named,
     too_wide,
+    was_ended,
     what_lost_means,
     why_ended,
     works_in_steps,
@@ -125,7 +126,9 @@ async def _describe(
         raise port.CopyRefused from exc
     except port.StatementFailed as exc:
         exc.exec_us = clock.elapsed_us
-        raise named(exc, clock) from exc
+        if was_ended(exc, clock):
+            raise ended(exc, clock) from exc
+        raise
     return kind(pool, member, target, statement, params, encoder, clock, room)
 
 
@@ -275,7 +278,9 @@ class Stream:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
             exc.exec_us = self.exec_us
-            raise named(exc, self.clock) from exc
+            if was_ended(exc, self.clock):
+                raise ended(exc, self.clock) from exc
+            raise
         self.finished = True
 
     async def _roll_back(self, attempt: int) -> None:

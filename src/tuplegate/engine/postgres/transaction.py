@@ -25,9 +25,10 @@ from tuplegate.engine.postgres.execute import (
     begin,
     changes_types,
     chunk_rows,
-    named,
+    ended,
     outlived,
     too_wide,
+    was_ended,
     why_ended,
 )
 from tuplegate.engine.postgres.failures import check, field, is_internal, to_failure
@@ -182,7 +183,9 @@ class TransactionRun:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = self._notices
             self._give_back(broken=is_internal(failure))
-            raise named(failure, self) from failure
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
         except RowsTooWide as wide:
             raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
@@ -280,10 +283,7 @@ class TransactionRun:
         self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
         for position, result in enumerate(results):
             if result.status == _ERROR:
-                failure = to_failure(result)
-                if isinstance(failure, port.StatementFailed) and position < len(owners):
-                    failure.statement = owners[position]
-                raise failure
+                raise _failure_of(result, owners[position] if position < len(owners) else None)
         check(results)
         self._closing += [r for r, owner in zip(results, owners, strict=False) if owner is not None]
         assert len(self._closing) - first == sum(owner is not None for owner in owners)
@@ -344,7 +344,9 @@ class TransactionRun:
             raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
         except port.StatementFailed as failure:
             self._give_back(broken=is_internal(failure))
-            raise named(failure, self) from failure
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
         except CannotPrepare:
             self._give_back()
             raise
@@ -457,6 +459,13 @@ class TransactionRun:
             self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
+
+
+def _failure_of(result: PGresult, statement: int | None) -> Exception:
+    failure = to_failure(result)
+    if isinstance(failure, port.StatementFailed):
+        failure.statement = statement
+    return failure
 
 
 def _check_prepared(results: list[PGresult]) -> None:
