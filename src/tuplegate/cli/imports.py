@@ -35,7 +35,7 @@ _PASSES = 3
 _TRIES = 5
 """How often a batch is sent where its answer is lost."""
 _VERSION = "3"
-"""Changes when batches are cut differently: a job is only resumed by what cuts them the same way."""
+"""Changes when batches are cut or read differently: a job is only resumed by what does it the same way."""
 
 Progress = Callable[[int, float], None]
 """Called with the rows that are staged, and the share of the file that was read."""
@@ -174,6 +174,7 @@ class Job:
         self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
         self._staging = f"tuplegate_import_{self._id}"
         self._notes = f"{self._staging}_batches"
+        self._places = f"{self._staging}_{secrets.token_hex(4)}"
         self._place = next(name for n in count() if (name := f"tuplegate_place_{n}") not in source.columns)
         self._types = [target.columns[name] for name in source.columns]
         self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
@@ -213,7 +214,7 @@ class Job:
 
         statements = [
             f"create unlogged table if not exists {self._staging} with (autovacuum_enabled = off) as "
-            f"select 0::bigint as {self._place}, {self._columns} from {self._target.name} with no data",
+            f"select {self._columns} from {self._target.name} with no data",
             f"create unlogged table if not exists {self._notes} "
             "(batch bigint primary key, rows bigint not null, digest text not null)",
         ]
@@ -267,9 +268,8 @@ class Job:
             "on conflict do nothing returning 1) "
             f"{self._insert(4)} where exists (select from mine)"
         )
-        first = batch.number * _BATCH_SIZE_MAX
         try:
-            self._send(sql, [batch.number, batch.rows, ready.digest, first, first + batch.rows - 1, *ready.params])
+            self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
         except SqlError as error:
             if not _is_of_row(error):
                 raise
@@ -296,19 +296,20 @@ class Job:
                 raise _Taken from error
 
     def _insert(self, first: int) -> str:
-        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder.
+        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        return f"insert into {self._staging} ({self._columns}) {self._select(first)}"
 
-        The first two are for the places of the first and the last row.
-        """
-        places = f"generate_series(${first}::bigint, ${first + 1}::bigint) as place"
+    def _select(self, first: int, places: str = "") -> str:
+        """The rows of arrays; with their places behind them, where a set of those is given."""
         sets = ", ".join(
             # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
-            f"unnest(${first + 2 + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
+            f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
         values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
-        into = f"{self._staging} ({self._place}, {self._columns})"
-        return f"insert into {into} select place, {values} from (select {places}, {sets}) as sent"
+        if places:
+            return f"select {values}, place from (select {sets}, {places} as place) as sent"
+        return f"select {values} from (select {sets}) as sent"
 
     def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
         """The first row that the engine does not take and what it says of it, found by halves."""
@@ -321,7 +322,7 @@ class Job:
             literals = [array_literal(texts, batch.null) for texts in parts]
             try:
                 # The second statement takes back what the first has done.
-                self._client.transaction([(self._insert(1), [start, middle - 1, *literals]), "select 1 / 0"])
+                self._client.transaction([(self._insert(1), literals), "select 1 / 0"])
             except UndefinedTable as gone:
                 raise _Taken from gone
             except SqlError as found:
@@ -371,13 +372,15 @@ class Job:
     def _refused_row(self, error: "SqlError") -> ImportFailed | None:
         """Find the first row of the file that the table does not take; None where no row is at fault.
 
-        The rows are inserted once more, one by one and in order, by a block that always fails.
+        Staged rows do not know their place, which would make every import slower. So they are staged once more, with
+        it, and inserted one by one and in order, by a block that always fails.
         """
         from tuplegate.client import SqlError
 
         if not _is_of_row(error) and error.sqlstate != _ROW_SECURITY:
             return None
         try:
+            self._stage_places()
             self._client.query(self._insert_one_by_one(), timeout_s=_FINISH_S, idempotent=False)
         except SqlError as found:
             place = re.fullmatch(r"place (\d+)", found.hint or "")
@@ -387,7 +390,20 @@ class Job:
             batches = self._source.batches(self._documents)
             batch = next((batch for batch in batches if batch.number == number), None)
             return None if batch is None else self._refusal(batch.name_of(index), found)
+        finally:
+            self._client.query(f"drop table if exists {self._places}")
         return None
+
+    def _stage_places(self) -> None:
+        self._client.query(
+            f"create unlogged table {self._places} as select {self._columns}, 0::bigint as {self._place} "
+            f"from {self._target.name} with no data"
+        )
+        for ready in self._ready():
+            first = ready.batch.number * _BATCH_SIZE_MAX
+            last = first + ready.batch.rows - 1
+            rows = self._select(1, f"generate_series({first}::bigint, {last}::bigint)")
+            self._client.query(f"insert into {self._places} {rows}", ready.params)
 
     def _insert_one_by_one(self) -> str:
         names = ", ".join(f"sent.{quoted(name)}" for name in self._source.columns)
@@ -408,8 +424,8 @@ begin
   loop
     execute sent.command;
   end loop;
-  insert into {self._target.name} ({self._columns}) select {self._columns} from {self._staging} where false;
-  for sent in select * from {self._staging} s order by s.{self._place} loop
+  insert into {self._target.name} ({self._columns}) select {self._columns} from {self._places} where false;
+  for sent in select * from {self._places} s order by s.{self._place} loop
     place := 'place ' || sent.{self._place};
     insert into {self._target.name} ({self._columns}) values ({names});
   end loop;
