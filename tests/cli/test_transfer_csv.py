@@ -191,12 +191,17 @@ def test_a_table_is_not_made_of_a_row(database: Client, tmp_path: Path) -> None:
     assert database.query('select "1", "Ada" from load').tuples() == [(2, "Bob")]
 
 
-def test_a_file_without_a_header_has_the_columns_of_the_table(database: Client, tmp_path: Path) -> None:
+def test_a_file_without_a_header_has_the_columns_of_the_table(
+    database: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In their order, but for those that the engine computes."""
     database.query("create table load (id int, twice int generated always as (id * 2) stored, t text)")
     file = tmp_path / "rows.csv"
     file.write_bytes("1;é\n2;\n".encode("cp1252"))
-    load(database, file, "--no-header", "--delimiter", ";", "--encoding", "cp1252")
+    form = ["--no-header", "--delimiter", ";", "--encoding", "cp1252"]
+    load(database, file, *form, "--dry-run", "-o", "ndjson")
+    assert '{"column":"t","guessed":"text","type_in_table":"text"}' in capsys.readouterr().out
+    load(database, file, *form)
     assert database.query("select * from load").tuples() == [(1, 2, "é"), (2, 4, None)]
     file.write_text("1,a,b\n")
     assert "line 1 has 3 fields and the table has 2 columns" in refused(database, file, "--no-header")

@@ -142,11 +142,17 @@ def _make(client: "Client", table: str, source: files.Source) -> None:
 
 
 def _show_guessed(format: str | None, source: files.Source, target: "Target | None") -> None:
+    from tuplegate.cli.imports import fit_columns
+
+    if target is not None and not source.named:
+        fit_columns(source, target)
     guessed = source.guess()
     types = {name: column.type for name, column in target.columns.items()} if target else {}
     pairs = zip(source.columns, guessed.types, strict=True)
     shown = [{"column": name, "guessed": guess, "type_in_table": types.get(name)} for name, guess in pairs]
     write_records(format, shown, ("column", "guessed", "type_in_table"))
+    if target is not None and (doubt := source.doubt(target.columns)):
+        click.echo(doubt, err=True)
     click.echo(f"{guessed.rows} rows; nothing was changed", err=True)
 
 
