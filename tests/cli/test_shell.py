@@ -147,3 +147,27 @@ def test_another_database_is_used_only_if_it_is_there(command: Command) -> None:
     assert done.out.count("only_here") == 1
     assert (done.code, "nowhere" in done.err) == (6, True)
     command("database", "delete", "shell_other", "--yes")
+
+
+def test_words_without_a_backslash_are_commands(command: Command) -> None:
+    """As in psql: alone in their line, where no statement has begun."""
+    done = command("shell", given="select 1 as a;\nhelp\nHELP;\nselect 2\nas exit\n;\nexit;\nselect 3 as a;")
+    assert (done.code, done.out.count("\\copy"), "quit need no backslash" in done.out) == (0, 2, True)
+    assert done.out.startswith('{"a":1}\n')
+    assert done.out.endswith('{"exit":2}\n')
+    left = command("shell", given="begin;\nselect 1;\nquit\n")
+    assert (left.code, "never committed" in left.err) == (1, True)
+
+
+def test_what_has_no_effect_beyond_its_statement_is_said(command: Command) -> None:
+    """In a transaction it has one, and nothing is said."""
+    given = "set work_mem = '1MB';\n/* a */ create temp table gone (n int);\nselect 1 as a;\nprepare p as select 1;\n"
+    done = command("shell", given=given)
+    assert (done.code, done.lines) == (0, [{"a": 1}])
+    for name in ("SET", "CREATE TEMPORARY", "PREPARE"):
+        assert f"notice: {name} has no effect beyond its statement" in done.err
+    assert done.err.count("notice:") == 3
+    block = command("shell", given="begin;\nset work_mem = '1MB';\nshow work_mem;\ncommit;\ncreate table temp_t ();\n")
+    assert (block.code, block.lines) == (0, [{"work_mem": "1MB"}])
+    assert "no effect" not in block.err
+    command("query", "drop table temp_t")

@@ -12,8 +12,12 @@ from tuplegate.cli.shell.copying import BadCopy, Copy, read_copy
     ("line", "copy"),
     [
         ("t from 'a b.csv'", Copy(False, "t", "a b.csv", None, None)),
-        ("s.t FROM x.csv csv header", Copy(False, "s.t", "x.csv", "csv", None)),
-        ("t from 'x' with (format csv, header true, null '-')", Copy(False, "t", "x", "csv", "-")),
+        ("s.t FROM x.csv csv header", Copy(False, "s.t", "x.csv", "csv", header=True)),
+        ("t from 'x' with (format csv, header true, null '-')", Copy(False, "t", "x", "csv", "-", header=True)),
+        ("t from x.csv delimiter ';' encoding 'cp1252' header off",
+         Copy(False, "t", "x.csv", delimiter=";", encoding="cp1252", header=False)),
+        ("t to x.csv with (format csv, delimiter '\\t', null as 'NULL')",
+         Copy(True, "select * from t", "x.csv", "csv", "NULL", "\\t")),
         ("t to 'it''s.csv'", Copy(True, "select * from t", "it's.csv", None, None)),
         ("t (a, b) to x.ndjson", Copy(True, "select a, b from t", "x.ndjson", None, None)),
         ("(select a from t where b = ' to ') to 'x.csv'",
@@ -27,7 +31,16 @@ def test_the_line_is_read(line: str, copy: Copy) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "t", "t from", "t from x.csv delimiter ';'", "t to stdout", "(select 1) from x.csv", "t (a) from x.csv"],
+    [
+        "",
+        "t",
+        "t from",
+        "t from x.csv delimiter",
+        "t from x.csv quote '-'",
+        "t to stdout",
+        "(select 1) from x.csv",
+        "t (a) from x.csv",
+    ],
 )
 def test_what_is_no_copy_is_said(line: str) -> None:
     """With what it takes."""
@@ -44,12 +57,16 @@ def test_rows_go_into_a_file_and_back(command: Command, tmp_path: Path) -> None:
         f"\\copy copied from '{file}' csv header",
         f"\\copy copied from '{file}'",
         "select count(*) as n, sum(id) as s from copied;",
+        f"\\copy (select null::int as id, '' as name) to '{tmp_path}/odd.csv' delimiter ';' header off null '-'",
+        f"\\copy copied from '{tmp_path}/odd.csv' delimiter ';' header off null '-'",
+        "select id, name from copied where id is null;",
         f"\\copy copied (name) to '{tmp_path}/names.ndjson'",
         "drop table copied;",
     ]
     done = command("shell", given="\n".join(given))
     assert done.code == 0, done.err
-    assert done.lines == [{"n": 6, "s": 12}]
+    assert done.lines == [{"n": 6, "s": 12}, {"id": None, "name": ""}]
+    assert (tmp_path / "odd.csv").read_text() == '-;""\n'
     assert file.read_text().split() == ["id,name", "1,n1", "2,n2", "3,n3"]
     assert (tmp_path / "names.ndjson").read_text().startswith('{"name":"n1"}')
 

@@ -129,5 +129,25 @@ def test_help_names_every_command(command: Command) -> None:
 
     shown = command("shell", given="\\?").out
     for name in COMMANDS:
-        assert f"{name} " in shown
+        assert f"{name} " in shown or f"{name}[+] " in shown
     assert command("shell", given="\\h create table").out.strip().endswith("/sql-createtable.html")
+
+
+@pytest.mark.usefixtures("shelf")
+def test_a_plus_shows_more(command: Command) -> None:
+    """With every command that lists something; others say that they take none."""
+    from tuplegate.cli.shell.commands import COMMANDS
+
+    lists = [name for name, entry in COMMANDS.items() if entry.run_plus is not None]
+    assert lists == ["\\d", "\\dt", "\\dv", "\\dm", "\\di", "\\ds", "\\dn", "\\df", "\\dT", "\\dx", "\\du", "\\l"]
+    done = command("shell", given="".join(f"{name}+\n" for name in lists))
+    assert done.code == 0, done.err
+    found = {row["name"]: row for row in done.lines if "name" in row}
+    assert (found["author"]["description"], found["author"]["persistence"]) == ("people who write", "permanent")
+    assert found["shelf.mood"]["elements"] == "good, bad"
+    assert found["plpgsql"]["objects"] > 0
+    assert found["noted"]["language"] == "plpgsql"
+    described = command("shell", "-o", "table", given="\\d+ shelf.book\n\\dt+ shelf.au*;\n\\x+\n")
+    assert (described.code, "\\x takes no +" in described.err) == (2, True)
+    for wanted in ("storage of columns", "access_method", "people who write"):
+        assert wanted in described.out

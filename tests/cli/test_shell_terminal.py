@@ -71,6 +71,10 @@ def test_several_lines_are_one_statement(command: Command) -> None:
         terminal.line("select 5 * 5 as v;")
         terminal.until("25")
         terminal.prompt()
+        terminal.line("help")
+        terminal.until("relations; all about NAME")
+        terminal.type("q")  # the pager has it
+        terminal.prompt()
         terminal.line("exit")
         assert terminal.leave() == 0
 

@@ -91,7 +91,7 @@ def test_many_groups_are_read_and_written(command: Command, database: Client, tm
     file, back = tmp_path / "groups.parquet", tmp_path / "back.parquet"
     pq.write_table(pa.table({"id": pa.array(range(120_000), pa.int64())}), file, row_group_size=7_001)
     done = command("import", str(file), "--table", "load", "--create")
-    assert (done.code, done.err) == (0, "120000 rows imported\n")
+    assert (done.code, done.err.splitlines()[-1]) == (0, "120000 rows imported")
     assert command("export", "select * from load order by id", str(back)).code == 0
     found = pq.ParquetFile(back)
     assert found.metadata.num_row_groups == 3

@@ -1,17 +1,21 @@
-"""CSV with a line of names. It is read in blocks of whole lines; each block is a batch, parsed by column.
+"""CSV. It is read in blocks of whole lines; each block is a batch, parsed by column.
 
-A block without quotes, which is most of them, is split at commas as one text. Any other goes through the CSV reader,
-and grows where a quoted field goes on beyond its end.
+A block without quotes, which is most of them, is split at delimiters as one text. Any other goes through the CSV
+reader, and grows where a quoted field goes on beyond its end. The reader does not tell `""` from an empty field: where
+a block has such fields, they get a mark first.
 """
 
+import codecs
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from tuplegate.cli.csv_form import CsvForm
 from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, hashed
 from tuplegate.cli.guesses import Guess
 
@@ -19,6 +23,9 @@ _BLOCK_BYTES = 2**20
 """As JSON of a request, where a byte can become six, a block is still smaller than a request may be."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIELD_MAX = 64 * 2**20
+_OTHER_DELIMITERS = {";": "';'", "\t": "'\\t'", "|": "'|'"}
+"""What files are also separated by, as one types it after --delimiter."""
+_UTF_16 = "it looks like UTF-16: give --encoding utf-16"
 
 
 @dataclass(frozen=True)
@@ -30,17 +37,42 @@ class _Block:
     share: float
     rows: list[list[str]] | None
     """Where the block had to be parsed to find its end."""
+    mark: str = ""
+    """In front of fields of `rows` that are like NULL but quoted; empty where there are none."""
 
 
 class CsvFile:
-    def __init__(self, path: Path, null: str) -> None:
+    about_empty = '"" with quotes is an empty text; NULL is an empty field without quotes'
+
+    def __init__(self, path: Path, form: CsvForm) -> None:
         csv.field_size_limit(_FIELD_MAX)
         self._path = path
-        self.null: str | None = null
+        self._form = form
+        self._null = form.null or ""
+        self._encoding = codecs.lookup(form.encoding or "utf-8").name.removesuffix("-sig")
+        self._delimiter = form.delimiter or ","
+        self._quoted = _Quoted(self._delimiter, self._null)
+        self.form = repr((self._null, self._delimiter, form.header is not False, self._encoding))
         self.digest = digest_of(path)
-        with path.open(encoding="utf-8-sig", newline="") as text:
-            first = _first_row(text)
-        self.columns = check_columns(path, first, ": its first line names them")
+        self.named = form.header is not False
+        first = self._first_row()
+        if self.named:
+            self.columns = check_columns(path, first, "; the first line names them: give --no-header if it is a row")
+        else:
+            self.columns = [f"column{number}" for number in range(1, len(first) + 1)]
+            check_columns(path, self.columns)
+
+    def doubt(self, known: Collection[str]) -> str:
+        if self._form.header is not None:
+            return ""
+        odd = [name for name in self.columns if name not in known and _is_value(name)]
+        if odd:
+            shown = ", ".join(odd[:3])
+            return (
+                f"line 1 looks like a row ({shown}), not like names: give --no-header, or --header if these are names"
+            )
+        is_strange = bool(known) and not set(self.columns) & set(known)
+        return "if line 1 is a row, and not names, give --no-header" if is_strange else ""
 
     def guess(self) -> Guessed:
         guesses = [Guess() for _ in self.columns]
@@ -48,41 +80,101 @@ class CsvFile:
         for batch in self.batches(frozenset()):
             count += batch.rows
             for guess, texts in zip(guesses, batch.columns, strict=True):
-                guess.see([text for text in texts if text is not None and text != self.null])
+                guess.see([text for text in texts if text is not None and text != batch.null])
         return Guessed([guess.type for guess in guesses], count)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         for number, block in enumerate(self._blocks()):
-            columns = self._columns_of(block, skip=int(number == 0))
+            skip = int(number == 0 and self.named)
+            columns = self._columns_of(block, skip)
             if columns and columns[0]:
-                yield Batch(number, columns, block.share, _Places(self, block, skip=int(number == 0)))
+                null = None if block.mark else self._null
+                yield Batch(number, columns, block.share, _Places(self, block, skip), null)
+
+    # -- the first line -------------------------------------------------------------------------------------------
+
+    def _first_row(self) -> list[str]:
+        """The fields of the first line. A file that looks separated by something else is refused."""
+        by_given: list[str] = []
+        error: BadFile | None = None
+        try:
+            by_given = self._first_row_by(self._delimiter)
+        except BadFile as exc:
+            error = exc
+        if self._form.delimiter is None:
+            self._check_delimiter(len(by_given))
+        if error is not None:
+            raise error
+        return by_given
+
+    def _check_delimiter(self, count: int) -> None:
+        for delimiter, typed in _OTHER_DELIMITERS.items():
+            try:
+                by_other = len(self._first_row_by(delimiter))
+            except BadFile:
+                continue
+            if by_other > max(count, 1):
+                raise BadFile(
+                    f"{self._path.name} looks separated by {typed}: its first line has {by_other} fields by it, and "
+                    f"{count} by a comma; give --delimiter {typed}, or --delimiter , if it is not"
+                )
+
+    def _first_row_by(self, delimiter: str) -> list[str]:
+        with self._path.open(encoding=self._encoding, newline="") as text:
+            try:
+                if text.read(1) != "\ufeff":
+                    text.seek(0)
+                row = next(csv.reader(text, strict=True, delimiter=delimiter), None)
+            except csv.Error as exc:
+                raise BadFile(f"line 1: {exc}; is it a CSV file?") from exc
+            except UnicodeError as exc:
+                next(self._blocks(), None)  # fails, too, and knows the line
+                raise self._not_decoded(1, exc) from exc
+        if row is not None and any("\0" in field for field in row):
+            raise BadFile(f"line 1 has characters that no text has; {_UTF_16}, or it is no CSV file")
+        if row is None or (self.named and not row):
+            return []
+        return row or [""]  # a blank line without names is a NULL of one column
+
+    def _not_decoded(self, line: int, error: UnicodeError) -> BadFile:
+        if self._encoding != "utf-8":
+            return BadFile(f"line {line}: this is not {self._encoding}: {error}; --encoding names another")
+        with self._path.open("rb") as file:
+            start = file.read(64)
+            if b"\0" in start or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return BadFile(f"line {line}: this is not UTF-8; {_UTF_16}")
+        hint = "--encoding names another, such as cp1252 or latin-1"
+        return BadFile(f"line {line}: this is not UTF-8: {error}; {hint}")
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
     def _blocks(self) -> Iterator[_Block]:
         line = 1
         with hashed(self._path, self.digest) as (raw, file):
-            while part := file.read(_BLOCK_BYTES):
+            source = file if self._encoding == "utf-8" else _recoded(file, self._encoding, self._not_decoded)
+            while part := source.read(_BLOCK_BYTES):
+                part += source.readline(_FIELD_MAX)
                 if line == 1:
                     part = part.removeprefix(_BYTE_ORDER_MARK)
-                block = self._whole(part + file.readline(_FIELD_MAX), line, file)
-                yield _Block(block.text, line, raw.share, block.rows)
+                block = self._whole(part, line, source)
+                yield _Block(block.text, line, raw.share, block.rows, block.mark)
                 line += _line_count(block.text)
 
     def _whole(self, part: bytes, line: int, rest: IO[bytes]) -> _Block:
         """The block, longer where a quoted field is not closed yet."""
         while True:
-            text = _decoded(part, line)
+            text = self._decoded(part, line)
             if '"' not in text:
                 return _Block(text, line, 0, None)
-            lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+            mark, marked = self._quoted.marked(text)
+            lines = self._reader(marked)
             rows = []
             started = 1
             try:
                 for row in lines:
                     rows.append(row)
                     started = lines.line_num + 1
-                return _Block(text, line, 0, rows)
+                return _Block(text, line, 0, rows, mark)
             except csv.Error as exc:
                 # Read up to the end, it can be a field that goes on in the next block.
                 open_ended = lines.line_num >= _line_count(text)
@@ -91,29 +183,48 @@ class CsvFile:
                     raise BadFile(f"line {line + started - 1}: {exc}") from exc
                 part += more
 
+    def _decoded(self, part: bytes, line: int) -> str:
+        try:
+            return part.decode()
+        except UnicodeDecodeError as exc:
+            raise self._not_decoded(line + part[: exc.start].count(b"\n"), exc) from exc
+
+    def _reader(self, text: str) -> Any:
+        return csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=self._delimiter)
+
     # -- rows of a block ------------------------------------------------------------------------------------------
 
     def _columns_of(self, block: _Block, skip: int) -> list[Texts]:
         width = len(self.columns)
-        if block.rows is None and width > 1:
+        if block.rows is None:
             text = block.text.replace("\r\n", "\n").removesuffix("\n")
-            if "\r" not in text and set(map(str.count, text.split("\n"), repeat(","))) == {width - 1}:
-                fields = text.replace("\n", ",").split(",")
-                return [fields[skip * width + column :: width] for column in range(width)]
-        rows = block.rows or list(csv.reader(io.StringIO(block.text, newline=""), strict=True))
-        kept = [row for row in rows if row][skip:]  # an empty line is no row
+            if "\r" not in text:
+                lines = text.split("\n")
+                if set(map(str.count, lines, repeat(self._delimiter))) == {width - 1}:
+                    fields = lines if width == 1 else text.replace("\n", self._delimiter).split(self._delimiter)
+                    return [fields[skip * width + column :: width] for column in range(width)]
+        rows = block.rows if block.rows is not None else list(self._reader(block.text))
+        kept = self._without_blanks(rows)[skip:]
         if set(map(len, kept)) - {width}:
             index = next(index for index, row in enumerate(kept) if len(row) != width)
             line = self._line_of(block, index + skip)
-            raise BadFile(f"line {line} has {len(kept[index])} fields, not {width}")
-        return list(zip(*kept, strict=True))
+            count = len(kept[index])
+            raise BadFile(f"line {line} has {count} field{'' if count == 1 else 's'}, not {width}")
+        columns: list[Texts] = list(zip(*kept, strict=True))
+        return [self._quoted.told_apart(texts, block.mark) for texts in columns] if block.mark else columns
+
+    def _without_blanks(self, rows: list[list[str]]) -> list[list[str]]:
+        """A blank line is no row, unless there is but one column: there it is an empty field."""
+        if len(self.columns) == 1:
+            return [row or [""] for row in rows]
+        return [row for row in rows if row]
 
     def _line_of(self, block: _Block, index: int) -> int:
         """The line that a row of a block begins on."""
-        lines = csv.reader(io.StringIO(block.text, newline=""), strict=True)
+        lines = self._reader(block.text)
         while True:
-            line = block.line + lines.line_num
-            if next(lines):
+            line = block.line + int(lines.line_num)
+            if next(lines) or len(self.columns) == 1:
                 if not index:
                     return line
                 index -= 1
@@ -131,20 +242,84 @@ class _Places:
         return f"line {self._file._line_of(self._block, index + self._skip)}"
 
 
-def _first_row(text: IO[str]) -> list[str]:
-    reader = csv.reader(text, strict=True)
-    try:
-        return next(reader, [])
-    except (csv.Error, UnicodeDecodeError) as exc:
-        raise BadFile(f"line 1: {exc}; is it a CSV file in UTF-8?") from exc
+class _Quoted:
+    """Tells a field that is quoted, and so never NULL, from one that is NULL. Pure."""
+
+    def __init__(self, delimiter: str, null: str) -> None:
+        edge = rf"[^{re.escape(delimiter)}\r\n]"
+        self._null = null
+        self._field = f'"{null}"'
+        field = rf"(?<!{edge}){re.escape(self._field)}(?!{edge})"
+        self._is_there = re.compile(field).search
+        # All other fields up to such a one. Quotes within a field that does not begin with one are a part of it, as the
+        # reader has it; a quote that nobody closes is passed over, so that no text is looked at again and again.
+        other = rf'[^"]++|(?!{field})(?:(?<!{edge})"[^"]*+(?:""[^"]*+)*+"|")'
+        self._each = re.compile(rf"((?:{other})*+)({field})?")
+
+    def marked(self, text: str) -> tuple[str, str]:
+        """A mark, and the text with it in such fields; no mark where there is none.
+
+        Where the text ends within a field, a mark may be inside of it: the text is then no block yet.
+        """
+        if self._field not in text or not self._is_there(text):
+            return "", text
+        mark = next(mark for mark in map(chr, chain(range(1, 9), range(0xE000, 0xF8FF))) if mark not in text)
+        marked = f'"{mark}{self._null}"'
+        return mark, self._each.sub(lambda found: found[1] + marked if found[2] else found[1], text)
+
+    def told_apart(self, texts: Texts, mark: str) -> Texts:
+        """A column of a marked block: NULL is None, and the marks are gone."""
+        null, quoted = self._null, mark + self._null
+        if null not in texts and quoted not in texts:
+            return texts
+        return [None if text == null else null if text == quoted else text for text in texts]
 
 
-def _decoded(part: bytes, line: int) -> str:
-    try:
-        return part.decode()
-    except UnicodeDecodeError as exc:
-        line += part[: exc.start].count(b"\n")
-        raise BadFile(f"line {line}: this is not UTF-8: {exc}") from exc
+class _Recoder(io.RawIOBase):
+    """Bytes of another encoding as UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str, failure: Any) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._failure = failure
+        self._line = 1
+        self._waiting = b""
+        self._is_done = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._waiting and not self._is_done:
+            part = self._file.read(_BLOCK_BYTES)
+            self._is_done = not part
+            text = self._decoded(part)
+            self._line += text.count("\n")
+            self._waiting = text.encode()
+        count = min(len(buffer), len(self._waiting))
+        buffer[:count] = self._waiting[:count]
+        self._waiting = self._waiting[count:]
+        return count
+
+    def _decoded(self, part: bytes) -> str:
+        before = self._decoder.getstate()
+        try:
+            return self._decoder.decode(part, final=not part)
+        except UnicodeDecodeError as exc:
+            self._decoder.setstate(before)
+            good = self._decoder.decode(part[: max(exc.start - len(before[0]), 0)])
+            raise self._failure(self._line + good.count("\n"), exc) from exc
+
+
+def _recoded(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
+    return io.BufferedReader(_Recoder(file, encoding, failure), _BLOCK_BYTES)
+
+
+def _is_value(name: str) -> bool:
+    """Whether it is a number, a date or a uuid, which names are not."""
+    guess = Guess()
+    guess.see([name])
+    return guess.type not in ("text", "bool")
 
 
 def _line_count(text: str) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,8 @@ class Batch:
     """How much of the file was read with it, from 0 to 1."""
     name_of: Callable[[int], str]
     """Where a row of it is in the file, for a person."""
+    null: str | None = None
+    """A text that stands for NULL; without one, None does."""
 
     @property
     def rows(self) -> int:
@@ -59,10 +61,18 @@ class Source(Protocol):
     """A file of rows."""
 
     columns: list[str]
-    null: str | None
-    """A text that stands for NULL beside None."""
+    named: bool
+    """Whether the file names its columns; if not, they get the names of the table's."""
+    form: str
+    """What was said of how to read it, which makes other rows of the same bytes."""
     digest: str
     """Of all bytes of the file, when it was opened."""
+    about_empty: str
+    """What to say where an empty text does not fit a column."""
+
+    def doubt(self, known: Collection[str]) -> str:
+        """Say what may be wrong with names that are not `known`, and what to do; empty where they look right."""
+        ...
 
     def guess(self) -> Guessed:
         """Reads the file to its end, in constant memory."""
@@ -71,6 +81,17 @@ class Source(Protocol):
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         """All rows. `documents` are columns of JSON. At the end it must still be the same file."""
         ...
+
+
+class Named:
+    """A file of a format in which columns always have names, and NULL is no text."""
+
+    named = True
+    form = ""
+    about_empty = ""
+
+    def doubt(self, known: Collection[str]) -> str:
+        return ""
 
 
 def format_of(path: Path, format: str | None) -> str:
@@ -94,7 +115,7 @@ def check_columns(path: Path, columns: Sequence[str], hint: str = "") -> list[st
     if not columns:
         raise BadFile(f"{path.name} has no columns{hint}")
     if len(set(columns)) < len(columns) or "" in columns:
-        raise BadFile(f"{path.name}: two columns have one name, or one has none: {', '.join(columns)}")
+        raise BadFile(f"{path.name}: two columns have one name, or one has none: {', '.join(columns)}{hint}")
     return list(columns)
 
 

@@ -12,8 +12,11 @@ staged: it can be sent at any time, and a job that is done answers that it is.
 
 import gc
 import hashlib
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,15 +34,27 @@ _PASSES = 3
 """How often a file is read where the engine loses what is staged."""
 _TRIES = 5
 """How often a batch is sent where its answer is lost."""
-_VERSION = "2"
-"""Changes when batches are cut differently: a job is only resumed by what cuts them the same way."""
+_VERSION = "3"
+"""Changes when batches are cut or read differently: a job is only resumed by what does it the same way."""
 
 Progress = Callable[[int, float], None]
 """Called with the rows that are staged, and the share of the file that was read."""
 
 
+_NOT_OF_A_ROW = frozenset({"08", "0A", "25", "28", "40", "42", "53", "55", "57", "58", "F0", "XX"})
+"""Classes of SQLSTATEs that are not about the values of a row. A row can be refused with any other, by a trigger."""
+_ROW_SECURITY = "42501"
+"""What a policy refuses a row with; also what a key without the right gets."""
+_BATCH_SIZE_MAX = 2**32
+"""A row's place is the number of its batch times this, plus its index there."""
+
+
 class ImportFailed(Exception):
-    """Nothing was imported; the message says why."""
+    """Nothing was imported; the message says why, and `more` what else there is to say."""
+
+    def __init__(self, message: str, *more: str) -> None:
+        super().__init__(message)
+        self.more = more
 
 
 class _Taken(Exception):
@@ -56,6 +71,7 @@ class Column:
 
     type: str
     kind: str
+    is_generated: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,17 +96,33 @@ def find_target(client: "Client", table: str) -> Target | None:
     """None where there is no such table."""
     rows = client.query(
         "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
-        "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind "
+        "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind, "
+        "a.attgenerated <> '' as generated "
         "from pg_attribute a join pg_type t on t.oid = a.atttypid "
         "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [table],
     )
-    columns = {row["attname"]: Column(row["type"], row["kind"]) for row in rows}
+    columns = {row["attname"]: Column(row["type"], row["kind"], row["generated"]) for row in rows}
     return Target(rows[0]["oid"], rows[0]["name"], columns) if rows else None
 
 
+def fit_columns(source: Source, target: Target) -> None:
+    """Check the names of a file's columns, or give it those of the table where it has none."""
+    if not source.named:
+        names = [name for name, column in target.columns.items() if not column.is_generated]
+        if len(names) != len(source.columns):
+            counts = f"line 1 has {len(source.columns)} fields and the table has {len(names)} columns"
+            rule = f"a file without a header has all of them, in this order: {', '.join(names)}"
+            raise ImportFailed(f"{counts}; {rule}")
+        source.columns = names
+    unknown = [name for name in source.columns if name not in target.columns]
+    if unknown:
+        known = f"it has {', '.join(target.columns)}"
+        raise ImportFailed(f"the table has no column {', '.join(unknown)}; {known}", source.doubt(target.columns))
+
+
 def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
-    """A table for what was guessed of the file."""
+    """Make a table for what was guessed of the file."""
     columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
 
@@ -137,11 +169,13 @@ class Job:
         self._source = source
         self._target = target
         self._columns = ", ".join(map(quoted, source.columns))
-        file = (source.digest, format, source.null or "")
+        file = (source.digest, format, source.form)
         parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
         self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
         self._staging = f"tuplegate_import_{self._id}"
         self._notes = f"{self._staging}_batches"
+        self._places = f"{self._staging}_{secrets.token_hex(4)}"
+        self._place = next(name for n in count() if (name := f"tuplegate_place_{n}") not in source.columns)
         self._types = [target.columns[name] for name in source.columns]
         self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
 
@@ -219,13 +253,13 @@ class Job:
             params = []
             for texts in batch.columns:
                 # Encoded here, where it is done while the batch before is on its way.
-                encoded = msgspec.json.encode(array_literal(texts, self._source.null))
+                encoded = msgspec.json.encode(array_literal(texts, batch.null))
                 digest.update(encoded)
                 params.append(JsonText(encoded.decode()))
             yield _Ready(batch, params, digest.hexdigest()[:32])
 
     def _stage(self, ready: _Ready) -> None:
-        from tuplegate.client import DataError, IntegrityError, TooLarge
+        from tuplegate.client import SqlError, TooLarge
 
         batch = ready.batch
         # Of several that run the same job at once, one stages a batch: the others find its note.
@@ -236,10 +270,12 @@ class Job:
         )
         try:
             self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
-        except (DataError, IntegrityError) as error:
+        except SqlError as error:
+            if not _is_of_row(error):
+                raise
             index, found = self._broken(batch, error)
             self.drop()
-            raise ImportFailed(f"{batch.name_of(index)}: {found.message}; nothing was imported") from error
+            raise self._refusal(batch.name_of(index), found) from error
         except TooLarge as error:
             self.drop()
             where = f"{batch.name_of(0)} to {batch.name_of(batch.rows - 1)}"
@@ -261,13 +297,19 @@ class Job:
 
     def _insert(self, first: int) -> str:
         """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        return f"insert into {self._staging} ({self._columns}) {self._select(first)}"
+
+    def _select(self, first: int, places: str = "") -> str:
+        """The rows of arrays; with their places behind them, where a set of those is given."""
         sets = ", ".join(
             # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
             f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
         values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
-        return f"insert into {self._staging} ({self._columns}) select {values} from (select {sets}) as sent"
+        if places:
+            return f"select {values}, place from (select {sets}, {places} as place) as sent"
+        return f"select {values} from (select {sets}) as sent"
 
     def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
         """The first row that the engine does not take and what it says of it, found by halves."""
@@ -277,7 +319,7 @@ class Job:
         while end - start > 1:
             middle = (start + end) // 2
             parts: list[Texts] = [texts[start:middle] for texts in batch.columns]
-            literals = [array_literal(texts, self._source.null) for texts in parts]
+            literals = [array_literal(texts, batch.null) for texts in parts]
             try:
                 # The second statement takes back what the first has done.
                 self._client.transaction([(self._insert(1), literals), "select 1 / 0"])
@@ -318,11 +360,91 @@ class Job:
         except SqlError as error:
             if error.statement == 0 and isinstance(error, UndefinedTable | DivisionByZero):
                 return None
-            if error.statement == 1 and not error.retryable:
+            # A constraint that is deferred is checked behind the last statement.
+            if error.statement in (1, None) and not error.retryable:
+                refusal = self._refused_row(error)
                 self.drop()
+                if refusal is not None:
+                    raise refusal from error
             raise
         return done.replayed
+
+    def _refused_row(self, error: "SqlError") -> ImportFailed | None:
+        """Find the first row of the file that the table does not take; None where no row is at fault.
+
+        Staged rows do not know their place, which would make every import slower. So they are staged once more, with
+        it, and inserted one by one and in order, by a block that always fails.
+        """
+        from tuplegate.client import SqlError
+
+        if not _is_of_row(error) and error.sqlstate != _ROW_SECURITY:
+            return None
+        try:
+            self._stage_places()
+            self._client.query(self._insert_one_by_one(), timeout_s=_FINISH_S, idempotent=False)
+        except SqlError as found:
+            place = re.fullmatch(r"place (\d+)", found.hint or "")
+            if place is None:
+                return None
+            number, index = divmod(int(place[1]), _BATCH_SIZE_MAX)
+            batches = self._source.batches(self._documents)
+            batch = next((batch for batch in batches if batch.number == number), None)
+            return None if batch is None else self._refusal(batch.name_of(index), found)
+        finally:
+            self._client.query(f"drop table if exists {self._places}")
+        return None
+
+    def _stage_places(self) -> None:
+        self._client.query(
+            f"create unlogged table {self._places} as select {self._columns}, 0::bigint as {self._place} "
+            f"from {self._target.name} with no data"
+        )
+        for ready in self._ready():
+            first = ready.batch.number * _BATCH_SIZE_MAX
+            last = first + ready.batch.rows - 1
+            rows = self._select(1, f"generate_series({first}::bigint, {last}::bigint)")
+            self._client.query(f"insert into {self._places} {rows}", ready.params)
+
+    def _insert_one_by_one(self) -> str:
+        names = ", ".join(f"sent.{quoted(name)}" for name in self._source.columns)
+        tag = f"$t{secrets.token_hex(8)}$"
+        # An insert of no rows tells what is wrong with the table or the key from what is wrong with a row. A deferred
+        # constraint is checked at once, unless a later row could still satisfy it.
+        return f"""do {tag}
+declare
+  sent record;
+  place text;
+  said text;
+  more text;
+begin
+  for sent in
+    select format('set constraints %I.%I immediate', n.nspname, c.conname) as command
+    from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid = c.connamespace
+    where c.conrelid = {self._target.oid} and c.condeferred and c.confrelid <> c.conrelid
+  loop
+    execute sent.command;
+  end loop;
+  insert into {self._target.name} ({self._columns}) select {self._columns} from {self._places} where false;
+  for sent in select * from {self._places} s order by s.{self._place} loop
+    place := 'place ' || sent.{self._place};
+    insert into {self._target.name} ({self._columns}) values ({names});
+  end loop;
+  place := null;
+  raise exception 'every row was taken';
+exception when others then
+  get stacked diagnostics said = message_text, more = pg_exception_detail;
+  raise exception using errcode = sqlstate, message = said, detail = more, hint = coalesce(place, '');
+end {tag}"""
+
+    def _refusal(self, place: str, error: "SqlError") -> ImportFailed:
+        detail = f"detail: {error.detail}" if error.detail else ""
+        hint = f"hint: {self._source.about_empty}" if error.message.endswith(': ""') else ""
+        return ImportFailed(f"{place}: {error.message}; nothing was imported", detail, hint)
 
     def drop(self) -> None:
         """Takes back what is staged."""
         self._client.query(f"drop table if exists {self._staging}, {self._notes}")
+
+
+def _is_of_row(error: "SqlError") -> bool:
+    return not error.retryable and (error.sqlstate or "XX")[:2] not in _NOT_OF_A_ROW

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, Named, Texts, check_columns, digest_of, hashed
 from tuplegate.cli.guesses import Guess
 from tuplegate.client.values import Number, write
 
@@ -16,9 +16,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
 
 
-class NdjsonFile:
-    null: str | None = None
-
+class NdjsonFile(Named):
     def __init__(self, path: Path) -> None:
         self._path = path
         self.digest = digest_of(path)

@@ -5,11 +5,13 @@ however long it gets.
 """
 
 import csv
+import io
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import IO, Any, Protocol
 
 FORMATS = ("table", "json", "ndjson", "csv", "markdown")
@@ -119,12 +121,29 @@ _WRITTEN_AS_THEY_ARE = frozenset({
 """Types whose values are texts or numbers."""
 
 
-class Csv:
-    """With a line of names. NULL is an empty field, and a value of json is JSON."""
+# The character that no text of the engine has. In the end of a line it makes the library quote a text that has it.
+_QUOTED = "\0"
+_BYTE_ORDER_MARK = "\ufeff"
+_LINE_END = f"\r{_QUOTED}\n"
+_NEVER_EMPTY = _WRITTEN_AS_THEY_ARE - {"text", "varchar", "bpchar", "name"}
 
-    def __init__(self, out: IO[str]) -> None:
-        self._writer = csv.writer(out, lineterminator="\n")
+
+class Csv:
+    """With a line of names. NULL is an empty field or `null`, an empty text is `""`, and a value of json is JSON.
+
+    The library writes None and an empty text alike, and does not quote a carriage return. So a text that needs quotes
+    for what it means begins with a character that makes the library quote it, and that goes afterwards.
+    """
+
+    def __init__(self, out: IO[str], delimiter: str = ",", null: str = "", header: bool = True) -> None:
+        self._out = out
+        self._lines = io.StringIO(newline="")
+        self._writer = csv.writer(self._lines, delimiter=delimiter, lineterminator=_LINE_END)
+        self._delimiter, self._null, self._has_header = delimiter, null, header
         self._rewritten: list[tuple[int, Callable[[Any], str]]] = []
+        self._may_be_empty: list[int] = []
+        self._is_single = False
+        self._is_begun = False
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         json_types = ("json", "jsonb")
@@ -133,11 +152,40 @@ class Csv:
             for index, name in enumerate(types)
             if name not in _WRITTEN_AS_THEY_ARE
         ]
-        if columns:
-            self._writer.writerow(columns)
+        self._may_be_empty = [index for index, name in enumerate(types) if name not in _NEVER_EMPTY]
+        self._is_single = len(columns) == 1
+        if columns and self._has_header:
+            self._write([columns])
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
-        self._writer.writerows(map(self._row, rows) if self._rewritten else rows)
+        if self._rewritten:
+            rows = map(self._row, rows)
+        rows = list(rows)
+        if self._null:
+            rows = [[self._told_apart(value) for value in row] for row in rows]
+        elif any("" in map(itemgetter(index), rows) for index in self._may_be_empty):
+            rows = [[_QUOTED if value == "" else value for value in row] for row in rows]
+        self._write(rows)
+
+    def _told_apart(self, value: Any) -> Any:
+        if value is None:
+            return self._null
+        return f"{_QUOTED}{value}" if value == "" or str(value) == self._null else value
+
+    def _write(self, rows: Sequence[Sequence[Any]]) -> None:
+        end = _LINE_END
+        if rows and not self._is_begun:
+            self._is_begun = True
+            if str(rows[0][0]).startswith(_BYTE_ORDER_MARK):
+                rows = [[f"{_QUOTED}{rows[0][0]}", *rows[0][1:]], *rows[1:]]  # a text of its own, and no such mark
+        if self._is_single:
+            # The library quotes an empty field that is alone in its line: so it is not.
+            rows = [(*row, None) for row in rows]
+            end = self._delimiter + end
+        self._writer.writerows(rows)
+        self._out.write(self._lines.getvalue().replace(end, "\n").replace(_QUOTED, ""))
+        self._lines.seek(0)
+        self._lines.truncate()
 
     def _row(self, row: Sequence[Any]) -> Sequence[Any]:
         cells = list(row)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of
+from tuplegate.cli.files import BadFile, Batch, Guessed, Named, Texts, check_columns, digest_of
 from tuplegate.client.values import converter, write
 
 _BATCH_BYTES = 2**19
@@ -31,9 +31,7 @@ def _arrow(name: str) -> Any:
 # -- read ----------------------------------------------------------------------------------------------------------
 
 
-class ParquetSource:
-    null: str | None = None
-
+class ParquetSource(Named):
     def __init__(self, path: Path) -> None:
         self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
         self._path = path

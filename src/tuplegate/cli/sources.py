@@ -2,16 +2,17 @@
 
 from pathlib import Path
 
+from tuplegate.cli.csv_form import CsvForm
 from tuplegate.cli.files import Source
 
 
-def open_source(path: Path, format: str, null: str) -> Source:
-    """`null` is what stands for NULL in CSV; the other formats have a NULL of their own."""
+def open_source(path: Path, format: str, form: CsvForm) -> Source:
+    """`form` says how CSV is written down; the other formats have one form."""
     match format:
         case "csv":
             from tuplegate.cli.csv_file import CsvFile
 
-            return CsvFile(path, null)
+            return CsvFile(path, form)
         case "ndjson":
             from tuplegate.cli.ndjson_file import NdjsonFile
 

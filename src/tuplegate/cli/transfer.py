@@ -6,15 +6,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tuplegate.cli import files
+from tuplegate.cli.csv_form import CsvForm, csv_options
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.output import Csv, JsonLines, Writer, write_records
+from tuplegate.cli.output import Csv, JsonLines, Writer, harmless, write_records
 from tuplegate.cli.remote import Failed, exit_of, failure, with_client
 
 if TYPE_CHECKING:
@@ -65,18 +67,18 @@ class Progress:
 @click.argument("file", type=_FILE)
 @click.option("--table", required=True, metavar="NAME", help="The table, as SQL names it.")
 @click.option("--format", "kind", type=click.Choice(files.FORMATS), help="What FILE is. [by its name]")
-@click.option("--null", default="", metavar="TEXT", help="What stands for NULL in CSV. [default: an empty field]")
 @click.option("--create", is_flag=True, help="Make the table where there is none, with guessed types.")
 @click.option("--dry-run", is_flag=True, help="Read the file, show columns and types, and change nothing.")
 @click.option("--job", default="", metavar="NAME", help="Tells a second import of the same file from the first.")
 @with_client
+@csv_options
 def import_(
     client: "Client",
     format: str | None,
     file: Path,
     table: str,
     kind: str | None,
-    null: str,
+    form: CsvForm,
     create: bool,
     dry_run: bool,
     job: str,
@@ -84,9 +86,9 @@ def import_(
     """Load a CSV, NDJSON or Parquet file into a table: all of it or nothing, and once.
 
     An import that was cut off goes on where it was when it is started again. CSV has a first line with the names of the
-    columns.
+    columns, or all columns of the table in their order. An empty field is NULL, and "" is the empty text.
     """
-    from tuplegate.cli.imports import ImportFailed, Job, create_target, find_target
+    from tuplegate.cli.imports import ImportFailed, Job, find_target, fit_columns
     from tuplegate.cli.sources import open_source
     from tuplegate.client import TuplegateError
 
@@ -96,22 +98,25 @@ def import_(
     progress = Progress()
     try:
         kind = files.format_of(file, kind)
-        source = open_source(file, kind, null)
+        form.check(kind)
+        source = open_source(file, kind, form)
         target = find_target(client, table)
+        if target is None and (create or dry_run) and (doubt := source.doubt(())):
+            raise ImportFailed(doubt)
         if dry_run:
             _show_guessed(format, source, target)
             return
         if target is None and create:
-            create_target(client, table, source, source.guess())
+            _make(client, table, source)
             target = find_target(client, table)
         if target is None:
             raise ImportFailed(f"there is no table {table}; --create makes one")
-        unknown = [name for name in source.columns if name not in target.columns]
-        if unknown:
-            raise ImportFailed(f"the table has no column {', '.join(unknown)}; it has {', '.join(target.columns)}")
+        fit_columns(source, target)
         done = Job(client, source, kind, target, job).run(progress)
-    except (files.BadFile, ImportFailed) as exc:
+    except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
+    except ImportFailed as exc:
+        raise Failed(str(exc), Exit.FILE, tuple(filter(None, exc.more))) from exc
     except TuplegateError as error:
         cut_off = exit_of(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
         raise failure(error, "", *([_GO_ON] if cut_off else [])) from error
@@ -127,12 +132,27 @@ def import_(
         click.echo(f"{done.rows} rows imported{resumed}", err=True)
 
 
+def _make(client: "Client", table: str, source: files.Source) -> None:
+    from tuplegate.cli.imports import create_target
+
+    guessed = source.guess()
+    create_target(client, table, source, guessed)
+    columns = ", ".join(f"{name} {type_}" for name, type_ in zip(source.columns, guessed.types, strict=True))
+    click.echo(harmless(f"made the table {table}: {columns}"), err=True)
+
+
 def _show_guessed(format: str | None, source: files.Source, target: "Target | None") -> None:
+    from tuplegate.cli.imports import fit_columns
+
+    if target is not None and not source.named:
+        fit_columns(source, target)
     guessed = source.guess()
     types = {name: column.type for name, column in target.columns.items()} if target else {}
     pairs = zip(source.columns, guessed.types, strict=True)
     shown = [{"column": name, "guessed": guess, "type_in_table": types.get(name)} for name, guess in pairs]
     write_records(format, shown, ("column", "guessed", "type_in_table"))
+    if target is not None and (doubt := source.doubt(target.columns)):
+        click.echo(doubt, err=True)
     click.echo(f"{guessed.rows} rows; nothing was changed", err=True)
 
 
@@ -141,35 +161,42 @@ def _show_guessed(format: str | None, source: files.Source, target: "Target | No
 @click.argument("file", type=_FILE)
 @click.option("--format", "kind", type=click.Choice(files.FORMATS), help="What FILE becomes. [by its name]")
 @with_client
-def export(client: "Client", format: str | None, sql: str, file: Path, kind: str | None) -> None:
+@csv_options
+def export(client: "Client", format: str | None, sql: str, file: Path, kind: str | None, form: CsvForm) -> None:
     """Write the rows of a SELECT into a CSV, NDJSON or Parquet file.
 
-    The file has its name once it is whole. SQL can also be the name of a table.
+    The file has its name once it is whole. SQL can also be the name of a table. In CSV NULL is an empty field, and the
+    empty text is "".
     """
     table = sql if " " not in sql.strip() else None
     if table is not None:
         sql = f"select * from {table}"
     try:
         kind = files.format_of(file, kind)
+        form.check(kind)
         digits = _digits(client, table) if kind == "parquet" and table is not None else {}
     except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
     try:
         with files.whole_or_not(file) as part:
-            count = _export(client, sql, kind, part, digits)
+            count = _export(client, sql, partial(_written, kind, part, digits, form))
     except OSError as exc:
         code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
         raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
     except files.BadFile as exc:
         raise Failed(f"{exc}; {file} is as it was", Exit.FILE) from exc
+    except UnicodeEncodeError as exc:
+        character = exc.object[exc.start]
+        cause = f"{exc.encoding} has no {character!r} (U+{ord(character):04X})"
+        raise Failed(f"{cause}: choose another --encoding, such as utf-8; {file} is as it was", Exit.FILE) from exc
     click.echo(f"{count} rows exported", err=True)
 
 
-def _export(client: "Client", sql: str, kind: str, part: Path, digits: Digits) -> int:
+def _export(client: "Client", sql: str, written: Callable[[], AbstractContextManager[Writer]]) -> int:
     progress = Progress()
     count = 0
     try:
-        with client.stream(sql, convert=False) as stream, _written(kind, part, digits) as writer:
+        with client.stream(sql, convert=False) as stream, written() as writer:
             writer.begin(stream.columns, stream.types)
             while rows := stream.next_tuples():
                 writer.rows(rows)
@@ -182,7 +209,7 @@ def _export(client: "Client", sql: str, kind: str, part: Path, digits: Digits) -
 
 
 @contextmanager
-def _written(kind: str, part: Path, digits: Digits) -> Iterator[Writer]:
+def _written(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[Writer]:
     """What writes rows of this kind into a file, which is on the disk afterwards."""
     if kind == "parquet":
         from tuplegate.cli.parquet_file import ParquetWriter
@@ -192,8 +219,11 @@ def _written(kind: str, part: Path, digits: Digits) -> Iterator[Writer]:
             binary.flush()
             os.fsync(binary.fileno())
         return
-    with part.open("w", encoding="utf-8", newline="") as text:
-        yield Csv(text) if kind == "csv" else JsonLines(text, terminal=False)
+    with part.open("w", encoding=form.encoding or "utf-8", newline="") as text:
+        if kind == "csv":
+            yield Csv(text, form.delimiter or ",", form.null or "", form.header is not False)
+        else:
+            yield JsonLines(text, terminal=False)
         text.flush()
         os.fsync(text.fileno())
 

@@ -1,4 +1,4 @@
-"""Rows as data frames, by libraries that are installed or not.
+"""Rows as data frames, and data frames as rows, by libraries that are installed or not.
 
 Every column gets the type that the answer says it has, also where there are no rows. numeric becomes a decimal type
 that holds all of its digits. What has no type there (json, uuid, ranges, …) becomes text, and so does a column with a
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.errors import TuplegateError
+from tuplegate.client.values import library_of, write
 
 if TYPE_CHECKING:
     from tuplegate.client.rows import Rows
@@ -210,3 +211,59 @@ def to_pandas(rows: "Rows") -> Any:
             kind = "object"
         series[_unused(name, used)] = pandas.Series(values, dtype=kind)
     return pandas.DataFrame(series)
+
+
+# -- frames as rows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """The columns of a frame by name, and its values by column."""
+
+    names: list[str]
+    columns: list[list[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def documents(self, start: int, end: int) -> str:
+        """These rows as a JSON array of objects."""
+        names = [json.dumps(name) for name in self.names]
+        parts = [[write(value) for value in column[start:end]] for column in self.columns]
+        rows = (",".join(map("{}:{}".format, names, row)) for row in zip(*parts, strict=True))
+        return "[" + ",".join(f"{{{row}}}" for row in rows) + "]"
+
+
+def rows_of_frame(frame: Any) -> FrameRows:
+    """The rows of a frame of pandas or polars, or of a table of Arrow. The index of pandas is no column."""
+    library, kind = library_of(frame), type(frame).__name__
+    if library == "pandas" and kind == "DataFrame":
+        names = list(frame.columns)
+        columns = [_without_nan(frame.iloc[:, index].tolist()) for index in range(len(names))]
+    elif library == "polars" and kind == "DataFrame":
+        names = list(frame.columns)
+        columns = [series.to_list() for series in frame.get_columns()]
+    elif library == "pyarrow" and kind == "Table":
+        names = list(frame.column_names)
+        columns = [column.to_pylist() for column in frame.columns]
+    else:
+        raise TypeError(f"a {kind} is no data frame of pandas or polars and no table of pyarrow")
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"the columns of the frame need names, each its own, as the table's columns have: {names}")
+    return FrameRows(names, columns)
+
+
+def _without_nan(values: list[Any]) -> list[Any]:
+    """None for NaN, by which pandas says that a value is missing. It then makes floats of whole numbers; undo that."""
+    kept = [None if isinstance(value, float) and value != value else value for value in values]
+    if None in kept and all(value is None or (isinstance(value, float) and value.is_integer()) for value in kept):
+        return [None if value is None else int(value) for value in kept]
+    return kept
+
+
+def insert_of(table: str, names: Sequence[str]) -> str:
+    """The statement that inserts rows that are one JSON text, whatever the types of the columns."""
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    return (
+        f"insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::text::json)"
+    )

@@ -38,6 +38,14 @@ def _statement(statement: Statement) -> str:
     return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)}}}'
 
 
+def batches(count: int, size: int | None) -> list[tuple[int, int]]:
+    """Start and end of every batch of `size`; of one with all where there is no size."""
+    if size is not None and size < 1:
+        raise ValueError(f"batch_size is {size}: a batch has at least 1")
+    size = count if size is None else size
+    return [(start, min(start + size, count)) for start in range(0, count, size or 1)]
+
+
 def _timeout_ms(timeout_s: float) -> int:
     return min(max(int(timeout_s * 1000), 1), _TIMEOUT_MS_MAX)
 

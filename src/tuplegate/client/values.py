@@ -167,8 +167,72 @@ def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
             return "{" + ",".join(parts) + "}"
         case Enum():
             return write(value.value, quote)
+        case _ if is_of_library(value):
+            return write(plain(value), quote)
         case _:
             return quote(_text_of(value))
+
+
+# -- values of numpy, pandas and polars ----------------------------------------------------------------------------
+# Told by the names of their types: nobody needs these libraries who does not use them.
+
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
+_MISSING = frozenset({"NAType", "NaTType"})
+_DAYS = frozenset({"Y", "M", "W", "D"})
+_MONTHS = {"Y": "years", "M": "months"}
+_TO_PYTHON = ("to_pytimedelta", "to_pylist", "to_list", "tolist", "as_py")
+"""Methods of these libraries that make a Python value, or a list of them."""
+
+
+def library_of(value: Any) -> str:
+    """The package that the type of the value is from."""
+    return type(value).__module__.partition(".")[0]
+
+
+def is_of_library(value: Any) -> bool:
+    return library_of(value) in _LIBRARIES
+
+
+def plain(value: Any) -> Any:
+    """The Python value of a scalar, or the list of an array or series; None where it is missing."""
+    library, name = library_of(value), type(value).__name__
+    if name in _MISSING:
+        return None
+    if library == "numpy":
+        if not hasattr(value, "dtype"):
+            raise TypeError(_no_value(value))
+        return _plain_array(value) if hasattr(value, "__array_finalize__") else _plain_scalar(value)
+    if library == "pandas" and isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    if name in ("DataFrame", "Table", "LazyFrame"):
+        raise TypeError(f"a {name} is no value: write_frame writes its rows into a table")
+    for method in _TO_PYTHON:
+        if hasattr(value, method):
+            return getattr(value, method)()
+    raise TypeError(_no_value(value))
+
+
+def _plain_array(array: Any) -> Any:
+    # Python has no time of a nanosecond, and the library gives a bare number instead.
+    if array.dtype.kind not in "Mm":
+        return array.tolist()
+    return [plain(part) for part in array] if array.ndim else plain(array[()])
+
+
+def _plain_scalar(scalar: Any) -> Any:
+    if scalar.dtype.kind not in "Mm":
+        found = scalar.item()
+        return Decimal(str(found)) if is_of_library(found) else found  # a float that is longer than Python's
+    if str(scalar) == "NaT":
+        return None
+    unit = re.search(r"\[(\d*)(\w+)\]", str(scalar.dtype))
+    if unit is None:
+        raise TypeError(f"a {type(scalar).__name__} without a unit cannot be sent")
+    if scalar.dtype.kind == "M":
+        return str(scalar.astype("datetime64[D]" if unit[2] in _DAYS else "datetime64[us]"))
+    if unit[2] in _MONTHS:
+        return f"{int(scalar.astype(int)) * int(unit[1] or 1)} {_MONTHS[unit[2]]}"
+    return scalar.astype("timedelta64[us]").item()
 
 
 def _name(name: Any) -> str:
@@ -199,4 +263,8 @@ def _text_of(value: Any) -> str:
             return "\\x" + bytes(value).hex()
     if isinstance(value, _TEXTS):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} cannot be sent; convert it to text or a number first")
+    raise TypeError(_no_value(value))
+
+
+def _no_value(value: Any) -> str:
+    return f"a {type(value).__name__} cannot be sent; convert it to text or a number first"

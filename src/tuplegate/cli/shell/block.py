@@ -13,6 +13,8 @@ _READ_ONLY = re.compile(r"\bread\s+only\b", re.IGNORECASE)
 _READ_WRITE = re.compile(r"\bread\s+write\b", re.IGNORECASE)
 _CHAIN = re.compile(r"\band\s+chain\b", re.IGNORECASE)
 _POINT = re.compile(r"\bto\b", re.IGNORECASE)
+_TEMPORARY = re.compile(r"\s+(?:(?:local|global)\s+)?temp(?:orary)?\b", re.IGNORECASE)
+_PASSING = frozenset({"set", "reset", "prepare", "listen", "load"})
 _PREPARED = re.compile(r"\s*prepared\b", re.IGNORECASE)
 
 
@@ -62,3 +64,14 @@ def is_read_only(begin: str) -> bool:
 def is_chained(end: str) -> bool:
     """COMMIT AND CHAIN begins the next block at once."""
     return _CHAIN.search(end) is not None
+
+
+def passing_effect(sql: str) -> str | None:
+    """A remark on a statement, run alone, whose effect ends with it: the next one finds a clean session."""
+    keyword, end = first_keyword(sql)
+    name = keyword.upper()
+    if keyword == "create" and _TEMPORARY.match(sql, end):
+        name = "CREATE TEMPORARY"
+    elif keyword not in _PASSING:
+        return None
+    return f"{name} has no effect beyond its statement; between BEGIN and COMMIT it has, until COMMIT"

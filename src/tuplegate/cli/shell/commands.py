@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -28,28 +28,32 @@ _REFERENCE = "https://www.postgresql.org/docs/current/sql-{page}.html"
 
 @dataclass(frozen=True)
 class Entry:
-    """`takes` and `help` are shown by \\?."""
+    """`takes` and `help` are shown by \\?. `run_plus` is what the command does with a + behind its name."""
 
     run: Callable[[Session, str], None]
     takes: str
     help: str
+    run_plus: Callable[[Session, str], None] | None = None
 
 
 def run_command(session: Session, text: str) -> None:
-    found = re.match(r"\\(?:[A-Za-z]+|\S)?", text)
+    found = re.match(r"(\\(?:[A-Za-z]+|\S)?)(\+?)", text)
     assert found is not None, "a command begins with a backslash"
-    name, rest = found.group(), text[found.end() :].strip().removesuffix(";").strip()
+    name, rest = found[1], text[found.end() :].strip().removesuffix(";").strip()
     if name not in COMMANDS:
-        raise Failed(f"there is no command {name}; \\? lists them", Exit.USAGE)
-    COMMANDS[name].run(session, rest)
+        raise Failed(f"there is no command {found[0]}; \\? lists them", Exit.USAGE)
+    run = COMMANDS[name].run_plus if found[2] else COMMANDS[name].run
+    if run is None:
+        raise Failed(f"{name} takes no +; \\? lists what takes one", Exit.USAGE)
+    run(session, rest)
 
 
 # -- what there is -------------------------------------------------------------------------------------------------
 
 
-def _list(command: str) -> Callable[[Session, str], None]:
+def _list(command: str, plus: bool = False) -> Callable[[Session, str], None]:
     def run(session: Session, rest: str) -> None:
-        sql, params = listing(command, rest)
+        sql, params = listing(command, rest, plus)
         with told_apart(sql):
             rows = session.client.query(sql, params)
         session.results.show(rows.columns, rows.types, rows.tuples())
@@ -57,12 +61,16 @@ def _list(command: str) -> Callable[[Session, str], None]:
     return run
 
 
-def _describe(session: Session, rest: str) -> None:
+def _describe_plus(session: Session, rest: str) -> None:
+    _describe(session, rest, plus=True)
+
+
+def _describe(session: Session, rest: str, plus: bool = False) -> None:
     if not rest:
-        _list("\\d")(session, "")
+        _list("\\d", plus)(session, "")
         return
     with told_apart():
-        sections = list(describe(session.client, rest))
+        sections = list(describe(session.client, rest, plus))
     results = session.results
     with results.out() as out:
         for section in sections:
@@ -82,6 +90,14 @@ def _databases(session: Session, rest: str) -> None:
     columns = ["name", "state", "default", "size_bytes"]
     rows = [(each.name, each.state, each.default, each.size_bytes) for each in found]
     session.results.show(columns, ["text", "text", "bool", "int8"], rows)
+
+
+def _databases_plus(session: Session, rest: str) -> None:
+    with told_apart():
+        found = [asdict(each) for each in session.client.databases.list()]
+    columns = ["name", "state", "default", "size_bytes", "delete_protection", "created_at", "id"]
+    rows = [[str(each[name]) if name == "created_at" else each[name] for name in columns] for each in found]
+    session.results.show(columns, ["text", "text", "bool", "int8", "bool", "text", "text"], rows)
 
 
 def _connect(session: Session, rest: str) -> None:
@@ -277,7 +293,9 @@ def _help(session: Session, rest: str) -> None:
     with session.results.out() as out:
         for name, entry in COMMANDS.items():
             if entry.help:
-                out.write(f"{f'{name} {entry.takes}':24} {entry.help}\n")
+                typed = f"{name}{'[+]' if entry.run_plus else ''} {entry.takes}"
+                out.write(f"{typed:24} {entry.help}\n")
+        out.write("A + shows more. help, exit and quit need no backslash.\n")
         out.write("BEGIN; … COMMIT; is gathered and sent as one transaction. Ctrl-C cancels a statement.\n")
 
 
@@ -290,19 +308,23 @@ def _copy_help() -> str:
     return COPY_USAGE.removeprefix("\\copy ")
 
 
+def _listed(command: str, takes: str, help: str) -> Entry:
+    return Entry(_list(command), takes, help, _list(command, plus=True))
+
+
 COMMANDS = {
-    "\\d": Entry(_describe, "[NAME]", "relations; all about NAME"),
-    "\\dt": Entry(_list("\\dt"), "[PATTERN]", "tables; * and ? stand for letters"),
-    "\\dv": Entry(_list("\\dv"), "[PATTERN]", "views"),
-    "\\dm": Entry(_list("\\dm"), "[PATTERN]", "materialized views"),
-    "\\di": Entry(_list("\\di"), "[PATTERN]", "indexes"),
-    "\\ds": Entry(_list("\\ds"), "[PATTERN]", "sequences"),
-    "\\dn": Entry(_list("\\dn"), "[PATTERN]", "schemas"),
-    "\\df": Entry(_list("\\df"), "[PATTERN]", "functions"),
-    "\\dT": Entry(_list("\\dT"), "[PATTERN]", "types"),
-    "\\dx": Entry(_list("\\dx"), "[PATTERN]", "extensions"),
-    "\\du": Entry(_list("\\du"), "", "the role of this key"),
-    "\\l": Entry(_databases, "", "databases"),
+    "\\d": Entry(_describe, "[NAME]", "relations; all about NAME", _describe_plus),
+    "\\dt": _listed("\\dt", "[PATTERN]", "tables; * and ? stand for letters"),
+    "\\dv": _listed("\\dv", "[PATTERN]", "views"),
+    "\\dm": _listed("\\dm", "[PATTERN]", "materialized views"),
+    "\\di": _listed("\\di", "[PATTERN]", "indexes"),
+    "\\ds": _listed("\\ds", "[PATTERN]", "sequences"),
+    "\\dn": _listed("\\dn", "[PATTERN]", "schemas"),
+    "\\df": _listed("\\df", "[PATTERN]", "functions"),
+    "\\dT": _listed("\\dT", "[PATTERN]", "types"),
+    "\\dx": _listed("\\dx", "[PATTERN]", "extensions"),
+    "\\du": _listed("\\du", "", "the role of this key"),
+    "\\l": Entry(_databases, "", "databases", _databases_plus),
     "\\c": Entry(_connect, "[NAME]", "use another database"),
     "\\conninfo": Entry(_connection, "", "address, database and role"),
     "\\x": Entry(_expanded, "[on|off|auto]", "rows of a table as one field a line"),

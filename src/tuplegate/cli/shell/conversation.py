@@ -49,11 +49,7 @@ def _run_script(session: Session) -> None:
 
 def _converse(session: Session, texts: Iterable[str]) -> None:
     """Until the person leaves: what fails, or is cancelled, ends only what it was."""
-    from tuplegate.cli.shell.prompt import LEAVING
-
     for text in texts:
-        if session.reader.is_blank and text.strip().rstrip(";").lower() in LEAVING:
-            break
         try:
             session.take(text)
         except Leave:

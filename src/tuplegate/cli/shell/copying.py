@@ -2,8 +2,8 @@
 
 import re
 import secrets
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,10 +15,14 @@ from tuplegate.cli.transfer import export, import_
 if TYPE_CHECKING:
     from tuplegate.client import Client
 
-USAGE = "\\copy TABLE [(COLUMN, …)] | (QUERY)  from | to 'FILE'  [csv | ndjson] [header] [null 'TEXT']"
+USAGE = (
+    "\\copy TABLE [(COLUMN, …)] | (QUERY)  from | to 'FILE'  [csv | ndjson | parquet] [header [off]] "
+    "[delimiter 'C'] [null 'TEXT'] [encoding 'NAME']"
+)
 _FILE = re.compile(r"'(?:[^']|'')*'|\S+")
 _DIRECTION = re.compile(r"\s(from|to)\s+(?=\S)", re.IGNORECASE)
 _OPTION = re.compile(r"'(?:[^']|'')*'|[^\s,()]+")
+_HEADERS = {"true": True, "on": True, "1": True, "match": True, "false": False, "off": False, "0": False}
 _SOURCE = re.compile(r"(?P<table>[^\s(]+)\s*(?:\((?P<columns>.*)\))?\s*", re.DOTALL)
 
 
@@ -33,8 +37,11 @@ class Copy:
     to: bool
     source: str
     file: str
-    format: str | None
-    null: str | None
+    format: str | None = None
+    null: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    header: bool | None = None
 
 
 def read_copy(line: str) -> Copy:
@@ -44,9 +51,9 @@ def read_copy(line: str) -> Copy:
     name = file.group()
     if name.lower() in ("stdin", "stdout", "pstdin", "pstdout", "program"):
         raise BadCopy(f"\\copy reads and writes files, not {name}")
-    format, null = _options(rest[file.end() :])
     to = direction == "to"
-    return Copy(to, _selected(source) if to else _table(source), _unquoted(name), format, null)
+    copy = Copy(to, _selected(source) if to else _table(source), _unquoted(name))
+    return _with_options(copy, rest[file.end() :])
 
 
 def _parted(line: str) -> tuple[str, str, str]:
@@ -59,20 +66,28 @@ def _parted(line: str) -> tuple[str, str, str]:
     raise BadCopy(USAGE)
 
 
-def _options(text: str) -> tuple[str | None, str | None]:
+def _with_options(copy: Copy, text: str) -> Copy:
     words = _OPTION.findall(text)
-    format = null = None
     while words:
         word = words.pop(0).lower()
-        if word in ("with", "format", "header", "true", "on"):
-            continue  # a line of names is always there
+        if word in ("with", "format", "as"):
+            continue
         if word in FORMATS:
-            format = word
-        elif word == "null" and words:
-            null = _unquoted(words.pop(0))
+            copy = replace(copy, format=word)
+        elif word == "header":
+            said = _HEADERS.get(words[0].lower()) if words else None
+            copy = replace(copy, header=said is not False)
+            del words[: said is not None]
+        elif word in ("null", "delimiter", "encoding") and words:
+            if words[0].lower() == "as":
+                del words[0]
+            if not words:
+                raise BadCopy(USAGE)
+            value: dict[str, Any] = {word: _unquoted(words.pop(0))}
+            copy = replace(copy, **value)
         else:
             raise BadCopy(f"\\copy does not know {word}: {USAGE}")
-    return format, null
+    return copy
 
 
 def _selected(source: str) -> str:
@@ -97,13 +112,12 @@ def _unquoted(text: str) -> str:
 def run_copy(client: "Client", copy: Copy) -> None:
     """Typed again, it is done again: unlike `import`, which goes on with the job that it was."""
     command: click.Command = export if copy.to else import_
-    if copy.to and copy.null is not None:
-        raise BadCopy("null '…' is for \\copy … from; in a file that is written NULL is an empty field")
     arguments = [copy.source, copy.file] if copy.to else [copy.file, "--table", copy.source]
     if not copy.to:
         arguments += ["--job", secrets.token_hex(8)]
-    if copy.null is not None:
-        arguments += ["--null", copy.null]
-    if copy.format is not None:
-        arguments += ["--format", copy.format]
+    for name in ("format", "null", "delimiter", "encoding"):
+        if (value := getattr(copy, name)) is not None:
+            arguments.append(f"--{name}={value}")
+    if copy.header is not None:
+        arguments.append("--header" if copy.header else "--no-header")
     run_with(client, command, arguments)

@@ -32,6 +32,19 @@ select a.attname as column, format_type(a.atttypid, a.atttypmod) as type, not a.
 from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 where a.attrelid = {_RELATION} and a.attnum > 0 and not a.attisdropped order by a.attnum"""
 
+_STORAGE = f"""
+select pg_get_userbyid(c.relowner) as owner, pg_size_pretty(pg_table_size(c.oid)) as size,
+  pg_size_pretty(pg_indexes_size(c.oid)) as indexes, c.reltuples::bigint as row_estimate,
+  case c.relpersistence when 'u' then 'unlogged' when 't' then 'temporary' else 'permanent' end as persistence,
+  (select amname from pg_am where oid = c.relam) as access_method, array_to_string(c.reloptions, ', ') as options
+from pg_class c where c.oid = {_RELATION}"""
+
+_STORED_COLUMNS = f"""
+select a.attname as column, case a.attstorage when 'p' then 'plain' when 'e' then 'external' when 'm' then 'main'
+  else 'extended' end as storage, case a.attcompression when 'p' then 'pglz' when 'l' then 'lz4' end as compression,
+  coalesce(a.attstattarget, -1) as statistics_target
+from pg_attribute a where a.attrelid = {_RELATION} and a.attnum > 0 and not a.attisdropped order by a.attnum"""
+
 _SECTIONS = {
     "indexes": f"""
 select c.relname as name, concat_ws(', ', case when i.indisprimary then 'primary key'
@@ -85,23 +98,24 @@ class Section:
     text: str | None = None
 
 
-def describe(client: "Client", name: str) -> Iterator[Section]:
-    """What there is to say of the relations of that name or pattern."""
+def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Section]:
+    """What there is to say of the relations of that name or pattern; with `plus`, also how they are stored."""
     if is_pattern(name):
         found = client.query(*listing("\\d", name)).tuples()
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{_quoted(schema)}.{_quoted(relation)}")
+            yield from describe(client, f"{_quoted(schema)}.{_quoted(relation)}", plus)
         return
-    statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *_SECTIONS.values())]
+    sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
+    statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]
     results = client.transaction(statements, read_only=True).results
     head = results[0].first()
     if head is None:
         raise Failed(f"there is no relation {name}; \\d lists them", Exit.NOT_THERE)
     comment = f": {head['comment']}" if head["comment"] else ""
     yield _section(f"{head['kind']} {head['name']}{comment}", results[1])
-    for title, rows in zip(_SECTIONS, results[2:], strict=True):
+    for title, rows in zip(sections, results[2:], strict=True):
         if len(rows):
             yield _section(title, rows)
 

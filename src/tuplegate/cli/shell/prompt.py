@@ -18,10 +18,9 @@ from tuplegate.cli.output import has_color
 from tuplegate.cli.shell.commands import COMMANDS
 from tuplegate.cli.shell.completion import Candidate, candidates, relation_candidates
 from tuplegate.cli.shell.names import NameKeeper
-from tuplegate.cli.shell.session import Session
+from tuplegate.cli.shell.session import Session, command_of_word
 from tuplegate.cli.splitting import Reader, is_complete
 
-LEAVING = frozenset({"quit", "exit"})
 _FILES = frozenset({"\\i", "\\e"})
 _RELATIONS = frozenset({"\\d", "\\dt", "\\dv", "\\dm", "\\ds"})
 _CHOICES = {"\\x": ("on", "off", "auto"), "\\timing": ("on", "off"), "\\pset": ("pager on", "pager off")}
@@ -64,7 +63,7 @@ class ShellCompleter(Completer):
         elif name in _FILES or (name == "\\copy" and "'" in rest):
             path = rest.rpartition("'")[2]
             yield from self._paths.get_completions(Document(path, len(path)), event)
-        elif name in _RELATIONS or name == "\\copy":
+        elif name.removesuffix("+") in _RELATIONS or name == "\\copy":
             yield from map(_completion, relation_candidates(rest, self._keeper.names))
 
 
@@ -81,7 +80,7 @@ def _bindings(session: Session) -> KeyBindings:
         """Runs what is complete; else the statement goes on in another line."""
         buffer = event.current_buffer
         text = buffer.text
-        if is_complete(session.reader.pending, text) or text.strip().lower() in LEAVING:
+        if is_complete(session.reader.pending, text) or command_of_word(text) is not None:
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")

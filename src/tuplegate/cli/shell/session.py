@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed, told_apart
-from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only
+from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, passing_effect
 from tuplegate.cli.shell.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
 from tuplegate.cli.splitting import Command, Reader
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
 
 _OPEN = {"": "… ", "/*": "*… "}
+
+
+_WORDS = {"help": "\\?", "exit": "\\q", "quit": "\\q"}
+
+
+def command_of_word(text: str) -> str | None:
+    """The command that a text stands for which is one word without a backslash, as in psql."""
+    return _WORDS.get(text.strip().rstrip("; ").lower())
 
 
 class Leave(Exception):
@@ -56,6 +64,10 @@ class Session:
 
     def take(self, text: str) -> None:
         """Text that was typed or piped in; runs what is complete with it."""
+        command = command_of_word(text) if self.reader.is_blank else None
+        if command is not None:
+            self._commands(self, command)
+            return
         self.run_parts(self.reader, text + "\n")
 
     def run_parts(self, reader: Reader, text: str) -> None:
@@ -125,6 +137,9 @@ class Session:
         with told_apart(sql):
             self.results.run(self.client, sql)
         self._note_names([sql])
+        remark = passing_effect(sql)
+        if remark is not None:
+            say(f"notice: {remark}")
 
     def _commit(self, block: Block) -> None:
         from tuplegate.client import TuplegateError

@@ -3,7 +3,7 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -12,8 +12,9 @@ from urllib.parse import quote, urlencode
 from tuplegate.client.addresses import DEFAULT_URL, checked_url, control_url_beside
 from tuplegate.client.answers import Answer, rows_of, transaction_of
 from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.frames import insert_of, rows_of_frame
 from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
-from tuplegate.client.requests import Statement, query_body, transaction_body, without_stream_hint
+from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
 from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
@@ -198,6 +199,41 @@ class Client:
                 raise
             raise OutcomeUnknown(f"{error.message}; {transaction_id} may have been committed") from error
         return transaction_of(answer)
+
+    def executemany(
+        self,
+        sql: str,
+        params_seq: Iterable[Sequence[Any]],
+        *,
+        batch_size: int | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Runs one statement with each of many lists of parameters, and returns how many rows were affected.
+
+        All of it is one transaction. With `batch_size` it is one for each so many: more than a transaction may hold can
+        be sent, and what was committed before a failure stays.
+        """
+        every = list(params_seq)
+        affected = 0
+        for start, end in batches(len(every), batch_size):
+            statements = [(sql, params) for params in every[start:end]]
+            affected += (self.transaction(statements, timeout_s=timeout_s)).affected_rows
+        return affected
+
+    def write_frame(
+        self, table: str, frame: Any, *, batch_size: int | None = None, timeout_s: float | None = None
+    ) -> int:
+        """Inserts the rows of a data frame into a table, by the names of their columns, and returns how many.
+
+        `frame` is one of pandas or polars, or a table of pyarrow; `table` is named as in SQL. All rows are inserted, or
+        none. With `batch_size` they are inserted so many at a time: a frame that is too large for a request can be
+        written, and what was inserted before a failure stays.
+        """
+        rows = rows_of_frame(frame)
+        sql = insert_of(table, rows.names)
+        for start, end in batches(len(rows), batch_size):
+            self.query(sql, [rows.documents(start, end)], timeout_s=timeout_s)
+        return len(rows)
 
     def transaction_state(self, transaction_id: str) -> str:
         """`committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
