@@ -206,7 +206,9 @@ def organization_usage(client: "Client", format: str | None) -> None:
 @with_client
 def organization_audit(client: "Client", format: str | None, limit: int) -> None:
     """Show who did what on the control plane, newest first."""
-    write_records(format, client.audit(limit=limit), ("at", "action", "subject", "key", "session", "request_id"))
+    write_records(
+        format, client.audit(limit=limit), ("at", "action", "subject", "key", "session", "address", "request_id")
+    )
 
 
 @organization.command("list")

@@ -47,7 +47,7 @@ class StreamWriter:
                 await self._write_rows(exchange, framing, rows)
         except port.EngineFailure as failure:
             exchange.failed = True
-            error = to_service_error(failure)
+            error = to_service_error(failure, statement)
             exchange.error_code = error.body.code
             if not exchange.answered and error.status != 200:
                 raise error from failure
