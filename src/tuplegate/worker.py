@@ -182,7 +182,9 @@ async def _main(given: WorkerInput) -> None:
             own_headers = b"" if tls is None else TLS_HEADERS.encode()
             alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
             handlers["alias"] = alias.handle
-        cors = CorsPolicy(given.cors_origins)
+        planes = {"data", "control"} & set(given.sockets)
+        cors = {plane: CorsPolicy(given.cors_origins) for plane in planes}
+        metrics.cors.update(cors)
         watching = {
             "pulse": pulse.watch,
             "quotas": quotas.watch,
@@ -206,7 +208,7 @@ async def _main(given: WorkerInput) -> None:
                 _http_bounds(settings),
                 memory,
                 tls=None if name == "metrics" else tls,
-                cors=cors if name in ("data", "control") else None,
+                cors=cors.get(name),
             )
             metrics.servers[name] = server
             await server.start(sock, given.balances[name], given.number)

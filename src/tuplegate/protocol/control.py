@@ -24,9 +24,12 @@ Grace = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 
 
 class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`scopes`, `database` and `expires_in` make it narrower and shorter than it would be."""
+
     api_key: str | None = None
     scopes: Scopes | None = None
     database: Name | None = None
+    expires_in: Seconds | None = None
 
 
 class DatabaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -260,9 +260,11 @@ class Client:
 
     # -- who is asking ------------------------------------------------------------------------------------------
 
-    def login(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> Session:
-        """Begins a session of 24 hours, whose token is used from now on instead of the key."""
-        body: dict[str, Any] = {}
+    def login(
+        self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
+    ) -> Session:
+        """Begins a session of 24 hours, or of `expires_in` seconds; its token is used from now on, not the key."""
+        body: dict[str, Any] = {} if expires_in is None else {"expires_in": expires_in}
         if scopes is not None:
             body["scopes"] = list(scopes)
         if database is not None:
@@ -273,7 +275,7 @@ class Client:
         return record(Session, {**answer["session"], "token": answer["token"]})
 
     def refresh(self) -> Session:
-        """Makes the session last 24 hours longer."""
+        """Makes the session last longer by as much as it was to last: 24 hours, or its `expires_in`."""
         return record(Session, (self._control.send("POST", "/v1/session/refresh"))["session"])
 
     def logout(self) -> None:
