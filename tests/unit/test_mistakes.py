@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.engine.port import StatementFailed
 from tuplegate.http.requests import read_json
 from tuplegate.protocol import control, messages
 from tuplegate.protocol.errors import ServiceError
@@ -124,3 +126,12 @@ def test_what_is_repeated_of_a_body_is_bounded() -> None:
 def test_placeholders_of_other_drivers_are_recognised(sql: str, found: str | None) -> None:
     """But not in quotes and comments, not beside the right ones, and not as parts of operators."""
     assert foreign_placeholder(sql) == found
+
+
+def test_a_full_disk_is_told_to_those_who_cannot_look_at_it() -> None:
+    """The engine's own advice is for its operator; that of the service, where a database is too large, stays."""
+    said = "could not extend file: No space left on device"
+    full = StatementFailed(said, sqlstate="53100", hint="Check free disk space.")
+    assert "Whoever runs it must make room" in (to_service_error(full).body.hint or "")
+    large = StatementFailed("the database has reached its size limit", sqlstate="53100", hint="Delete something.")
+    assert to_service_error(large).body.hint == "Delete something."

@@ -205,7 +205,7 @@ def _unknown_token(kind: Kind) -> ServiceError:
     return ServiceError(
         "unauthenticated",
         "the API key is unknown, expired or revoked",
-        hint="An admin key makes another with POST /v1/keys; on the service's machine `tuplegate key create` does.",
+        hint="Make another: with POST /v1/keys, or on the machine of the service with `tuplegate key create --local`.",
     )
 
 

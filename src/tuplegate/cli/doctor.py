@@ -72,7 +72,7 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
         if not has_key:
             advice = (
                 "Set TUPLEGATE_API_KEY, or keep a key with `tuplegate profile set NAME`. The first start of a service"
-                " prints one; on its machine `tuplegate key create` makes another."
+                " prints one; on its machine `tuplegate key create --local` makes another."
             )
             yield Finding("key", "failed", "there is no key", advice)
         if not _failed(way):

@@ -10,8 +10,9 @@ NAME_LENGTH_MAX = 63
 _NAME = rf"^[a-z][a-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}\Z"
 _TITLE_LENGTH_MAX = 200
 _TITLE = rf"^[^\x00-\x1f\x7f]{{1,{_TITLE_LENGTH_MAX}}}\Z"
+NAME_RULE = f"1 to {NAME_LENGTH_MAX} lower-case letters, digits, hyphens and underscores, a letter first"
 RULES = {
-    _NAME: f"1 to {NAME_LENGTH_MAX} lower-case letters, digits, hyphens and underscores, a letter first",
+    _NAME: NAME_RULE,
     _TITLE: f"1 to {_TITLE_LENGTH_MAX} characters, without line breaks and other control characters",
 }
 """What a text must be, in words, by its pattern."""
