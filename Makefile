@@ -103,6 +103,8 @@ requirements:
 	  --no-header --upgrade pyproject.toml -o requirements/serve.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-header --upgrade pyproject.toml --group dev -o requirements/dev.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --upgrade tests/generators/python/requirements.in -o tests/generators/python/requirements.txt
 
 clean:
 	rm -rf $(VENV) build .peers .mypy_cache .ruff_cache .hypothesis

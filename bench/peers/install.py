@@ -11,23 +11,26 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).parent / "packages"
 INSTALL_S = 300.0
+_PINS = (".npmrc", "package.json", "package-lock.json", "requirements.txt")
 
 
 class NotInstalled(Exception):
     """Why a peer is not there, for the person who started the run."""
 
 
-def install(peer: str, folder: Path) -> Path:
+def install(peer: str, folder: Path, packages: Path = PACKAGES) -> Path:
     """The folder in which the peer is, installed if it was not."""
-    source, target = PACKAGES / peer, folder / peer
-    pins = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(source.iterdir()))).hexdigest()
+    source, target = packages / peer, folder / peer
+    pinned = [source / name for name in _PINS if (source / name).exists()]
+    pins = hashlib.sha256(b"".join(path.read_bytes() for path in pinned)).hexdigest()
     stamp = target / "installed"
     if stamp.exists() and stamp.read_text() == pins:
         return target
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     if (source / "package.json").exists():
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        for path in pinned:
+            shutil.copy(path, target)
         _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], target)
     else:
         _run([sys.executable, "-m", "venv", str(target)], target)

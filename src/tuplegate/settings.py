@@ -1,6 +1,7 @@
 """The one table of settings: the file, the environment, the flags of `tuplegate serve` and docs/settings.md.
 
-A later source wins: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`).
+A later source wins: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`). Variables that are for
+clients are not read here: a shell that knows a service by them may start another.
 """
 
 import os
@@ -23,9 +24,15 @@ def default_data_dir() -> Path:
 
 
 def _setting(
-    default: Any, text: str, *, at_least: int | None = None, at_most: int | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    text: str,
+    *,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    choices: tuple[str, ...] = (),
+    variable: str = "",
 ) -> Any:
-    meta = {"help": text, "at_least": at_least, "at_most": at_most, "choices": choices}
+    meta = {"help": text, "at_least": at_least, "at_most": at_most, "choices": choices, "variable": variable}
     if callable(default):
         return field(default_factory=default, metadata=meta)
     return field(default=default, metadata=meta)
@@ -41,9 +48,21 @@ class Settings:
     alias_port: int = _setting(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
     control_port: int = _setting(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
     planes: str = _setting("data,alias,control", "What this process serves, separated by commas.")
-    data_url: str = _setting("", "Address by which others reach the data plane, if not the one it is bound to.")
-    alias_url: str = _setting("", "Address by which others reach the alias, if not the one it is bound to.")
-    control_url: str = _setting("", "Address by which others reach the control plane, if not the one it is bound to.")
+    data_url: str = _setting(
+        "",
+        "Address by which others reach the data plane, if not the one it is bound to.",
+        variable="TUPLEGATE_PUBLIC_DATA_URL",
+    )
+    alias_url: str = _setting(
+        "",
+        "Address by which others reach the alias, if not the one it is bound to.",
+        variable="TUPLEGATE_PUBLIC_ALIAS_URL",
+    )
+    control_url: str = _setting(
+        "",
+        "Address by which others reach the control plane, if not the one it is bound to.",
+        variable="TUPLEGATE_PUBLIC_CONTROL_URL",
+    )
     behind_proxy: bool = _setting(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )
@@ -160,14 +179,11 @@ class Entry:
     at_least: int | None
     at_most: int | None
     choices: tuple[str, ...]
+    variable: str
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return "TUPLEGATE_" + self.name.upper()
 
 
 def entries() -> Iterator[Entry]:
@@ -175,7 +191,16 @@ def entries() -> Iterator[Entry]:
         assert isinstance(item.type, type)
         meta = item.metadata
         default = item.default_factory() if callable(item.default_factory) else item.default
-        yield Entry(item.name, item.type, default, meta["help"], meta["at_least"], meta["at_most"], meta["choices"])
+        variable = meta["variable"] or "TUPLEGATE_" + item.name.upper()
+        bounds = (meta["at_least"], meta["at_most"], meta["choices"])
+        yield Entry(item.name, item.type, default, meta["help"], *bounds, variable)
+
+
+_RENAMED = {
+    "TUPLEGATE_DATA_URL": "TUPLEGATE_PUBLIC_DATA_URL",
+    "TUPLEGATE_ALIAS_URL": "TUPLEGATE_PUBLIC_ALIAS_URL",
+}
+"""Variables of earlier versions that nothing reads any more."""
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
@@ -184,6 +209,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | 
     table = {entry.name: entry for entry in entries()}
     if file is not None:
         values |= _from_file(file, table)
+    for old, new in _RENAMED.items():
+        if old in environment:
+            raise SettingsError(f"the environment variable {old} is {new} now: rename it")
     for entry in table.values():
         if entry.variable in environment:
             values[entry.name] = _convert(entry, environment[entry.variable], f"environment variable {entry.variable}")

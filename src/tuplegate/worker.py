@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
-from tuplegate.admission.plane import Plane, Route, RouteTable
+from tuplegate.admission.plane import Elsewhere, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse
 from tuplegate.admission.quota import Quotas
 from tuplegate.admission.traces import Traces
@@ -56,6 +56,8 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 _log = structlog.get_logger()
 
 _UPSTREAM_IDLE_S = 20.0
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
+"""Hosts of addresses that are bound, but that nobody else can reach a plane by."""
 _RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
 """Of the engine's: for the service's own statements, and for its background work."""
@@ -143,10 +145,11 @@ async def _main(given: WorkerInput) -> None:
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
         metrics.beats = given.beats
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
-        data = AboutRoutes(engine, "data", ABOUT_DATA).added_to(
+        known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
+        data = AboutRoutes(engine, "data", ABOUT_DATA, known).added_to(
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
-        control = AboutRoutes(engine, "control", ABOUT_CONTROL).added_to(
+        control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
             control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
         )
         memory = Memory(settings.http_memory_mb * 2**20)
@@ -154,19 +157,34 @@ async def _main(given: WorkerInput) -> None:
         upstream = _upstream(given, tls)
         handlers: dict[str, Handler] = {
             "data": Plane(
-                data, identities, metrics.plane("data"), memory, settings.body_bytes_max, in_lanes=True, traces=traces
+                data,
+                identities,
+                metrics.plane("data"),
+                memory,
+                settings.body_bytes_max,
+                in_lanes=True,
+                traces=traces,
+                elsewhere=_elsewhere("control", control, data, known),
             ).handle,
             "control": Plane(
-                control, identities, metrics.plane("control"), memory, settings.body_bytes_max, traces=traces
+                control,
+                identities,
+                metrics.plane("control"),
+                memory,
+                settings.body_bytes_max,
+                traces=traces,
+                elsewhere=_elsewhere("data", data, control, known),
             ).handle,
             "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics"), memory).handle,
         }
         if upstream is not None:
-            only_control = {path for _, path in control} - {path for _, path in data}
+            only_control = _paths(control) - _paths(data)
             own_headers = b"" if tls is None else TLS_HEADERS.encode()
             alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
             handlers["alias"] = alias.handle
-        cors = CorsPolicy(given.cors_origins)
+        planes = {"data", "control"} & set(given.sockets)
+        cors = {plane: CorsPolicy(given.cors_origins) for plane in planes}
+        metrics.cors.update(cors)
         watching = {
             "pulse": pulse.watch,
             "quotas": quotas.watch,
@@ -190,7 +208,7 @@ async def _main(given: WorkerInput) -> None:
                 _http_bounds(settings),
                 memory,
                 tls=None if name == "metrics" else tls,
-                cors=cors if name in ("data", "control") else None,
+                cors=cors.get(name),
             )
             metrics.servers[name] = server
             await server.start(sock, given.balances[name], given.number)
@@ -214,6 +232,14 @@ async def _main(given: WorkerInput) -> None:
         metrics.post()
         if traces is not None:
             traces.close()
+
+
+def _paths(table: RouteTable) -> set[str]:
+    return {path for _, path in table}
+
+
+def _elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> Elsewhere:
+    return Elsewhere(plane, [path.split("/") for path in _paths(its) - _paths(own)], addresses.get(plane))
 
 
 def metrics_routes(metrics: Metrics) -> RouteTable:

@@ -61,6 +61,10 @@ def test_without_a_key_the_rest_is_checked(service: Service, tmp_path: Path) -> 
     assert done.code == 10
     assert results(done)["engine"] == "ok"
     assert "TUPLEGATE_API_KEY" in failures(done)["key"]
+    refused = elsewhere(service, tmp_path, TUPLEGATE_API_KEY="")("query", "select 1")
+    assert (refused.code, "tuplegate profile set NAME" in refused.err) == (2, True)
+    unfit = elsewhere(service, tmp_path)("restore", "nowhere.dump", "My Data")
+    assert (unfit.code, "lower-case letters, digits, hyphens and underscores" in unfit.err) == (2, True)
 
 
 def test_a_certificate_that_is_not_trusted_is_the_first_thing_to_fix(secure: Service, tmp_path: Path) -> None:

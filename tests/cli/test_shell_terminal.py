@@ -12,6 +12,8 @@ from tests.inside import owner, wait_until
 from tests.service import Service
 from tuplegate.client import Client
 
+README = Path(__file__).parent.parent.parent / "README.md"
+
 SLEEPING = (
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"
     " and state = 'active'"
@@ -325,3 +327,23 @@ def test_ctrl_c_ends_other_commands_with_130(service: Service, command: Command,
         terminal.until("interrupted")
         assert terminal.started.wait(60) == 130
         assert "Traceback" not in terminal.shown
+
+
+def test_the_shell_looks_as_the_readme_shows_it(command: Command, database: Client) -> None:
+    """What is typed there is answered so, line by line."""
+    picture = README.read_text().partition("$ .venv/bin/tuplegate shell\n")[2].partition("\n```")[0].splitlines()
+    database.query("create table city (id int, name text, tags text[])")
+    try:
+        database.query("insert into city values (1, 'Turku', '{port,old}'), (2, 'Lyon', '{}')")
+        with Terminal(command) as terminal:
+            for line in picture:
+                typed = line.partition("tuplegate> ")[2] or line.partition("… ")[2]
+                if line.startswith("tuplegate> "):
+                    terminal.prompt()
+                if typed:
+                    terminal.line(typed)
+                else:
+                    terminal.until(line.partition(",")[0] if line.startswith("tuplegate ") else line)
+            assert terminal.leave() == 0
+    finally:
+        database.query("drop table city")

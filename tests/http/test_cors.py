@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.http.test_bad_input import ask, head
+from tests.metrics import scrape
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.streams import SSE
 from tests.system.test_service import clear, run
@@ -18,7 +19,9 @@ EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idem
 def open_service() -> Iterator[Service]:
     """A service that allows two pages besides its console's."""
     data_dir = new_data_dir()
-    running = start_service(data_dir, "--cors-origins", f"{PAGE}, http://other.example:8443")
+    running = start_service(
+        data_dir, "--cors-origins", f"{PAGE}, http://other.example:8443", "--log-level", "debug", "--log-format", "json"
+    )
     yield running
     assert running.stop() == 0
     remove(data_dir)
@@ -50,6 +53,26 @@ def test_the_console_is_allowed_by_default(service: Service) -> None:
     assert set(answer.headers["access-control-expose-headers"].split(", ")) == EXPOSED
     assert answer.headers["vary"] == "origin"
     assert "access-control-allow-credentials" not in answer.headers
+
+
+def refusals(service: Service, plane: str) -> float:
+    return scrape(service).value("cors_refusals_total", plane=plane)
+
+
+def test_a_refused_page_is_counted_and_named_in_the_log(open_service: Service) -> None:
+    """At the level debug. Pages that are allowed, a plane's own page, and programs are none."""
+    url, key = open_service.url, open_service.key
+    before = {plane: refusals(open_service, plane) for plane in ("data", "control")}
+    for origin in (PAGE, open_service.control_url, url, None):
+        post(url, key, origin)
+    assert refusals(open_service, "data") == before["data"]
+    post(url, key, "https://stranger.example")
+    preflight(url, "/v1/query", "https://stranger.example")
+    preflight(open_service.control_url, "/v1/session", "https://elsewhere.example")
+    assert refusals(open_service, "data") == before["data"] + 2
+    assert refusals(open_service, "control") == before["control"] + 1
+    for origin in ("https://stranger.example", "https://elsewhere.example"):
+        assert f'"origin": "{origin}"' in open_service.log
 
 
 @pytest.mark.parametrize("origin", [PAGE, "null", "*", "http://127.0.0.1", ""])

@@ -230,6 +230,25 @@ def test_a_session_for_a_database_that_is_not_the_keys_is_not_found(control: Con
 # -- lifetime ----------------------------------------------------------------------------------------------------
 
 
+def lifetime_s(session: dict[str, Any]) -> float:
+    return (time_of(session["expires_at"]) - time_of(session["created_at"])).total_seconds()
+
+
+def test_a_session_can_be_shorter_and_stays_so(control: Control) -> None:
+    """A refresh adds as much as it was to last, not a day."""
+    opened = control.post("/v1/session", {"expires_in": 600, "scopes": ["read"], "database": "main"})
+    assert (opened["expires_in"], lifetime_s(opened["session"])) == (600, 600)
+    refreshed = control.with_token(opened["token"]).post("/v1/session/refresh", status=200)
+    assert lifetime_s(refreshed["session"]) == 1200
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 86_401, 10**9])
+def test_a_session_cannot_be_longer_than_others(control: Control, seconds: int) -> None:
+    """Nor over before it begins."""
+    error = control.refused(400, "malformed_request", "POST", "/v1/session", {"expires_in": seconds})
+    assert "`expires_in` must be at" in error["message"]
+
+
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Service]:
     """A service whose sessions live for two seconds, and for at most five by being refreshed."""

@@ -3,13 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.control import Control, Organization, new_organization, wait_until
 from tests.service import Service, Sql
+from tests.system.servers import needs_linux
 
 USED = ("requests", "rows", "bytes", "errors")
-ENTRY = {"id", "at", "action", "subject", "key", "session", "request_id"}
+ENTRY = {"id", "at", "action", "subject", "key", "session", "address", "request_id"}
 
 
 # -- usage -------------------------------------------------------------------------------------------------------
@@ -161,6 +163,26 @@ def test_every_change_has_one_entry_with_its_actor_and_request(service: Service)
     assert times == sorted(times, reverse=True)
     assert control.all("/v1/audit", limit=3) == entries, "page by page"
     assert control.get("/v1/audit", limit=len(entries))["next_cursor"] is None
+
+
+@needs_linux
+def test_an_entry_has_the_address_that_the_request_came_from(service: Service, control: Control) -> None:
+    """As the service sees it, whatever a header says."""
+    headers = {"Authorization": f"Bearer {control.token}", "X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"}
+    transport = httpx.HTTPTransport(local_address="127.0.0.7", verify=False)
+    with httpx.Client(base_url=service.control_url, headers=headers, transport=transport) as client:
+        made = client.post("/v1/keys", json={"name": "from afar", "scopes": ["read"]}).json()
+    control.delete(f"/v1/keys/{made['id']}")
+    entries = [
+        (entry["action"], entry["address"]) for entry in control.all("/v1/audit") if entry["subject"] == made["id"]
+    ]
+    assert entries == [("key.revoke", "127.0.0.1"), ("key.create", "127.0.0.7")]
+
+
+def test_what_was_done_on_the_machine_itself_has_no_address(operator: Control, read_key: str) -> None:
+    """As the key that was made there."""
+    [entry] = [entry for entry in operator.all("/v1/audit") if entry["subject"] in read_key]
+    assert (entry["action"], entry["address"]) == ("key.create", None)
 
 
 def test_what_an_operator_does_is_in_the_operators_audit(operator: Control) -> None:

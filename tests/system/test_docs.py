@@ -41,7 +41,8 @@ _OWN = {
     "last_used_at",
 }
 _MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"}
-VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256"} | _MEASURED | _OWN)
+_WHERE = ("data_url", "control_url", "address")
+VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256", *_WHERE} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

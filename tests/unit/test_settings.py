@@ -148,6 +148,24 @@ def test_the_data_directory_follows_the_user(monkeypatch: pytest.MonkeyPatch) ->
     assert default_data_dir() == Path("/home/somebody/.local/share/tuplegate")
 
 
+def test_a_clients_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that knows one service may start another. Whoever meant the setting is told its name."""
+    assert load({}, {"TUPLEGATE_URL": "http://a", "TUPLEGATE_CONTROL_URL": "http://b"}, None) == Settings()
+    assert load({}, {"TUPLEGATE_PUBLIC_CONTROL_URL": "http://b"}, None).control_url == "http://b"
+    monkeypatch.setenv("TUPLEGATE_CONTROL_URL", "http://b")
+    result = CliRunner().invoke(cli, ["serve", "--planes", "none"])
+    assert "TUPLEGATE_PUBLIC_CONTROL_URL or --control-url" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--planes", "none", "--control-url", "http://b"])
+    assert "TUPLEGATE_PUBLIC_CONTROL_URL" not in result.output
+
+
+@pytest.mark.parametrize("plane", ["DATA", "ALIAS"])
+def test_a_variable_that_was_renamed_is_not_passed_over(plane: str) -> None:
+    """What an operator has set must not go without effect."""
+    with pytest.raises(SettingsError, match=f"TUPLEGATE_PUBLIC_{plane}_URL"):
+        load({}, {f"TUPLEGATE_{plane}_URL": "http://a"}, None)
+
+
 def test_a_bad_flag_ends_the_command_with_its_message() -> None:
     """Not with a traceback."""
     result = CliRunner().invoke(cli, ["serve", "--data-port", "x"])

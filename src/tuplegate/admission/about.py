@@ -1,5 +1,6 @@
 """What every plane says of itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None of them needs a token."""
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
@@ -18,9 +19,10 @@ DOCUMENTATION, OPENAPI = "/docs", "/openapi.json"
 
 
 class AboutRoutes:
-    """`text` says what the plane is for."""
+    """`text` says what the plane is for; `addresses` are those of the planes, as others reach them."""
 
-    def __init__(self, engine: Engine, plane: str, text: str) -> None:
+    def __init__(self, engine: Engine, plane: str, text: str, addresses: Mapping[str, str]) -> None:
+        self._addresses = addresses
         self._plane = plane
         self._engine = engine
         self._text = text
@@ -51,6 +53,8 @@ class AboutRoutes:
             "version": __version__,
             "description": "PostgreSQL over HTTPS",
             "endpoints": {f"{method} {path}": route.summary for (method, path), route in self._table.items()},
+            "data_url": self._addresses.get("data"),
+            "control_url": self._addresses.get("control"),
             "authentication": "Authorization: Bearer svc_k_…",
             "documentation": DOCUMENTATION,
             "openapi": OPENAPI,

@@ -3,8 +3,10 @@
 from tuplegate.admission.identity import Identity
 from tuplegate.catalog.session import Actor
 from tuplegate.http.exchange import Exchange
+from tuplegate.http.memory import STRANGER
 
 
 def actor_of(identity: Identity, exchange: Exchange) -> Actor:
     principal = identity.principal
-    return Actor(principal.organization, principal.key, principal.session, exchange.request_id)
+    address = exchange.outgoing.address.removeprefix(STRANGER)
+    return Actor(principal.organization, principal.key, principal.session, exchange.request_id, address or None)

@@ -196,16 +196,32 @@ def access_of(scopes: frozenset[Scope]) -> Access:
 
 
 def _unknown_token(kind: Kind) -> ServiceError:
-    thing = "API key" if kind is Kind.KEY else "session"
-    return ServiceError("unauthenticated", f"the {thing} is unknown, expired or revoked")
+    if kind is Kind.SESSION:
+        return ServiceError(
+            "unauthenticated",
+            "the session is unknown, expired or revoked",
+            hint="Open another with POST /v1/session and an API key.",
+        )
+    return ServiceError(
+        "unauthenticated",
+        "the API key is unknown, expired or revoked",
+        hint="Make another: with POST /v1/keys, or on the machine of the service with `tuplegate key create --local`.",
+    )
 
 
 def _bearer(authorization: bytes | None) -> bytes:
     if authorization is None:
         raise ServiceError(
-            "unauthenticated", "the request has no token", hint="Send the header Authorization: Bearer svc_k_…"
+            "unauthenticated",
+            "the request has no token",
+            hint="Send the header Authorization: Bearer svc_k_… If a redirect led here, the client has left the header"
+            " out, as most do on the way to another host or port: send the request to this address itself.",
         )
     kind, _, token = authorization.partition(b" ")
     if kind.lower() != b"bearer" or not token:
-        raise ServiceError("unauthenticated", "the Authorization header is not of the form Bearer svc_k_…")
+        raise ServiceError(
+            "unauthenticated",
+            "the Authorization header is not of the form Bearer svc_k_…",
+            hint="The scheme is Bearer, then a blank and the API key or session token.",
+        )
     return token.strip()

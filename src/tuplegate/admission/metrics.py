@@ -63,6 +63,12 @@ class Streams(Protocol):
     rows: int
 
 
+class Refusals(Protocol):
+    """Requests of pages of other origins since the start."""
+
+    refused: int
+
+
 class BackupCounts(Protocol):
     """Backups since the start, and how old the newest one is of the database that has waited longest."""
 
@@ -74,7 +80,7 @@ class BackupCounts(Protocol):
 
 
 class Metrics:
-    """`worker` is this one's place on the board. `servers` are by plane, and are put in when they serve."""
+    """`worker` is this one's place on the board. `servers` and `cors` are by plane, put in when they serve."""
 
     def __init__(self, board: Board, worker: int, engine: Engine, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
@@ -87,6 +93,7 @@ class Metrics:
         left = board.read(worker)
         self._before = Sums() if left is None else left.sums
         self.servers: dict[str, Served] = {}
+        self.cors: dict[str, Refusals] = {}
         self.streams: Streams | None = None
         self.backups: BackupCounts | None = None
         self.beats: Beats | None = None
@@ -132,6 +139,7 @@ class Metrics:
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
         events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}
+        events |= {f"cors_refusals_total {plane}": policy.refused for plane, policy in self.cors.items()}
         gauges = {**measured.gauges, **self._gauges()}
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}

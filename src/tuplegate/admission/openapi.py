@@ -6,6 +6,7 @@ An error that a route can answer with is listed by its status, from the one tabl
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ _ALWAYS = ("malformed_request", "internal", "busy", "engine_unavailable", "shutt
 _WITH_TOKEN = ("unauthenticated", "forbidden", "rate_limited")
 _WITH_BODY = ("body_too_large", "unsupported_media_type")
 _SAFE_METHODS = ("GET", "OPTIONS")
+_BYTES = "application/octet-stream"
 
 # Python's regular expressions have an end of text that those of JSON Schema spell otherwise.
 _END_OF_TEXT = re.compile(r"\\Z$")
@@ -55,13 +57,13 @@ class Description:
 
     `answer` is the type of the answer's JSON, with the status `status`, or its media type where it is not JSON; `also`
     are other media types that it can come in, each with an example. `body` is to the request what `answer` is to the
-    answer. `errors` are codes of its own: those with the status 200 come as the answer's `error` where it has one,
-    otherwise in place of the answer. `other` are types of answers with other statuses, `headers` are those that the
-    answer may have.
+    answer. `errors` are codes of its own: those with the status of the answer come as a `failure` in its place. `other`
+    are types of answers with other statuses, `headers` are those that the answer may have.
     """
 
     answer: type[msgspec.Struct] | str = ""
     status: int = 200
+    failure: type[msgspec.Struct] = ErrorAnswer
     body: type[msgspec.Struct] | str = ""
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
@@ -123,7 +125,7 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str
     """Of every message type a reference to its schema, and the schemas by name."""
     types: set[type] = {ErrorAnswer}
     for one in (operation.description for operation in operations):
-        types.update(kind for kind in (one.answer, one.body) if not isinstance(kind, str))
+        types.update(kind for kind in (one.answer, one.failure, one.body) if not isinstance(kind, str))
         types.update(kind for _, kind in one.other)
     known = sorted(types, key=lambda kind: kind.__name__)
     refs, components = msgspec.json.schema_components(known, ref_template="#/components/schemas/{name}")
@@ -131,14 +133,37 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str
 
 
 def _portable(schema: Any) -> Any:
+    """The schema in words that generators of clients understand alike; its meaning stays.
+
+    They take a field with a default for one that is always there, an object without a word on its fields for one that
+    has none, and a list of one allowed value for an enumeration.
+    """
     if isinstance(schema, list):
         return [_portable(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        key: _END_OF_TEXT.sub("$", value) if key == "pattern" and isinstance(value, str) else _portable(value)
-        for key, value in schema.items()
-    }
+    made = {key: _portable(value) for key, value in schema.items() if key not in ("default", "enum", "properties")}
+    if "properties" in schema:
+        made["properties"] = {name: _portable(value) for name, value in schema["properties"].items()}
+    elif made.get("type") == "object":
+        made.setdefault("additionalProperties", {})
+    if made.get("type") == "array":
+        made.setdefault("items", {})
+    if isinstance(made.get("pattern"), str):
+        made["pattern"] = _END_OF_TEXT.sub("$", made["pattern"])
+    if "enum" in schema:
+        made |= _choice(schema["enum"])
+    if "description" in made:
+        made["description"] = cleandoc(made["description"])
+    if schema.get("default") is not None:
+        default = f"Without it: `{msgspec.json.encode(schema['default']).decode()}`."
+        made["description"] = f"{made['description']} {default}" if "description" in made else default
+    return made
+
+
+def _choice(values: list[Any]) -> dict[str, Any]:
+    kind = {bool: "boolean", str: "string", int: "integer"}[type(values[0])]
+    return {"type": kind, "const": values[0]} if len(values) == 1 else {"type": kind, "enum": values}
 
 
 def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, Any]:
@@ -178,9 +203,10 @@ def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
 
 def _content(kind: type | str, schemas: Mapping[type, Any], *others: type) -> dict[str, Any]:
     if isinstance(kind, str):
-        return {kind: {"schema": {"type": "string"}}} if kind else {}
+        schema = {"type": "string", "format": "binary"} if kind == _BYTES else {"type": "string"}
+        return {kind: {"schema": schema}} if kind else {}
     kinds = [schemas[one] for one in (kind, *others)]
-    return {"application/json": {"schema": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}}
+    return {"application/json": {"schema": kinds[0] if len(kinds) == 1 else {"oneOf": kinds}}}
 
 
 def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, Any]:
@@ -196,8 +222,7 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
         if with_token:
             headers += ["RateLimit-Policy", "RateLimit"]
         if status == described.status:
-            failing = () if not codes or _carries_error(described.answer) else (ErrorAnswer,)
-            content = _content(described.answer, schemas, *failing)
+            content = _content(described.answer, schemas, *([described.failure] if codes else []))
             content |= {media: {"example": example} for media, example in described.also}
             headers += described.headers
         else:
@@ -224,7 +249,3 @@ def _codes(operation: Operation) -> list[str]:
     if operation.method not in _SAFE_METHODS:
         codes.append("outcome_unknown")
     return codes
-
-
-def _carries_error(kind: type[msgspec.Struct] | str) -> bool:
-    return not isinstance(kind, str) and "error" in kind.__struct_fields__

@@ -26,6 +26,7 @@ from tuplegate.protocol.errors import ServiceError
 _log: Final = structlog.get_logger()
 
 _STRANGERS_BODY_MAX: Final = 64 * 1024
+_PATH_SHOWN_MAX: Final = 200
 _PATH_MAX, _PARTS_MAX = 4096, 16
 """No route has a path that is longer, with every character encoded, or has more parts. Anybody may send one."""
 """Of a request that needs no token, or has it in its body."""
@@ -47,6 +48,15 @@ class Route:
     group: str = "The service"
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another plane: the paths that only it has, and its address as others reach it, if that is known."""
+
+    plane: str
+    paths: list[list[str]]
+    address: str | None
+
+
 RouteTable = dict[tuple[str, str], Route]
 """By method and path, where a part in braces stands for any text."""
 
@@ -59,7 +69,7 @@ class Plane:
     """Gives every request to its route, and every failure an answer.
 
     With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
-    once it is known who sends it, and is held in `memory`.
+    once it is known who sends it, and is held in `memory`. A path found `elsewhere` is refused with its address.
     """
 
     def __init__(
@@ -72,7 +82,9 @@ class Plane:
         *,
         in_lanes: bool = False,
         traces: Traces | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._memory = memory
         self._body_bytes_max = body_bytes_max
         self._traces = traces
@@ -175,7 +187,17 @@ class Plane:
                 f"{exchange.path} takes {', '.join(sorted(allowed))}, not {exchange.method}",
                 headers=(("allow", ", ".join(sorted(allowed))),),
             )
-        raise ServiceError("not_found", f"there is no route {exchange.path[:200]}", hint="GET / lists the routes.")
+        raise self._no_route(exchange.path[:_PATH_SHOWN_MAX], parts)
+
+    def _no_route(self, path: str, parts: list[str]) -> ServiceError:
+        other = self._elsewhere
+        if other is None or not any(match_template(template, parts) is not None for template in other.paths):
+            return ServiceError("not_found", f"there is no route {path}", hint="GET / lists the routes.")
+        return ServiceError(
+            "not_found",
+            f"{path} is a route of the {other.plane} plane, and this is the {self._counts.plane} plane",
+            hint=f"Send it to {other.address}{path}" if other.address else f"Send it to the {other.plane} plane.",
+        )
 
 
 def _allows(route: Route, identity: Identity) -> bool:

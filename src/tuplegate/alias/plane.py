@@ -25,6 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 _HEALTH = Head(b"GET /health HTTP/1.1\r\nHost: -\r\n\r\n")
 _HEALTH_TIMEOUT_S = 5.0
+_REDIRECT_HINT = "Most clients leave the token out where a redirect leads elsewhere. Send the request there itself."
 # RFC 9110 §9.2.1: asking twice is the same as asking once.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -109,6 +110,8 @@ class Alias:
                 "description": "PostgreSQL over HTTPS: another address of the data plane",
                 "forwards_to": str(self._upstream.origin),
                 "redirects_to": None if self._control is None else str(self._control),
+                "data_url": str(self._upstream.origin),
+                "control_url": None if self._control is None else str(self._control),
                 "endpoints": {
                     "GET /health": "Whether the data plane answers.",
                     "GET /": "This overview.",
@@ -155,7 +158,7 @@ class Alias:
         if self._control is None:
             raise ServiceError("not_found", "this route is the control plane's, whose address the alias does not know")
         location = f"{self._control}{exchange.head.origin_form.decode()}"
-        exchange.respond(307, _encode({"location": location}), (("location", location),))
+        exchange.respond(307, _encode({"location": location, "hint": _REDIRECT_HINT}), (("location", location),))
 
     # -- forwarding -----------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class Journal:
         """Newest first."""
         return await read(
             self._session, AuditRecord,
-            "SELECT id, at, action, subject, key, session, request_id FROM audit WHERE organization = $1"
+            "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
             organization, bound, None if before is None else str(before), str(limit + 1),

@@ -27,12 +27,13 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who changes something, and with which request."""
+    """Who changes something, with which request, and from which address: None on the machine itself."""
 
     organization: str
     key: str | None
     session: str | None
     request_id: str
+    address: str | None = None
 
 
 async def read(session: Session, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
@@ -75,11 +76,11 @@ def noted(
     outdated of, so that none has to forget what it knows.
     """
     first = len(params) + 1
-    places = ", ".join(f"${first + place}::text" for place in range(5))
+    places = ", ".join(f"${first + place}::text" for place in range(6))
     counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
     return (
         f"WITH done AS ({sql}), {also + ', ' if also else ''}"
-        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, subject, database)"
+        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
         f" SELECT {places}, {subject}, {concerns} FROM done){'' if quiet else counted} SELECT * FROM done",
-        (*params, actor.organization, actor.key, actor.session, action, actor.request_id),
+        (*params, actor.organization, actor.key, actor.session, action, actor.request_id, actor.address),
     )

@@ -27,9 +27,9 @@ class Sessions:
     ) -> None:
         await change(
             self._session, actor, "session.create", "id",
-            "INSERT INTO session (id, key, digest, scopes, database, expires_at)"
-            " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5,"
-            " now() + $6::float8 * interval '1 second') RETURNING id, key, database",
+            "INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at)"
+            " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
+            " now() + $6::int * interval '1 second') RETURNING id, key, database",
             token.id, actor.key, token.digest.hex(), ",".join(scopes), database, str(lifetime_s),
             concerns=_DATABASE, quiet=True,
         )  # fmt: skip
@@ -39,10 +39,10 @@ class Sessions:
         return records[0] if records else None
 
     async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:
-        """Moves its end by a lifetime, but not beyond the cap counted from its beginning."""
+        """Moves its end by its lifetime, or by this one if that is less, but not beyond the cap from its beginning."""
         done = await change(
             self._session, actor, "session.refresh", "id",
-            "UPDATE session SET expires_at = least(expires_at + $2::float8 * interval '1 second',"
+            "UPDATE session SET expires_at = least(expires_at + least(lifetime_s, $2::float8) * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
             " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
             id, str(lifetime_s), None if cap_s is None else str(cap_s),

@@ -43,11 +43,14 @@ def session() -> None:
 
 @session.command("login")
 @click.option("--scope", "scopes", multiple=True, type=SCOPES, help="Fewer rights than the key's; may be repeated.")
+@click.option("--expires-in", type=click.IntRange(min=1), metavar="SECONDS", help="A shorter life than 24 hours.")
 @options
-def session_login(format: str | None, scopes: tuple[str, ...], database: str | None, **where: Any) -> None:
+def session_login(
+    format: str | None, scopes: tuple[str, ...], database: str | None, expires_in: int | None, **where: Any
+) -> None:
     """Begin a session and print its token, once. With --database it is for that one alone."""
     with told_apart(), connect(database=None, **where) as client:
-        write_record(format, _fields(client.login(scopes=scopes or None, database=database)))
+        write_record(format, _fields(client.login(scopes=scopes or None, database=database, expires_in=expires_in)))
 
 
 @session.command("show")
@@ -60,7 +63,7 @@ def session_show(client: "Client", format: str | None) -> None:
 @session.command("refresh")
 @with_client
 def session_refresh(client: "Client", format: str | None) -> None:
-    """Make the session last 24 hours longer."""
+    """Make the session last longer, by as much as it was to last."""
     write_record(format, _fields(client.refresh()))
 
 
@@ -206,7 +209,9 @@ def organization_usage(client: "Client", format: str | None) -> None:
 @with_client
 def organization_audit(client: "Client", format: str | None, limit: int) -> None:
     """Show who did what on the control plane, newest first."""
-    write_records(format, client.audit(limit=limit), ("at", "action", "subject", "key", "session", "request_id"))
+    write_records(
+        format, client.audit(limit=limit), ("at", "action", "subject", "key", "session", "address", "request_id")
+    )
 
 
 @organization.command("list")

@@ -63,13 +63,17 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
     usable = ca_file if ca_file is not None and is_usable(ca_file) else None
     with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
         way = list(_plane("address", "tls", client.url, ca_file))
+        control_url = _control_url(client, reachable=not _failed(way))
         control_way = []
-        if client.control_url != client.url:
-            control_way = list(_plane("control address", "control tls", client.control_url, ca_file))
+        if control_url not in (None, client.url):
+            control_way = list(_plane("control address", "control tls", control_url or "", ca_file))
         yield from (*way, *control_way)
         has_key = bool(found.api_key if found else os.environ.get("TUPLEGATE_API_KEY"))
         if not has_key:
-            advice = "Set TUPLEGATE_API_KEY, or keep one with `tuplegate profile set`."
+            advice = (
+                "Set TUPLEGATE_API_KEY, or keep a key with `tuplegate profile set NAME`. The first start of a service"
+                " prints one; on its machine `tuplegate key create --local` makes another."
+            )
             yield Finding("key", "failed", "there is no key", advice)
         if not _failed(way):
             yield _tried("engine", lambda: _engine(client))
@@ -78,6 +82,18 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
                 yield _tried("clock", lambda: _clock(client))
         if has_key and not _failed(way) and not _failed(control_way):
             yield _tried("control plane", lambda: _control(client))
+
+
+def _control_url(client: "Client", *, reachable: bool) -> str | None:
+    """Where the control plane is; None where nobody knows."""
+    from tuplegate.client import TuplegateError
+
+    if client.control_url is not None or not reachable:
+        return client.control_url
+    try:
+        return client.find_control_url()
+    except TuplegateError:
+        return None
 
 
 def _failed(findings: Iterable[Finding]) -> bool:
@@ -97,8 +113,13 @@ def _tried(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except TuplegateError as error:
-        advice = error.hint or ("Give a valid key." if error.status == 401 else "The log of the service has the cause.")
-        return Finding(name, "failed", error.message, advice)
+        return Finding(name, "failed", error.message, error.hint or _log_advice(error.request_id))
+
+
+def _log_advice(request_id: str | None = None) -> str:
+    if request_id is None:
+        return "Look into the log of the service, which it writes to stderr."
+    return f"Look for {request_id} in the log of the service, which it writes to stderr."
 
 
 def _address(check: str, url: str) -> Finding:
@@ -119,7 +140,7 @@ def _engine(client: "Client") -> Finding:
     if health.get("status") == "ok":
         return Finding("engine", "ok", said)
     failing = ", ".join(name for name, state in health.get("checks", {}).items() if state != "ok")
-    return Finding("engine", "failed", f"{said}: {failing}", "The log of the service has the cause.")
+    return Finding("engine", "failed", f"{said}: {failing}", _log_advice())
 
 
 def _key(client: "Client") -> Finding:
@@ -145,6 +166,8 @@ def _control(client: "Client") -> Finding:
     try:
         found = client.organization()
     except TuplegateError as error:
-        advice = "Give its address with --control-url or TUPLEGATE_CONTROL_URL."
-        return Finding("control plane", "warning", f"{client.control_url}: {error.message}", advice)
+        advice = error.hint if error.status in (401, 403) else None
+        advice = advice or "Give its address with --control-url, TUPLEGATE_CONTROL_URL or in the profile."
+        where = client.control_url or client.url
+        return Finding("control plane", "warning", f"{where}: {error.message}", advice)
     return Finding("control plane", "ok", f"organization {found.name}, tier {found.tier}")

@@ -81,9 +81,10 @@ def restore(client: "Client", format: str | None, file: Path, name: str) -> None
     machine, by PostgreSQL's pg_restore. Needs the scope admin.
     """
     from tuplegate.cli.restores import RestoreFailed, check_file, find_program, restored
+    from tuplegate.protocol.control import NAME_RULE
 
     if not _NAME.fullmatch(name):
-        raise click.UsageError(f"{name!r} is no name for a database: [a-z][a-z0-9_-]{{0,62}}")
+        raise click.UsageError(f"{name!r} is no name for a database; one is {NAME_RULE}")
     progress = Progress()
     try:
         program = find_program()

@@ -82,10 +82,16 @@ def connect(
     if profile is not None and url is not None:
         raise click.UsageError("--profile and --url name two services; give one of them")
     found = None if url is not None else find(profile)
+    key = (found.api_key if found else os.environ.get("TUPLEGATE_API_KEY")) or key_if_none
+    if not key:
+        raise click.UsageError(
+            "there is no API key: set TUPLEGATE_API_KEY, or keep one with `tuplegate profile set NAME`. The first start"
+            " of a service prints one; on its machine `tuplegate key create --local` makes another"
+        )
     try:
         client = Client(
             url or (found.url if found else None),
-            (found.api_key if found else os.environ.get("TUPLEGATE_API_KEY")) or key_if_none,
+            key,
             control_url=control_url or (found.control_url if found else None),
             database=database or (found.database if found else None),
             timeout_s=timeout_s or 60.0,
@@ -94,7 +100,7 @@ def connect(
     except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
         raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
     except ValueError as exc:
-        raise click.UsageError(f"{exc}; `tuplegate profile set` keeps both for later") from exc
+        raise click.UsageError(str(exc)) from exc
     with client:
         yield client
 

@@ -46,8 +46,15 @@ def _serve(**flags: Any) -> None:
             )
     except BadUrl:
         pass  # it is said when it is used
+    settings = settings_of(flags)
+    if os.environ.get("TUPLEGATE_CONTROL_URL") and not settings.control_url:
+        click.echo(
+            "Note: TUPLEGATE_CONTROL_URL is where clients find a control plane, and is not read by serve. The address"
+            " by which others reach the one that is started here is TUPLEGATE_PUBLIC_CONTROL_URL or --control-url.",
+            err=True,
+        )
     try:
-        serve(settings_of(flags))
+        serve(settings)
     except ServeError as exc:
         raise click.ClickException(str(exc)) from exc
 

@@ -1,5 +1,7 @@
 """Where the service is. Pure."""
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -15,6 +17,28 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def control_url_of(banner: Mapping[str, Any], url: str) -> str:
+    """Return the address of the control plane, as the data plane at `url` names it in its banner.
+
+    The key is sent there, so it must be as safe a place: an address of this very machine is not taken from another one,
+    and none with or without TLS from one that is otherwise.
+    """
+    named = banner.get("control_url")
+    try:
+        found = checked_url(named) if isinstance(named, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        return control_url_beside(url)
+    own, other = urlsplit(url), urlsplit(found)
+    if other.scheme != own.scheme or (other.hostname in _LOOPBACK and own.hostname not in _LOOPBACK):
+        return control_url_beside(url)
+    return found
+
+
 def control_url_beside(url: str) -> str:
-    """Where the control plane is, if nobody says: of the default service its own port, else one address for all."""
+    """Where the control plane is, if nobody says so: of the default service its own port, else one address for all."""
     return DEFAULT_CONTROL_URL if url == DEFAULT_URL else url

@@ -6,7 +6,7 @@ The client asks for int8 and numeric as strings, so no digit passes through a fl
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -130,8 +130,11 @@ _TEXTS = (UUID, IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interf
 
 def write_params(params: Sequence[Any]) -> str:
     """The JSON array of the parameters."""
-    if isinstance(params, str | bytes | Mapping):
-        raise TypeError("params is a list of values, one for each placeholder $1, $2, …")
+    if isinstance(params, str | bytes | Mapping) or not isinstance(params, Iterable):
+        raise TypeError(
+            f"params is a list of values, one for each placeholder $1, $2, …, not of type {type(params).__name__};"
+            " a single value is given as [value]"
+        )
     if all(type(value) in _PLAIN for value in params):
         return json.dumps(list(params))
     return "[" + ",".join(_write_param(number, value) for number, value in enumerate(params, start=1)) + "]"

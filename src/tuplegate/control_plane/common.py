@@ -30,7 +30,7 @@ def read_body(exchange: Exchange, kind: type[_T]) -> _T:
     body = exchange.body
     if body:
         check_content_type(exchange, "application/json")
-    return read_json(msgspec.json.Decoder(kind).decode, body or b"{}")
+    return read_json(msgspec.json.Decoder(kind).decode, body or b"{}", kind)
 
 
 def answer(exchange: Exchange, fields: Mapping[str, object], status: int = 200) -> None:

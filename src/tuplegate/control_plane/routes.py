@@ -74,8 +74,9 @@ def _sessions(of: SessionRoutes) -> RouteTable:
         body=control.SessionRequest,
         body_required=False,
         errors=("unauthenticated", "forbidden", "rate_limited", "not_found"),
-        text="The API key comes as Bearer or in the body. A session has its rights, or fewer.",
-        example={"scopes": ["read"]},
+        text="The API key comes as Bearer or in the body. A session has its rights, or fewer, and lives for 24 hours or"
+        " less.",
+        example={"scopes": ["read"], "expires_in": 900},
     )
     shows, refreshes = Description(control.SessionAnswer), Description(control.SessionRefreshed)
     destroys = Description(control.SessionDestroyed)

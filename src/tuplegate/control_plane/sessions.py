@@ -52,6 +52,7 @@ class SessionRoutes:
 
     async def _open(self, exchange: Exchange, identity: Identity, request: SessionRequest) -> None:
         principal = identity.principal
+        lifetime_s = self._lifetime_s(request)
         scopes = principal.scopes if request.scopes is None else frozenset(Scope(scope) for scope in request.scopes)
         if not covers(principal.scopes, scopes):
             more = ", ".join(sorted(effective(scopes) - identity.scopes))
@@ -65,11 +66,21 @@ class SessionRoutes:
         token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
         with refusing(gone="the key or its database was deleted at the same time"):
-            await self._catalog.sessions.add(actor, token, sorted(scopes), database, self._bounds.lifetime_s)
+            await self._catalog.sessions.add(actor, token, sorted(scopes), database, lifetime_s)
         with after_change():
             record = await self._record(token.id)
-        fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": self._bounds.lifetime_s}
+        fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
+
+    def _lifetime_s(self, request: SessionRequest) -> int:
+        most = self._bounds.lifetime_s
+        if request.expires_in is None:
+            return most
+        if request.expires_in > most:
+            raise ServiceError(
+                "malformed_request", f"`expires_in` must be at most {most}, the lifetime of sessions here"
+            )
+        return request.expires_in
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)

@@ -2,20 +2,36 @@
 
 from tuplegate.engine import port
 from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.placeholders import foreign_placeholder
 
 _COPY_HINT = "Load rows with INSERT and parameters, read them with a SELECT that is streamed."
+_DISK_HINT = (
+    "The disk of the service is full. Whoever runs it must make room; `tuplegate doctor` on its machine shows the disk."
+)
+_ENGINES_DISK_HINT = "Check free disk space."
+_OF_NAMES = ("42703", "42883")
+"""SQLSTATEs of a column and of an operator that are not there: what `%s` is to the engine."""
 
 
-def to_service_error(failure: port.EngineFailure) -> ServiceError:
-    """The port's failures in the words of the error table."""
+def to_service_error(failure: port.EngineFailure, statement: port.Statement | None = None) -> ServiceError:
+    """The error that the client gets. `statement` is the one that failed, where it is known."""
     match failure:
+        case port.MultipleStatements():
+            one, many = "Send them one by one", "together, as the list `statements`, to POST /v1/transaction"
+            return ServiceError(
+                "multiple_statements",
+                "the text has more than one SQL statement, and one is taken; none was run",
+                sqlstate=failure.sqlstate,
+                hint=f"{one}, or {many}." if failure.statement is None else "Each entry of `statements` holds one.",
+                statement=failure.statement,
+            )
         case port.StatementFailed():
             return ServiceError(
                 _code_of(failure),
                 failure.message,
                 sqlstate=failure.sqlstate,
                 position=failure.position,
-                hint=failure.hint,
+                hint=_hint(failure, statement),
                 detail=failure.detail,
                 statement=failure.statement,
             )
@@ -31,12 +47,24 @@ def to_service_error(failure: port.EngineFailure) -> ServiceError:
             return ServiceError("engine_unavailable", str(failure))
 
 
+def _hint(failure: port.StatementFailed, statement: port.Statement | None) -> str | None:
+    """The engine's own, unless it cannot know better what is wrong."""
+    if failure.sqlstate == "53100" and failure.hint == _ENGINES_DISK_HINT:
+        return _DISK_HINT
+    if statement is not None and (
+        isinstance(failure, port.ParseFailed | port.ParameterMismatch)
+        or (statement.params and failure.sqlstate in _OF_NAMES)
+    ):
+        foreign = foreign_placeholder(statement.sql)
+        if foreign is not None:
+            return f"Placeholders are $1, $2 and so on, not {foreign}."
+    return failure.hint
+
+
 def _code_of(failure: port.StatementFailed) -> str:
     match failure:
         case port.ParseFailed():
             return "parse_error"
-        case port.MultipleStatements():
-            return "multiple_statements"
         case port.EmptyStatement():
             return "empty_statement"
         case port.ParameterMismatch():

@@ -21,14 +21,23 @@ _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
 _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.Decoder(list[msgspec.Raw] | None)
 
 
+class _Params(msgspec.Struct, frozen=True):
+    """The parameters alone, under their name."""
+
+    params: list[msgspec.Raw] | None
+
+
+_decode_named = msgspec.json.Decoder(_Params).decode
+
+
 async def read_query(body: bytes) -> QueryRequest:
-    long = read_json(_decode_query, body)
+    long = read_json(_decode_query, body, QueryRequest)
     params = await _read_params(long.params)
     return QueryRequest(long.sql, params, long.timeout_ms, long.max_rows, long.row_mode, long.big_numbers)
 
 
 async def read_transaction(body: bytes) -> TransactionRequest:
-    long = read_json(_decode_transaction, body)
+    long = read_json(_decode_transaction, body, TransactionRequest)
     statements: list[str | StatementItem] = []
     for index, item in enumerate(long.statements):
         if isinstance(item, LongStatementItem):
@@ -43,13 +52,15 @@ async def read_transaction(body: bytes) -> TransactionRequest:
 
 async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     text = bytes(raw)
-    if text[:1] != b"[" or text.count(b",") < PARAMS_MAX:
-        return read_json(_params_decoder.decode, text)
+    if text[:1] != b"[":  # null, or what is refused by its name
+        return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
+    if text.count(b",") < PARAMS_MAX:
+        return read_json(_params_decoder.decode, text, _Params)
     params: list[msgspec.Raw] = []
     for piece in split_array(text, b"[]", b",", 1):
         if piece is not None:
             part, before, behind = piece
-            more = read_json(_params_decoder.decode, b"[" * before + part + b"]" * behind)
+            more = read_json(_params_decoder.decode, b"[" * before + part + b"]" * behind, _Params)
             params += more or []
             if len(params) > PARAMS_MAX:
                 message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"

@@ -53,7 +53,7 @@ class QueryRoutes:
         body = exchange.body
         if len(body) > LARGE:
             return self._answer_long(exchange, identity, body)
-        return self._answer(exchange, identity, read_json(_decode, body))
+        return self._answer(exchange, identity, read_json(_decode, body, QueryRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
         await self._answer(exchange, identity, await read_query(body))
@@ -92,7 +92,7 @@ class QueryRoutes:
                 return
             result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
-            _respond_failure(exchange, failure)
+            _respond_failure(exchange, failure, statement)
         else:
             exchange.respond(200, _result_body(exchange, result))
 
@@ -172,8 +172,8 @@ def _result_body(exchange: Exchange, result: port.Result) -> bytes:
     )
 
 
-def _respond_failure(exchange: Exchange, failure: port.EngineFailure) -> None:
-    error = to_service_error(failure)
+def _respond_failure(exchange: Exchange, failure: port.EngineFailure, statement: port.Statement) -> None:
+    error = to_service_error(failure, statement)
     if error.status != 200:
         respond_error(exchange, error)
         return

@@ -182,6 +182,7 @@ def _in_database(described: Description) -> Description:
 _JSON_QUERY = _in_database(
     Description(
         answers.QueryAnswer,
+        failure=answers.QueryFailure,
         body=QueryRequest,
         parameters=(_IDEMPOTENCY_KEY,),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
@@ -195,6 +196,7 @@ _TEXT_QUERY = replace(_JSON_QUERY, body="text/plain", example="select 41 + 1 as 
 _TRANSACTION = _in_database(
     Description(
         answers.TransactionAnswer,
+        failure=answers.TransactionFailure,
         body=TransactionRequest,
         parameters=(_IDEMPOTENCY_KEY, _TRANSACTION_ID),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "transaction_id_used", "transaction_aborted"),

@@ -47,9 +47,9 @@ class StreamWriter:
                 await self._write_rows(exchange, framing, rows)
         except port.EngineFailure as failure:
             exchange.failed = True
-            if not exchange.answered and to_service_error(failure).status != 200:
-                raise to_service_error(failure) from failure
-            error = to_service_error(failure).body
+            if not exchange.answered and to_service_error(failure, statement).status != 200:
+                raise to_service_error(failure, statement) from failure
+            error = to_service_error(failure, statement).body
             exchange.error_code = error.code
             if not exchange.answered:
                 exchange.start(200, format.value.encode())

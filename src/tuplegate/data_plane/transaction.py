@@ -67,7 +67,7 @@ class TransactionRoutes:
         body = exchange.body
         if len(body) > LARGE:
             return self._answer_long(exchange, identity, body)
-        return self._answer(exchange, identity, read_json(_decode, body))
+        return self._answer(exchange, identity, read_json(_decode, body, TransactionRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
         await self._answer(exchange, identity, await read_transaction(body))
@@ -167,7 +167,7 @@ class TransactionRoutes:
         )
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
-        error = to_service_error(failure)
+        error = to_service_error(failure, _failed(job, failure))
         if isinstance(failure, port.OutcomeUnknown):
             known = job.chosen or failure.id
             if known is None and failure.ticket is not None:
@@ -238,6 +238,12 @@ class TransactionRoutes:
         if id.kind is Kind.LOST:
             return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word))
         return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
+
+
+def _failed(job: _Job, failure: port.EngineFailure) -> port.Statement | None:
+    """The statement that failed, where it was one."""
+    index = failure.statement if isinstance(failure, port.StatementFailed) else None
+    return None if index is None else job.statements[index]
 
 
 def _used(id: str) -> ServiceError:

@@ -253,7 +253,7 @@ class HttpConnection(asyncio.Protocol):
         exchange.chunked = head.is_http_1_1
         exchange.keep_alive = head.keep_alive and not around.stopping
         if around.cors is not None and b"origin" in head.headers:
-            exchange.extra_headers = around.cors.answer_headers(head.headers[b"origin"])
+            exchange.extra_headers = around.cors.answer_headers(head.headers[b"origin"], head.headers.get(b"host"))
         event = reader.next()
         if isinstance(event, bytes):
             exchange.body = event

@@ -4,27 +4,40 @@ Tokens travel in a header that a page must set itself, so no credentials are all
 is not refused here: the browser keeps the answer from the page.
 """
 
+from typing import Final
+
+import structlog
+
 from tuplegate.http.exchange import Exchange
+
+_log: Final = structlog.get_logger()
 
 _ALLOW_HEADERS = "authorization, content-type, accept, idempotency-key, tuplegate-database, tuplegate-transaction-id"
 _EXPOSE_HEADERS = b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed"
 _MAX_AGE_S = 7200
+_SHOWN_MAX = 200
 
 ANY = "*"
 
 
 class CorsPolicy:
-    """`origins` are exact, as a browser sends them; one of them may be `*`."""
+    """Of one plane. `origins` are exact, as a browser sends them; one of them may be `*`. `refused` counts requests of
+    other pages than those and the plane's own: their browsers keep the answers from them."""
 
     def __init__(self, origins: frozenset[str]) -> None:
+        self.refused = 0
         self._any = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
-    def answer_headers(self, origin: bytes) -> bytes:
+    def answer_headers(self, origin: bytes, host: bytes | None) -> bytes:
         """For every answer to a request with this `Origin`; made whole, since it is put into heads as it is."""
         if self._any:
             return b"access-control-allow-origin: *\r\naccess-control-expose-headers: %b\r\n" % _EXPOSE_HEADERS
         if origin not in self._origins:
+            if host is None or origin.partition(b"://")[2] != host:
+                self.refused += 1
+                shown = origin[:_SHOWN_MAX].decode("latin-1")
+                _log.debug("an origin was refused", origin=shown, setting="cors_origins")
             return b"vary: origin\r\n"
         return b"vary: origin\r\naccess-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\n" % (
             origin,

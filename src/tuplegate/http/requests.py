@@ -1,29 +1,33 @@
 """Reading a request: its content type and its body. Everything wrong with it is the client's to know."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.errors import ServiceError
+from tuplegate.protocol.mistakes import not_json, not_taken
 
 _T = TypeVar("_T")
 
 
-def read_json(decode: Callable[[bytes], _T], body: bytes) -> _T:
-    """The body as a message. The strict decoder does not look into raw parts, so UTF-8 is checked first."""
+def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
+    """The body as a message of this kind, which `decode` makes; what is wrong with it is told in words.
+
+    The strict decoder does not look into raw parts, so UTF-8 is checked first.
+    """
     try:
         if not body.isascii():
             body.decode()
         return decode(body)
     except msgspec.ValidationError as exc:
-        raise ServiceError("malformed_request", f"the body is not what this route takes: {exc}") from exc
+        raise not_taken(str(exc), kind) from exc
     except RecursionError as exc:
         raise ServiceError("malformed_request", "the body is nested too deeply") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ServiceError("malformed_request", f"the body is not JSON: {exc}") from exc
+        raise not_json(body, exc, kind) from exc
 
 
 def check_request(exchange: Exchange, wanted: str) -> None:

@@ -44,6 +44,10 @@ METRICS = {
         ),
         Metric("errors_total", _C, ("plane", "code"), "Errors answered, by code, also those with status 200."),
         Metric("quota_refusals_total", _C, (), "Requests refused because their organization's quota was used up."),
+        Metric(
+            "cors_refusals_total", _C, ("plane",),
+            "Requests of pages whose origin is not allowed; the log names it at the level debug.",
+        ),
         Metric("http_connections", _G, ("plane",), "Connections of clients that are open."),
         Metric("requests_running", _G, ("plane",), "Requests being answered."),
         Metric("lane_requests", _G, ("state",), "Requests to the data plane: running, or waiting in lanes."),

@@ -1,11 +1,20 @@
 """What the data plane and every plane answer, as types: for the description of the service. The routes write the bytes
-themselves."""
+themselves.
+
+A field that an answer may lack is `Unset` by default; None is for one that is there and null. Every answer says by a
+constant `success` which of its types it is: clients that are made from the description tell them apart by it.
+"""
 
 from typing import Any, Literal
 
 import msgspec
 
 from tuplegate.protocol.errors import ErrorBody
+
+Unset = msgspec.UnsetType
+UNSET = msgspec.UNSET
+Rows = list[dict[str, Any] | list[Any]]
+"""Objects by column name, or arrays where `row_mode` asks for them."""
 
 
 class Timings(msgspec.Struct):
@@ -25,43 +34,67 @@ class Notice(msgspec.Struct):
     hint: str | None
 
 
-class QueryAnswer(msgspec.Struct, omit_defaults=True):
-    """`rows` are objects by column name, or arrays where `row_mode` asks for them. Where `success` is false, the engine
-    refused the statement, and `error` says why."""
+class QueryAnswer(msgspec.Struct):
+    """`rows` are objects by column name, or arrays where `row_mode` asks for them."""
 
-    success: bool
+    success: Literal[True]
     columns: list[str]
     types: list[str]
-    rows: list[dict[str, Any] | list[Any]]
+    rows: Rows
     affected_rows: int
     timings: Timings
-    notices: list[Notice] | None = None
-    truncated: bool | None = None
-    hint: str | None = None
-    error: ErrorBody | None = None
-    request_id: str | None = None
+    notices: list[Notice] | Unset = UNSET
+    truncated: Literal[True] | Unset = UNSET
+    hint: str | Unset = UNSET
 
 
-class StatementResult(msgspec.Struct, omit_defaults=True):
+class QueryFailure(msgspec.Struct):
+    """The engine refused the statement, and `error` says why. The lists are empty."""
+
+    success: Literal[False]
     columns: list[str]
     types: list[str]
-    rows: list[dict[str, Any] | list[Any]]
+    rows: Rows
     affected_rows: int
-    truncated: bool | None = None
+    timings: Timings
+    error: ErrorBody
+    request_id: str
+    notices: list[Notice] | Unset = UNSET
 
 
-class TransactionAnswer(msgspec.Struct, omit_defaults=True):
-    """Where `success` is false nothing was applied, and `error.statement` is the index of what failed."""
+class StatementResult(msgspec.Struct):
+    """What one statement of a transaction gave."""
 
-    success: bool
+    columns: list[str]
+    types: list[str]
+    rows: Rows
+    affected_rows: int
+    truncated: Literal[True] | Unset = UNSET
+
+
+class TransactionAnswer(msgspec.Struct):
+    """All statements are applied, or, where `commit` is `read_only`, there was nothing to apply."""
+
+    success: Literal[True]
+    transaction_id: str
+    results: list[StatementResult]
+    affected_rows: int
+    attempts: int
+    commit: Literal["two_phase", "one_phase", "read_only"]
+    timings: Timings
+
+
+class TransactionFailure(msgspec.Struct):
+    """Nothing was applied; `error.statement` is the index of what failed. `results` is empty."""
+
+    success: Literal[False]
     transaction_id: str
     results: list[StatementResult]
     affected_rows: int
     attempts: int
     timings: Timings
-    commit: Literal["two_phase", "one_phase", "read_only"] | None = None
-    error: ErrorBody | None = None
-    request_id: str | None = None
+    error: ErrorBody
+    request_id: str
 
 
 class TransactionState(msgspec.Struct):
@@ -90,10 +123,10 @@ class TableBody(msgspec.Struct):
     locked: bool
 
 
-class TablesAnswer(msgspec.Struct, omit_defaults=True):
+class TablesAnswer(msgspec.Struct):
     success: Literal[True]
     tables: list[TableBody]
-    truncated: bool | None = None
+    truncated: Literal[True] | Unset = UNSET
 
 
 class EngineBody(msgspec.Struct):
@@ -122,15 +155,15 @@ class ProbeError(msgspec.Struct):
     sqlstate: str | None
 
 
-class ProbeStatement(msgspec.Struct, omit_defaults=True):
+class ProbeStatement(msgspec.Struct):
     """`transaction` says whose move it was, in a race; of others `as_expected` is told."""
 
     sql: str
     rows: list[list[str | None]] | None
     error: ProbeError | None
     exec_us: int
-    as_expected: bool | None = None
-    transaction: str | None = None
+    as_expected: bool | Unset = UNSET
+    transaction: str | Unset = UNSET
 
 
 class ProbeTimings(msgspec.Struct):
@@ -196,23 +229,27 @@ class ResetAnswer(msgspec.Struct):
 
 
 class Banner(msgspec.Struct):
+    """`data_url` and `control_url` are where the planes are reached; null where this one does not know."""
+
     service: str
     plane: str
     version: str
     description: str
     endpoints: dict[str, str]
+    data_url: str | None
+    control_url: str | None
     authentication: str
     documentation: str
     openapi: str
 
 
-class Health(msgspec.Struct, omit_defaults=True):
+class Health(msgspec.Struct):
     """`checks` names every check with `ok` or what is wrong. The alias knows no engine."""
 
     status: Literal["ok", "failing"]
     version: str
     checks: dict[str, str]
-    engine: EngineBody | None = None
+    engine: EngineBody | Unset = UNSET
 
 
 class OpenApi(msgspec.Struct):
@@ -224,10 +261,10 @@ class OpenApi(msgspec.Struct):
     components: dict[str, Any]
 
 
-class ErrorAnswer(msgspec.Struct, omit_defaults=True):
+class ErrorAnswer(msgspec.Struct):
     """Every failure of every route, whatever its status."""
 
     success: Literal[False]
     error: ErrorBody
     request_id: str
-    transaction_id: str | None = None
+    transaction_id: str | Unset = UNSET

@@ -7,8 +7,17 @@ import msgspec
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 NAME_LENGTH_MAX = 63
-Name = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}\Z")]
-Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]{1,200}\Z")]
+_NAME = rf"^[a-z][a-z0-9_-]{{0,{NAME_LENGTH_MAX - 1}}}\Z"
+_TITLE_LENGTH_MAX = 200
+_TITLE = rf"^[^\x00-\x1f\x7f]{{1,{_TITLE_LENGTH_MAX}}}\Z"
+NAME_RULE = f"1 to {NAME_LENGTH_MAX} lower-case letters, digits, hyphens and underscores, a letter first"
+RULES = {
+    _NAME: NAME_RULE,
+    _TITLE: f"1 to {_TITLE_LENGTH_MAX} characters, without line breaks and other control characters",
+}
+"""What a text must be, in words, by its pattern."""
+Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
+Title = Annotated[str, msgspec.Meta(pattern=_TITLE)]
 ScopeName = Literal["read", "write", "admin", "operator"]
 Scopes = Annotated[list[ScopeName], msgspec.Meta(min_length=1, max_length=4)]
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)]
@@ -16,9 +25,12 @@ Grace = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 
 
 class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`scopes`, `database` and `expires_in` make it narrower and shorter than it would be."""
+
     api_key: str | None = None
     scopes: Scopes | None = None
     database: Name | None = None
+    expires_in: Seconds | None = None
 
 
 class DatabaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,12 +123,16 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
+    """`address` is where the request came from: of a proxy or the alias, where one stands between. Null for what was
+    done on the machine itself."""
+
     id: int
     at: Moment
     action: str
     subject: str
     key: str | None
     session: str | None
+    address: str | None
     request_id: str
 
 

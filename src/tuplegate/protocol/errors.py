@@ -23,18 +23,20 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("malformed_request", 400, False, "The request is not what the route takes; the message says where."),
         ErrorCode("parse_error", 400, False, "The engine could not parse the SQL; `position` counts from 1."),
         ErrorCode("empty_statement", 400, False, "There is no statement, only white space, comments or semicolons."),
-        ErrorCode("multiple_statements", 400, False, "More than one statement was sent where exactly one is taken."),
+        ErrorCode("multiple_statements", 400, False, "More than one statement in a text; use `POST /v1/transaction`."),
         ErrorCode(
             "too_many_comments", 400, False, "The engine would take too long to skip the comments; leave them out."
         ),
-        ErrorCode("parameter_mismatch", 400, False, "The number of parameters is not the number of placeholders."),
+        ErrorCode(
+            "parameter_mismatch", 400, False, "There are more or fewer parameters than placeholders `$1`, `$2`, …"
+        ),
         ErrorCode("transaction_control", 400, False, "BEGIN, COMMIT and the like; use `POST /v1/transaction`."),
         ErrorCode(
             "copy_not_supported", 400, False, "COPY from or to the client; use INSERT with parameters or a stream."
         ),
         ErrorCode("unauthenticated", 401, False, "The token is missing, malformed, unknown, expired or revoked."),
         ErrorCode("forbidden", 403, False, "The token is valid but lacks the scope that the route needs."),
-        ErrorCode("not_found", 404, False, "There is no such route or thing."),
+        ErrorCode("not_found", 404, False, "There is no such route or thing, or it is another organization's."),
         ErrorCode("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
         ErrorCode("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
         ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
@@ -44,13 +46,13 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
         ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
         ErrorCode("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
-        ErrorCode("already_running", 409, True, "There is one of these at a time in a database, and one is running."),
+        ErrorCode(
+            "already_running", 409, True, "Only one of its kind runs at a time in a database, and one is running."
+        ),
         ErrorCode("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
         ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
-        ErrorCode(
-            "answers_full", 503, True, "No more answers can be kept for Idempotency-Keys of this database today."
-        ),
+        ErrorCode("answers_full", 503, True, "The database keeps as many answers for Idempotency-Keys as it may."),
         ErrorCode("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
         ErrorCode("rate_limited", 429, True, "The organization has used up its requests of this minute."),
         ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
@@ -76,16 +78,16 @@ ERRORS: dict[str, ErrorCode] = {
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The `error` object of an answer."""
+    """The `error` object of an answer. Every field is always there."""
 
     code: str
     message: str
-    sqlstate: str | None = None
-    position: int | None = None
-    hint: str | None = None
-    detail: str | None = None
-    statement: int | None = None
-    retryable: bool = False
+    sqlstate: str | None
+    position: int | None
+    hint: str | None
+    detail: str | None
+    statement: int | None
+    retryable: bool
 
 
 class ServiceError(Exception):

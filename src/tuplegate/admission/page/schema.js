@@ -5,10 +5,15 @@ function resolve(spec, thing) {
   return thing.$ref.slice(2).split("/").reduce((found, key) => found[key], spec);
 }
 
+// The schemas of which a message has one.
+function alternatives(schema) {
+  return schema.oneOf || schema.anyOf || [schema];
+}
+
 // A schema in one line, such as `list of Row`, `1 … 10` or `"a" | "b"`.
 function kind(schema) {
   if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.anyOf) return schema.anyOf.map(kind).join(" | ");
+  if (schema.oneOf || schema.anyOf) return alternatives(schema).map(kind).join(" | ");
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
   if ("const" in schema) return JSON.stringify(schema.const);
   if (schema.type === "array") return `list of ${kind(schema.items || {})}`;
@@ -19,19 +24,19 @@ function kind(schema) {
 // The fields of a message; messages inside it follow, each once.
 function fields(spec, schema, seen = new Set()) {
   const made = document.createDocumentFragment();
-  for (const one of schema.anyOf || [schema]) {
+  for (const one of alternatives(schema)) {
     const name = one.$ref ? kind(one) : "";
     const found = resolve(spec, one);
     if (!found.properties || seen.has(name)) continue;
     seen.add(name);
     const needed = new Set(found.required || []);
     const rows = Object.entries(found.properties).map(([key, value]) =>
-      row(make("code", "", key), make("code", "", kind(value)), needed.has(key) ? "" : make("span", "quiet", " optional")));
+      row(make("code", "", key), make("code", "", kind(value)), needed.has(key) ? "" : make("span", "quiet", " optional"), value.description ? prose(value.description) : ""));
     made.append(make("p", "quiet", name), ...(found.description ? [prose(found.description)] : []), make("table", "fields", ...rows));
     for (const value of Object.values(found.properties)) {
-      for (const inner of value.anyOf || [value]) {
+      for (const inner of alternatives(value)) {
         const deeper = inner.items || inner;
-        for (const part of deeper.anyOf || [deeper]) if (part.$ref) made.append(fields(spec, part, seen));
+        for (const part of alternatives(deeper)) if (part.$ref) made.append(fields(spec, part, seen));
       }
     }
   }

@@ -8,9 +8,15 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tuplegate.client.addresses import DEFAULT_URL, checked_url, control_url_beside
+from tuplegate.client.addresses import DEFAULT_URL, checked_url
 from tuplegate.client.answers import Answer, rows_of, transaction_of
-from tuplegate.client.asynchronous.control import AsyncDatabases, AsyncKeys, AsyncOrganizations, AsyncPlane
+from tuplegate.client.asynchronous.control import (
+    AsyncControlAddress,
+    AsyncDatabases,
+    AsyncKeys,
+    AsyncOrganizations,
+    AsyncPlane,
+)
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
@@ -29,7 +35,8 @@ class AsyncClient:
     """A connection to a Tuplegate service. Use it with `async with`, or call `aclose()` when done.
 
     `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY` where they are not given, `control_url` from
-    `TUPLEGATE_CONTROL_URL`. `timeout_s` is for a whole call, its retries included.
+    `TUPLEGATE_CONTROL_URL`, or else from what the service says of itself. `timeout_s` is for a whole call, its retries
+    included.
     """
 
     def __init__(
@@ -44,20 +51,21 @@ class AsyncClient:
         ca_file: str | None = None,
     ) -> None:
         self.url = checked_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
-        control_url = control_url or os.environ.get("TUPLEGATE_CONTROL_URL") or control_url_beside(self.url)
-        self.control_url = checked_url(control_url)
+        given = control_url or os.environ.get("TUPLEGATE_CONTROL_URL")
+        given = checked_url(given) if given else None
         self._api_key = api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
         if not self._api_key:
             raise ValueError("there is no API key: give api_key, or set TUPLEGATE_API_KEY")
         if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
             raise ValueError("the API key has characters that no key has")
         self.timeout_s = timeout_s
-        secure = self.url.startswith("https:") or self.control_url.startswith("https:")
+        secure = self.url.startswith("https:") or (given or "").startswith("https:")
         self._transport = AsyncTransport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
         self.database: str | None = None
         self._headers: dict[str, str] = {}
         self.use_database(database)
-        self._control = AsyncPlane(self._transport, self.control_url, timeout_s)
+        self._control_address = AsyncControlAddress(self._transport, self.url, given, timeout_s)
+        self._control = AsyncPlane(self._transport, self._control_address, timeout_s)
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
         self.organizations = AsyncOrganizations(self._control)
@@ -72,6 +80,15 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    @property
+    def control_url(self) -> str | None:
+        """The address of the control plane, where it was given or is found out already."""
+        return self._control_address.known
+
+    async def find_control_url(self) -> str:
+        """The address of the control plane; the service is asked for it, once, where it was not given."""
+        return await self._control_address.find()
 
     async def aclose(self) -> None:
         """Closes all connections. Statements that are still running are cancelled."""
@@ -280,9 +297,11 @@ class AsyncClient:
 
     # -- who is asking ------------------------------------------------------------------------------------------
 
-    async def login(self, *, scopes: Sequence[str] | None = None, database: str | None = None) -> Session:
-        """Begins a session of 24 hours, whose token is used from now on instead of the key."""
-        body: dict[str, Any] = {}
+    async def login(
+        self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
+    ) -> Session:
+        """Begins a session of 24 hours, or of `expires_in` seconds; its token is used from now on, not the key."""
+        body: dict[str, Any] = {} if expires_in is None else {"expires_in": expires_in}
         if scopes is not None:
             body["scopes"] = list(scopes)
         if database is not None:
@@ -293,7 +312,7 @@ class AsyncClient:
         return record(Session, {**answer["session"], "token": answer["token"]})
 
     async def refresh(self) -> Session:
-        """Makes the session last 24 hours longer."""
+        """Makes the session last longer by as much as it was to last: 24 hours, or its `expires_in`."""
         return record(Session, (await self._control.send("POST", "/v1/session/refresh"))["session"])
 
     async def logout(self) -> None:

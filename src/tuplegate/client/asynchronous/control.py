@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import httpx
 
+from tuplegate.client.addresses import control_url_of
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
 from tuplegate.client.records import Database, Key, Organization, record, records
@@ -25,20 +26,37 @@ Progress = Callable[[int], None]
 """Is told how many bytes there are so far."""
 
 
+class AsyncControlAddress:
+    """Where the control plane is: as given, or as the data plane says, which is asked once."""
+
+    def __init__(self, transport: AsyncTransport, data_url: str, given: str | None, timeout_s: float) -> None:
+        self._transport = transport
+        self._data_url = data_url
+        self._timeout_s = timeout_s
+        self.known = given
+
+    async def find(self) -> str:
+        if self.known is None:
+            call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
+            answer = await self._transport.call(call, self._transport.course(self._timeout_s))
+            self.known = control_url_of(answer.body, self._data_url)
+        return self.known
+
+
 class AsyncPlane:
     """Requests to the control plane. What changes something is not repeated after a lost answer."""
 
-    def __init__(self, transport: AsyncTransport, url: str, timeout_s: float) -> None:
+    def __init__(self, transport: AsyncTransport, address: AsyncControlAddress, timeout_s: float) -> None:
         self._transport = transport
-        self._url = url
+        self._address = address
         self._timeout_s = timeout_s
 
     async def get(self, path: str) -> Mapping[str, Any]:
-        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
         return (await self._transport.call(call, self._transport.course(self._timeout_s))).body
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        call = Call(method, self._url + path, None if body is None else json.dumps(body))
+        call = Call(method, await self._address.find() + path, None if body is None else json.dumps(body))
         try:
             return (await self._transport.call(call, self._transport.course(self._timeout_s))).body
         except AnswerLost as error:
@@ -46,7 +64,7 @@ class AsyncPlane:
 
     async def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
         """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
-        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
         response = await self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
         written = 0
         try:

@@ -163,7 +163,9 @@ def _foreign(response: httpx.Response) -> TuplegateError:
         # A proxy lost the service. Whether that was before or after the request got there, it does not say.
         return AnswerLost(said)
     location = response.headers.get("location")
-    hint = f"It redirects to {location}." if location else "Is this the address of a Tuplegate service?"
+    hint = "Is this the address of a Tuplegate service?"
+    if location:
+        hint = f"It redirects to {location}, where the key is not sent unasked. Give the address that answers itself."
     return TuplegateError(said, status=response.status_code, hint=hint)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from tuplegate.client.addresses import control_url_of
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
 from tuplegate.client.records import Database, Key, Organization, record, records
 from tuplegate.client.retries import AnswerLost, Repeat
@@ -26,20 +27,37 @@ Progress = Callable[[int], None]
 """Is told how many bytes there are so far."""
 
 
+class ControlAddress:
+    """Where the control plane is: as given, or as the data plane says, which is asked once."""
+
+    def __init__(self, transport: Transport, data_url: str, given: str | None, timeout_s: float) -> None:
+        self._transport = transport
+        self._data_url = data_url
+        self._timeout_s = timeout_s
+        self.known = given
+
+    def find(self) -> str:
+        if self.known is None:
+            call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
+            answer = self._transport.call(call, self._transport.course(self._timeout_s))
+            self.known = control_url_of(answer.body, self._data_url)
+        return self.known
+
+
 class Plane:
     """Requests to the control plane. What changes something is not repeated after a lost answer."""
 
-    def __init__(self, transport: Transport, url: str, timeout_s: float) -> None:
+    def __init__(self, transport: Transport, address: ControlAddress, timeout_s: float) -> None:
         self._transport = transport
-        self._url = url
+        self._address = address
         self._timeout_s = timeout_s
 
     def get(self, path: str) -> Mapping[str, Any]:
-        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
         return (self._transport.call(call, self._transport.course(self._timeout_s))).body
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        call = Call(method, self._url + path, None if body is None else json.dumps(body))
+        call = Call(method, self._address.find() + path, None if body is None else json.dumps(body))
         try:
             return (self._transport.call(call, self._transport.course(self._timeout_s))).body
         except AnswerLost as error:
@@ -47,7 +65,7 @@ class Plane:
 
     def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
         """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
-        call = Call("GET", self._url + path, repeat=Repeat.HARMLESS)
+        call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
         response = self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
         written = 0
         try:
