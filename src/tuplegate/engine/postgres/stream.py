@@ -22,8 +22,10 @@ from tuplegate.engine.postgres.execute import (
     DECLARE_HELD,
     RESTORE_ENCODING,
     allow_steps,
+    as_reader,
     begin,
     changes_types,
+    explained,
     find_room,
     may_commit_lazily,
     may_write,
@@ -102,6 +104,7 @@ async def _describe(
             if clock.timed_out:
                 raise why_ended(clock)
             room = await find_room(pool, member, target, statement)
+            target = as_reader(target, statement, room)
             if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
                 raise _not_streamed()  # it would be committed before its first row, unseen
             described = await _declare(member, target, statement, params)
@@ -174,14 +177,14 @@ class EngineClock:
         self._pool = pool
         self.member = member
         self.target = target
-        self._statement = statement
+        self.statement = statement
         self.bounds = bounds
         self.elapsed_us = 0
         self.timed_out = False
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.begun = 0
         self.deadline = float("inf")
         self._started = 0
@@ -189,7 +192,7 @@ class EngineClock:
 
     @property
     def writes(self) -> bool:
-        return may_write(self.target, self._statement, self._pool) and not works_in_steps(self._statement)
+        return may_write(self.target, self.statement, self._pool) and not works_in_steps(self.statement)
 
     @property
     def may_grow(self) -> bool:
@@ -265,7 +268,7 @@ class Stream:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
             exc.exec_us = self.exec_us
-            raise named(exc, self.clock) from exc
+            raise explained(named(exc, self.clock), self._room) from exc
         self.finished = True
 
     async def _roll_back(self, attempt: int) -> None:

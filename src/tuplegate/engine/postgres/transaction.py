@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import CHUNK_ROWS, Command, ConnectionLost, CopyStarted
-from tuplegate.engine.postgres.execute import begin, changes_types, named, outlived, why_ended
+from tuplegate.engine.postgres.execute import CURSORS, begin, changes_types, named, outlived, why_ended
 from tuplegate.engine.postgres.failures import check, field, is_internal, to_failure
 from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.parameters import needs_describing, write_params
@@ -28,7 +28,7 @@ from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.records import Records
 from tuplegate.engine.postgres.recovery import Recovery
 from tuplegate.engine.postgres.rows import Budget, RowCollector, affected_rows
-from tuplegate.engine.postgres.sizes import Room
+from tuplegate.engine.postgres.sizes import Room, check_keyword
 from tuplegate.protocol.statements import Leftovers, is_plain, leftovers
 from tuplegate.reply import Reply
 
@@ -119,7 +119,7 @@ class TransactionRun:
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.deciding = False
         self.decided = False
         self.recording = False
@@ -195,8 +195,7 @@ class TransactionRun:
         if has_code or not self.is_plain:
             self.member.hide_kept()
         self._reset = self.pool.freshen_ahead(self.member)
-        full_at = None if self.is_read_only else self.pool.state.full_at
-        room = None if full_at is None else await Room.before(self.member, full_at)
+        room = await self._find_room()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         # What is plain cannot change the isolation, and takes its snapshot with its first statement.
         waiting: list[Command] = begin(access)[:1] if self.is_plain else begin(access)
@@ -238,6 +237,19 @@ class TransactionRun:
             await room.check(self.member)
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
+
+    async def _find_room(self) -> Room | None:
+        """What the transaction must be held to, where its database is full."""
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        if full_at is None:
+            return None
+        for index, statement in enumerate(self.statements):
+            try:
+                check_keyword(full_at, statement.keyword, reads=statement.keyword in CURSORS)
+            except port.StatementFailed as exc:
+                exc.statement = index
+                raise
+        return await Room.before(self.member, full_at)
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
@@ -428,7 +440,7 @@ class TransactionRun:
     def expire(self) -> None:
         """The deadline is over. What is being decided is not cancelled, unless its code fills the database: a deferred
         trigger runs while the transaction is prepared. The engine's answer tells whether the cancel came in time."""
-        if not self.deciding or (self.filling and not self.decided):
+        if not self.deciding or (self.filling is not None and not self.decided):
             self.timed_out = True
             self.pool.expire(self.member)
 
