@@ -1,11 +1,32 @@
 """Structured logs on stderr. No line carries a token, a statement or a value of one."""
 
+import contextlib
+import io
 import logging
+import os
 import sys
+from typing import TextIO, cast
 
 import structlog
 
 from tuplegate.settings import Settings
+
+
+class Lossy(io.TextIOBase):
+    """Writes whole lines to a file descriptor. One that cannot be written is lost: a full disk must stop nobody."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._parts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self._parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        parts, self._parts = self._parts, []
+        with contextlib.suppress(OSError):
+            os.write(self._fd, "".join(parts).encode("utf-8", "backslashreplace"))
 
 
 def configure(settings: Settings) -> None:
@@ -23,6 +44,6 @@ def configure(settings: Settings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lossy(sys.stderr.fileno()))),
         cache_logger_on_first_use=True,
     )

@@ -181,6 +181,7 @@ def bundled_settings(settings: Settings) -> BundledSettings:
         shared_buffers_mb=settings.engine_shared_buffers_mb,
         process_memory_mb=settings.engine_process_memory_mb,
         temp_mb=settings.engine_temp_mb,
+        disk_free_min=settings.disk_free_mb_min * 2**20,
     )
 
 
@@ -320,6 +321,7 @@ class Supervisor:
         bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
             self._watch_engine()
+            self._keep_reserve()
             for number in range(len(self._workers)):
                 self._watch_worker(number)
             if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
@@ -360,6 +362,14 @@ class Supervisor:
             time.sleep(_RESTART_PAUSE_S)
         else:
             _log.warning("the engine is back", pid=self.engine.pid)
+
+    def _keep_reserve(self) -> None:
+        """Room for the engine to start in, where others have filled its disk."""
+        match self.engine.keep_reserve():
+            case False:
+                _log.error("the disk is full; the reserve is given up, so that room can be made")
+            case True:
+                _log.info("room is kept in reserve on the disk")
 
     def _watch_worker(self, number: int) -> None:
         """Starts a dead one again, at once if it had served for a while; nobody waits for that."""

@@ -105,6 +105,12 @@ class Settings:
     engine_temp_mb: int = _setting(
         2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
     )
+    disk_free_mb_min: int = _setting(
+        512,
+        "Room to keep free on the bundled engine's disk, in MiB: with less, what takes room is refused. 0 to watch"
+        " nothing.",
+        at_least=0,
+    )
     engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
 
     statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)

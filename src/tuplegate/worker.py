@@ -32,6 +32,7 @@ from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.disk import Disk
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
@@ -250,6 +251,7 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
 def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:
     """Every worker has its share of the connections."""
     settings, workers = given.settings, given.tally.workers
+    least = settings.disk_free_mb_min * 2**20
     most = settings.engine_connections_max
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
@@ -270,6 +272,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         exclusive=not settings.engine or settings.engine_exclusive,
         dump_tools=given.dump_tools,
         dumps_max=settings.dumps_max,
+        disk=None if settings.engine or not least else Disk(settings.data_dir.absolute(), least),
         process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
         rows_bytes_max=settings.http_memory_mb * 2**20,
     )

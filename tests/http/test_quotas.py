@@ -3,12 +3,14 @@
 The tests do not wait for windows where they need not: every answer says by its headers which window it was counted in.
 """
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from random import Random
 
 import httpx
 import pytest
@@ -25,6 +27,12 @@ from tests.control import (
     wait_until,
 )
 from tests.service import Service, new_data_dir, remove, start_service
+from tuplegate.access.quotas import read_tiers
+from tuplegate.admission.quota import Quotas
+from tuplegate.catalog.permits import Permits, Statement
+from tuplegate.engine.port import EngineLost, EngineUnavailable
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.protocol.errors import ServiceError
 
 TINY = 5
 
@@ -261,3 +269,105 @@ def test_a_restart_forgets_no_permit_that_was_used() -> None:
     finally:
         assert services[-1].stop() == 0
         remove(data_dir)
+
+
+# -- holders -----------------------------------------------------------------------------------------------------
+
+
+class Faulty(AdminSession):
+    """A session that is lost before the engine has got a statement, or after: when some are given back, and while it
+    `fails` now and then, from a seed."""
+
+    def __init__(self, service: Service, chance: Random) -> None:
+        super().__init__(AdminConnector(service.conninfo("tuplegate")), METADATA_DATABASE)
+        self._chance = chance
+        self._giving_back = [0, 1, 0, 1]
+        self.fails = False
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        gives_back = len(params) == 7 and params[-1] == "0"
+        fault = self._chance.randrange(10) if self.fails else 9
+        if gives_back and self._giving_back:
+            fault = self._giving_back.pop()
+        if fault == 0:
+            raise EngineUnavailable("the statement was not sent")
+        rows = await super().fetch(sql, *params)
+        if fault == 1:
+            raise EngineLost("the answer was lost")
+        return rows
+
+
+async def ask_until_refused(service: Service, organization: str, seed: int) -> int:
+    """Three workers' quotas of one organization, asked in an order of chance while their sessions fail."""
+    chance = Random(seed)
+    sessions = [Faulty(service, chance) for _ in range(3)]
+    workers = [Quotas(Permits(session), read_tiers("free=200")) for session in sessions]
+    watching = [asyncio.get_running_loop().create_task(worker.watch()) for worker in workers]
+    clock = asyncio.get_running_loop().time
+
+    async def ask(times: int, among: list[Quotas]) -> int:
+        let_through = 0
+        for _ in range(times):
+            quota = chance.choice(among).of(organization, "free")
+            assert quota is not None
+            for _ in range(chance.choice([1, 1, 5, 20])):
+                try:
+                    let_through += quota.take(clock()) or await quota.take_more(clock())
+                except ServiceError:
+                    pass  # the engine could not be asked, so it has not counted
+        return let_through
+
+    try:
+        for session in sessions:
+            await session.fetch("SELECT 1")
+            session.fails = True
+        let_through = sum(await asyncio.gather(*(ask(4, workers) for _ in range(8))))
+        for session in sessions:
+            session.fails = False
+        return let_through + await ask(100, workers[:1])
+    finally:
+        for task in watching:
+            task.cancel()
+        for session in sessions:
+            await session.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_permits_are_exact_whatever_fails(metered: Service, seed: int) -> None:
+    """No answer that is lost loses a permit, and none that is repeated makes one."""
+
+    def run() -> int:
+        return asyncio.run(ask_until_refused(metered, new_organization(metered, "free").id, seed))
+
+    assert in_one_window(partial(engine_time, metered), run) == 200
+
+
+def test_a_statement_that_comes_late_or_twice_changes_nothing(metered: Service) -> None:
+    """The engine may come to it after its connection was lost, and after a later one."""
+    organization = new_organization(metered, "free")
+
+    async def run() -> list[tuple[int, int, int]]:
+        async with AdminSession(AdminConnector(metered.conninfo("tuplegate")), METADATA_DATABASE) as session:
+            permits = Permits(session)
+            first = await permits.settle(organization.id, 200, Statement("a", 1, 0, 0, 150))
+            window = first.started
+            said = [
+                Statement("b", 1, 0, 0, 100),
+                Statement("a", 2, window, 110, 0),
+                Statement("b", 2, window, 50, 60),
+                Statement("b", 2, window, 50, 60),
+                Statement("a", 1, 0, 0, 150),
+                Statement("a", 3, window, 110, 1),
+            ]
+            grants = [first, *[await permits.settle(organization.id, 200, one) for one in said]]
+            return [(grant.count, grant.remaining, grant.held) for grant in grants]
+
+    assert in_one_window(partial(engine_time, metered), lambda: asyncio.run(run())) == [
+        (150, 50, 0),
+        (50, 0, 149),
+        (0, 40, 49),
+        (40, 0, 0),
+        (0, 0, 0),
+        (0, 0, 39),
+        (0, 0, 39),
+    ]

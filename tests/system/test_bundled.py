@@ -87,6 +87,14 @@ def test_restarts_after_kill_of_the_server(started: Open, request: pytest.Fixtur
     wait_until(lambda: server.poll() is not None)
     assert server.poll() == -signal.SIGKILL
     assert alive(backend), "the backend ended by itself, so this test shows nothing"
+    log = server.socket_dir.parent / "postgres.log"
+    moved = log.rename(log.with_suffix(".moved"))
+    log.mkdir()
+    with pytest.raises(BundledEngineError, match=r"cannot start"):
+        server.restart()
+    assert server.poll() is not None, "one that could not be started is tried again"
+    log.rmdir()
+    moved.rename(log)
     server.restart()
     assert server.poll() is None
     assert not alive(backend)

@@ -4,21 +4,26 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
+from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.http.test_serializable_pool import SLOTS, fill, shut
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.system.servers import alive, needs_linux, wait_until
 from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
 
 pytestmark = needs_linux
+
+Asking = Callable[[Caller], bool]
+"""Sends a request to a worker; whether it was let through."""
 
 WORKERS = 4
 ID = "Tuplegate-Transaction-Id"
@@ -336,3 +341,87 @@ def test_a_long_transaction_on_a_quiet_engine(each: list[Caller], t: str) -> Non
     statements = [f"select count(*) from {t}", "select pg_sleep(3)", f"insert into {t} values (1, 'x')"]
     _, body = each[0]("POST", "/v1/transaction", {"statements": statements})
     assert (body["success"], body["attempts"]) == (True, 1), body
+
+
+# -- quotas ---------------------------------------------------------------------------------------------------------
+
+
+def engine_time(service: Service) -> float:
+    [(now,)] = as_superuser(service, "select extract(epoch from clock_timestamp())::float8")
+    return float(now)
+
+
+def is_let_through(caller: Caller, organization: Organization) -> bool:
+    """A request of the organization's that is counted and asks the engine for nothing else: its body is wrong."""
+    while True:
+        status, body = caller("POST", "/v1/query", {}, {"Authorization": f"Bearer {organization.key}"})
+        assert status in (400, 429, 503), body
+        if status != 503:  # the engine could not be asked: it has not counted
+            return status == 400
+
+
+def burst(caller: Caller, ask: Asking, times: int) -> int:
+    return sum(ask(caller) for _ in range(times))
+
+
+def at_once_to_each(each: list[Caller], ask: Asking) -> int:
+    """A flood at every worker."""
+    return sum(at_once([partial(burst, caller, ask, 100) for caller in each]))
+
+
+def one_after_the_other(each: list[Caller], ask: Asking) -> int:
+    """Each request to another worker, when the one before was answered."""
+    return sum(ask(each[number % len(each)]) for number in range(260))
+
+
+def floods_in_turn(each: list[Caller], ask: Asking) -> int:
+    """One worker after the other gets many at once, and so comes to have many in hand when the next one is asked."""
+    return sum(burst(caller, ask, 40) for _ in range(2) for caller in each)
+
+
+def one_asks_for_all(each: list[Caller], ask: Asking) -> int:
+    """All have some in hand, and one gets what the others do not use."""
+    return sum(at_once([partial(burst, caller, ask, 20) for caller in each])) + burst(each[0], ask, 200)
+
+
+@pytest.mark.parametrize("order", [at_once_to_each, one_after_the_other, floods_in_turn, one_asks_for_all])
+def test_exactly_as_many_are_let_through_whatever_the_order(
+    service: Service, each: list[Caller], order: Callable[[list[Caller], Asking], int]
+) -> None:
+    """In every window anew, which an organization of its own stands for; and those behind are refused."""
+
+    def run() -> int:
+        organization = new_organization(service, "free")
+        let_through = order(each, lambda caller: is_let_through(caller, organization))
+        assert not any(is_let_through(caller, organization) for caller in each)
+        return let_through
+
+    assert in_one_window(partial(engine_time, service), run) == 200
+
+
+@needs_bundled
+def test_permits_survive_the_engine_dying_while_they_are_given_back(service: Service, each: list[Caller]) -> None:
+    """The worker tells the engine again when it is back, and the others use them; none is let through twice."""
+
+    def run() -> int:
+        organization = new_organization(service, "free")
+        counts = [0]
+        with psycopg.connect(service.conninfo("tuplegate")) as connection:
+            held = "select holders @? '$.*[2] ? (@ > 1)' from quota where organization = %s for update"
+            while True:
+                counts.append(sum(is_let_through(each[0], organization) for _ in range(10)))
+                if connection.execute(held, [organization.id]).fetchall() == [(True,)]:
+                    break
+                connection.rollback()
+            wait_until(lambda: waiting(service, "UPDATE quota") == 1)
+            [(giving,)] = as_superuser(
+                service,
+                "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%UPDATE quota%'",
+            )
+            os.kill(giving, signal.SIGKILL)  # and with it all others, as the engine cannot trust its memory
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("select pg_sleep(60)")
+        wait_until(lambda: each[1]("GET", "/health")[0] == 200)
+        return sum(counts) + sum(is_let_through(caller, organization) for _ in range(70) for caller in each[1:])
+
+    assert in_one_window(partial(engine_time, service), run) == 200

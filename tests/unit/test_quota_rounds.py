@@ -7,37 +7,41 @@ import pytest
 from tests.unit.stage import until
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
-from tuplegate.catalog.permits import Grant, Permits
+from tuplegate.catalog.permits import Grant, Permits, Statement
 from tuplegate.engine.port import EngineUnavailable
 
 
 class Catalog(Permits):
-    """Gives whatever is asked for. What `odd` gives back is refused in an odd way."""
+    """Gives whatever is asked for, and one more. What `odd` gives back is refused in an odd way, `failures` times."""
 
-    def __init__(self, failure: Exception) -> None:
+    def __init__(self, failure: Exception, failures: int) -> None:
         self.failure = failure
+        self.failures = failures
         self.given_back: list[str] = []
 
-    async def take(self, organization: str, limit: int, count: int) -> Grant:
-        return Grant(1, max(count, 2), limit, 60.0)
-
-    async def give_back(self, organization: str, started: int, count: int) -> None:
-        if organization == "odd":
+    async def settle(self, organization: str, limit: int, said: Statement) -> Grant:
+        if said.count:
+            return Grant(1, said.spent, said.count + 1, limit, 60.0)
+        if organization == "odd" and self.failures:
+            self.failures -= 1
             raise self.failure
         self.given_back.append(organization)
+        return Grant(1, said.spent, 0, limit, 60.0)
 
 
 @pytest.mark.parametrize("failure", [EngineUnavailable("gone"), ValueError("odd"), RecursionError()])
 def test_one_that_fails_does_not_keep_the_others(failure: Exception) -> None:
+    """And is tried again until it succeeds, once."""
+
     async def run() -> None:
-        permits = Catalog(failure)
+        permits = Catalog(failure, 3)
         quotas = Quotas(permits, read_tiers("free=100/1GB"))
         watching = asyncio.get_running_loop().create_task(quotas.watch())
         for name in ("odd", "even", "other"):
             quota = quotas.of(name, "free")
             assert quota is not None
             assert await quota.take_more(asyncio.get_running_loop().time())
-        await until(lambda: permits.given_back == ["even", "other"])
+        await until(lambda: permits.given_back == ["even", "other", "odd"])
         assert not watching.done()
         watching.cancel()
 

@@ -63,11 +63,12 @@ class AboutRoutes:
 
     async def health(self, exchange: Exchange) -> None:
         health = await self._engine.health()
+        warned = any(state != "ok" for state in health.warnings.values())
         body = {
-            "status": "ok" if health.ok else "failing",
+            "status": "failing" if not health.ok else "degraded" if warned else "ok",
             "version": __version__,
             "engine": {"kind": health.kind, "version": health.version},
-            "checks": health.checks,
+            "checks": health.checks | health.warnings,
         }
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
 

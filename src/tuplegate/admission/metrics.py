@@ -41,7 +41,10 @@ _PAUSE_S = 0.005
 _STALE_NS = 5_000_000_000
 """What a worker has said of the moment does not hold any longer: it may be gone."""
 
-_OF_ALL = frozenset({"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"})
+_OF_ALL = frozenset(
+    {"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"}
+    | {"disk_free_bytes", "disk_short"}
+)
 """Gauges that a worker says of all workers, so they are not added up."""
 
 

@@ -1,41 +1,51 @@
 """Requests let through in a window, exact over all workers and machines, at next to no cost for each.
 
-A worker takes permits from the catalog in portions that it uses up within moments, and gives back what it did not use:
-so never more than the limit are let through in a window, and not fewer while there is demand. A permit is good until
-its window ends by the engine's clock, taken from the moment before it was asked for, so never longer.
+A worker takes permits from the catalog in portions that it uses up within moments, and gives back what it did not use.
+A permit is good until its window ends by the engine's clock, taken from the moment before it was asked for, so never
+longer: so never more than the limit are let through. The catalog knows how many permits workers have in hand. While it
+has none left and others may have some, nobody is refused: the request waits until they are used or given back, which is
+a moment; so not fewer than the limit are let through while there is demand.
 """
 
 import asyncio
+import secrets
 from functools import partial
 from typing import Final
 
 import structlog
 
-from tuplegate.access.quotas import Tier, policy_header, portion, state_header, tier_of
-from tuplegate.catalog.permits import Permits
+from tuplegate.access.quotas import WINDOW_S, Tier, policy_header, portion, state_header, tier_of
+from tuplegate.catalog.permits import Grant, Permits, Statement
 from tuplegate.engine.port import EngineFailure
 from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
 
-_SOON_S, _LATE_S = 0.25, 1.0
-"""A portion that is used up sooner than the first grows, one that lasts longer than the second shrinks. Whoever comes
-while the next one is asked for waits for a commit of the engine."""
+_SOON_S, _LATE_S = 0.25, 0.5
+"""A portion that is used up sooner than the first grows. What lasts longer than the second is given back, and the next
+is smaller. Whoever comes while the next one is asked for waits for a commit of the engine."""
 
 _IDLE_S: Final = 0.1
 """Permits that were not touched for so long are given back."""
 
 _REFUSED_S: Final = 0.25
-"""How long the catalog is not asked again when a window had none left; others may still give some back."""
+"""How long the catalog is not asked again when nobody had any left: one that could not reach the engine may yet."""
+
+_HELD_S: Final = 0.02
+"""How long to wait for others to use or give back what they have."""
 
 
 class Quota:
-    """The permits that this worker holds for one organization."""
+    """The permits that this worker holds for one organization.
+
+    It has been given `_taken` in the window `_started`, and has `_left` of them. `_open_until`: until then the catalog
+    may believe that it has permits in hand, and is still to be told. `is_late`: it could not be told.
+    """
 
     __slots__ = (
-        "_left", "_lock", "_permits", "_policy", "_refused_until", "_remaining", "_size", "_started", "_taken_at",
-        "_until", "limit", "organization", "touched",
+        "_holder", "_left", "_lock", "_number", "_open_until", "_permits", "_policy", "_refused_until", "_remaining",
+        "_size", "_started", "_taken", "_taken_at", "_until", "is_late", "limit", "organization", "touched",
     )  # fmt: skip
 
     def __init__(self, permits: Permits, organization: str, limit: int) -> None:
@@ -45,8 +55,13 @@ class Quota:
         self.touched = False
         self._policy = b"ratelimit-policy: %b\r\n" % policy_header(limit)
         self._lock = asyncio.Lock()
+        self._holder = secrets.token_hex(6)
+        self._number = 0
         self._started = 0
+        self._taken = 0
         self._left = 0
+        self._open_until = 0.0
+        self.is_late = False
         self._remaining = limit
         self._until = 0.0
         self._refused_until = 0.0
@@ -62,7 +77,17 @@ class Quota:
         return False
 
     async def take_more(self, now: float) -> bool:
-        """Asks the catalog where none is in hand. False where the window has none left."""
+        """Asks the catalog where none is in hand. False where the window has none left.
+
+        A client that leaves meanwhile has its request counted: nobody would know whether it had got its permit.
+        """
+        if now < self._refused_until:
+            return False
+        asking = asyncio.get_running_loop().create_task(self._take_more(now))
+        asking.add_done_callback(_look_at)
+        return await asyncio.shield(asking)
+
+    async def _take_more(self, now: float) -> bool:
         async with self._lock:
             now = max(now, asyncio.get_running_loop().time())
             if self.take(now):
@@ -70,19 +95,42 @@ class Quota:
             if now < self._refused_until:
                 return False
             self._resize(now)
-            try:
-                grant = await self._permits.take(self.organization, self.limit, portion(self._remaining, self._size))
-            except EngineFailure as exc:
-                raise ServiceError("engine_unavailable", "the engine cannot be asked for the quota just now") from exc
-            self._started, self._left, self._remaining = grant.started, grant.count, grant.remaining
-            self._until = now + grant.seconds_left
+            count = portion(self._remaining, self._size)
+            while True:
+                try:
+                    grant = await self._settle(count)
+                except EngineFailure as exc:
+                    raise ServiceError(
+                        "engine_unavailable", "the engine cannot be asked for the quota just now"
+                    ) from exc
+                if grant.count > 0:
+                    self._left -= 1
+                    self.touched = True
+                    return True
+                if grant.held == 0:
+                    self._refused_until = min(self._until, asyncio.get_running_loop().time() + _REFUSED_S)
+                    return False
+                count = 1
+                await asyncio.sleep(_HELD_S)
+
+    async def _settle(self, count: int) -> Grant:
+        """Tells the catalog what was used, and asks it for more. What was in hand is not used any more.
+
+        Where it fails, nobody knows whether the catalog has heard it; so it is told again.
+        """
+        now = asyncio.get_running_loop().time()
+        self._taken, self._left = self._taken - self._left, 0
+        self._number += 1
+        self._open_until = now + WINDOW_S
+        said = Statement(self._holder, self._number, self._started, self._taken, count)
+        grant = await self._permits.settle(self.organization, self.limit, said)
+        self._started, self._taken, self._left = grant.started, grant.spent + grant.count, grant.count
+        self._remaining = grant.remaining
+        self._until = now + grant.seconds_left
+        if count > 0:
             self._taken_at = now
-            if grant.count == 0:
-                self._refused_until = min(self._until, now + _REFUSED_S)
-                return False
-            self._left -= 1
-            self.touched = True
-            return True
+        self._open_until = self._until if grant.count > 1 else 0.0
+        return grant
 
     def _resize(self, now: float) -> None:
         if now >= self._until:
@@ -103,10 +151,18 @@ class Quota:
         message = f"the organization has sent its {self.limit} requests of this minute"
         return ServiceError("rate_limited", message, headers=(("retry-after", str(seconds)),))
 
+    def is_open(self, now: float) -> bool:
+        """Return whether the catalog is still to be told what was used. What it is not told ends with the window."""
+        return now < self._open_until
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is to be told now: what is in hand lies idle, or has lasted for long."""
+        return self.is_open(now) and (not self.touched or now - self._taken_at > _LATE_S)
+
     async def give_back(self) -> None:
-        count, self._left = self._left, 0
-        if count:
-            await self._permits.give_back(self.organization, self._started, count)
+        async with self._lock:
+            if self.is_open(asyncio.get_running_loop().time()):
+                await self._settle(0)
 
 
 class Quotas:
@@ -130,16 +186,18 @@ class Quotas:
         return quota
 
     async def watch(self) -> None:
-        """Gives back what lies idle. Goes on for ever."""
+        """Gives back what lies idle, and tries again until the catalog has heard it. Goes on for ever."""
         while True:
             await asyncio.sleep(_IDLE_S)
-            former, self._former = self._former, []
-            await self._give_back([*former, *(quota for quota in self._quotas.values() if not quota.touched)])
-            for quota in self._quotas.values():
+            now = asyncio.get_running_loop().time()
+            every = [*self._former, *self._quotas.values()]
+            await self._give_back([quota for quota in every if quota.is_due(now)])
+            self._former = [quota for quota in self._former if quota.is_open(now)]
+            for quota in every:
                 quota.touched = False
 
     async def close(self) -> None:
-        await self._give_back(list(self._quotas.values()))
+        await self._give_back([*self._former, *self._quotas.values()])
 
     async def _give_back(self, quotas: list[Quota]) -> None:
         """One that fails keeps nobody else's from being given back."""
@@ -151,4 +209,14 @@ async def _give_back(quota: Quota) -> None:
     try:
         await quota.give_back()
     except EngineFailure as failure:
-        _log.warning("permits were not given back", reason=str(failure))
+        if not quota.is_late:
+            _log.warning("permits were not given back, which is tried again", reason=str(failure))
+        quota.is_late = True
+    else:
+        quota.is_late = False
+
+
+def _look_at(asking: "asyncio.Task[bool]") -> None:
+    """Whoever waited for it may be gone, and nobody is to hear that its failure was never looked at."""
+    if not asking.cancelled():
+        asking.exception()

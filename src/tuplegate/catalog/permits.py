@@ -1,52 +1,87 @@
-"""Permits of a window: how many requests of an organization were let through, over all workers and machines."""
+"""Permits of a window: how many requests of an organization were let through, over all workers and machines.
+
+A holder says with every statement how many permits of the window it has used in all, and what it asks for comes on top
+of that; what it did not use is so given back. Since it says a total, a statement that is repeated changes nothing, and
+one that failed, whether or not the engine has applied it, is made good by the next one. Statements of a holder are
+numbered: one that the engine comes to late, after a later one, does nothing.
+"""
 
 from dataclasses import dataclass
 
 from tuplegate.access.quotas import WINDOW_S
 from tuplegate.catalog.session import Session
 
-_TAKE = f"""
-WITH clock AS (SELECT floor(extract(epoch FROM clock_timestamp()) / {WINDOW_S})::bigint AS started),
-     old AS (SELECT q.organization, greatest(q.started, clock.started) AS started,
-                    CASE WHEN q.started >= clock.started THEN q.used ELSE 0 END AS used
-               FROM quota q, clock WHERE q.organization = $1 FOR UPDATE OF q)
-UPDATE quota q SET started = old.started, used = old.used + greatest(0, least($3::bigint, $2::bigint - old.used))
-  FROM old WHERE q.organization = old.organization
-RETURNING q.started, q.used - old.used, greatest(0, $2::bigint - q.used),
-          (q.started + 1) * {WINDOW_S} - extract(epoch FROM clock_timestamp())
+_WAITED_FOR_S = 2.0
+"""A holder that has not said for so long what became of its permits is not waited for: it may be dead."""
+
+_SETTLE = f"""
+WITH clock AS (SELECT extract(epoch FROM clock_timestamp()) AS now),
+     old AS (SELECT q.organization, greatest(q.started, floor(now / {WINDOW_S})::bigint) AS started, now,
+                    CASE WHEN q.started >= floor(now / {WINDOW_S}) THEN q.used ELSE 0 END AS used,
+                    CASE WHEN q.started >= floor(now / {WINDOW_S}) THEN q.holders ELSE '{{}}' END AS holders
+               FROM quota q, clock WHERE q.organization = $1 FOR UPDATE OF q),
+     own AS (SELECT old.*, coalesce((holders->$3->>0)::bigint, 0) < $4::bigint AS is_news,
+                    coalesce((holders->$3->>1)::bigint, 0) AS had,
+                    CASE WHEN holders ? $3 AND started = $5::bigint THEN $6::bigint ELSE 0 END AS spent
+               FROM old),
+     new AS (SELECT own.*, used - had + spent AS without,
+                    CASE WHEN is_news THEN greatest(0, least($7::bigint, $2::bigint - (used - had + spent))) ELSE 0 END
+                      AS count
+               FROM own)
+UPDATE quota q
+   SET started = new.started,
+       used = CASE WHEN is_news THEN without + count ELSE new.used END,
+       holders = CASE WHEN NOT is_news THEN new.holders ELSE new.holders || jsonb_build_object(
+         $3::text, jsonb_build_array($4::bigint, spent + count, greatest(count - 1, 0), now + {_WAITED_FOR_S})) END
+  FROM new WHERE q.organization = new.organization
+RETURNING q.started, spent, count, greatest(0, $2::bigint - q.used),
+          (q.started + 1) * {WINDOW_S} - extract(epoch FROM clock_timestamp()),
+          (SELECT coalesce(sum((of->>2)::bigint), 0) FROM jsonb_each(q.holders) AS other (name, of)
+            WHERE name <> $3 AND (of->>3)::numeric > now)
 """
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """The `number`-th that a holder makes: it has used `spent` permits of the window `started`, and asks for `count`.
+
+    Whoever asks for some uses one of them at once.
+    """
+
+    holder: str
+    number: int
+    started: int
+    spent: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """`count` permits of the window `started`, which ends in `seconds_left`; `remaining` are left for others."""
+    """`count` permits of the window `started`, which ends in `seconds_left`; the holder has used `spent` in it before.
+
+    `remaining` are left for others. `held` are in the hands of others, who may give them back in a moment.
+    """
 
     started: int
+    spent: int
     count: int
     remaining: int
     seconds_left: float
+    held: int = 0
 
 
 class Permits:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def take(self, organization: str, limit: int, count: int) -> Grant:
-        """Up to `count` permits of the window that it is now by the engine's clock."""
-        rows = await self._session.fetch(_TAKE, organization, str(limit), str(count))
+    async def settle(self, organization: str, limit: int, said: Statement) -> Grant:
+        """Takes down what was used, and gives up to `count` permits of the window that it is by the engine's clock."""
+        values = (said.holder, str(said.number), str(said.started), str(said.spent), str(said.count))
+        rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
         if not rows:
             await self._session.fetch(
                 "INSERT INTO quota (organization, started, used) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING", organization
             )
-            rows = await self._session.fetch(_TAKE, organization, str(limit), str(count))
-        started, taken, remaining, left = (str(value) for value in rows[0])
-        return Grant(int(started), int(taken), int(remaining), float(left))
-
-    async def give_back(self, organization: str, started: int, count: int) -> None:
-        """Permits that nobody used, while their window lasts."""
-        await self._session.fetch(
-            "UPDATE quota SET used = used - $3::bigint WHERE organization = $1 AND started = $2::bigint",
-            organization,
-            str(started),
-            str(count),
-        )
+            rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
+        started, spent, count, remaining, left, held = (str(value) for value in rows[0])
+        return Grant(int(started), int(spent), int(count), int(remaining), float(left), int(held))

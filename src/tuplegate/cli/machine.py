@@ -47,9 +47,9 @@ def _check_disk(directory: Path) -> Finding:
     usage = shutil.disk_usage(directory)
     said = f"{usage.free / 2**30:.1f} GiB of {usage.total / 2**30:.1f} GiB free at {directory}"
     if usage.free < _FREE_MIN:
-        return Finding("disk", "failed", said, "Make room: the engine stops when the disk is full.")
+        return Finding("disk", "failed", said, "Make room: what takes more is refused when the disk is nearly full.")
     if usage.free < usage.total * _FREE_SHARE_MIN:
-        return Finding("disk", "warning", said, "Make room soon: the engine stops when the disk is full.")
+        return Finding("disk", "warning", said, "Make room soon: with too little of it, what takes more is refused.")
     return Finding("disk", "ok", said)
 
 

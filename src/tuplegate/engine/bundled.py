@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from tuplegate.engine.binaries import (
     run_program,
 )
 from tuplegate.engine.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
+from tuplegate.engine.disk import Reserve
 from tuplegate.engine.extensions import trust_extensions
 
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
@@ -65,6 +67,8 @@ class BundledSettings:
     shared_buffers_mb: int = 128
     process_memory_mb: int = 512
     temp_mb: int = 2048
+    disk_free_min: int = 0
+    """Bytes that are to be free on the disk; without any nothing is kept in reserve."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -183,6 +187,8 @@ class BundledServer:
         self._binaries = Binaries(Path(), 0, 0)
         self._extensions: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_down = False
+        self._reserve = Reserve(self._directory, settings.disk_free_min) if settings.disk_free_min else None
         self.warnings: list[str] = []
 
     @property
@@ -292,6 +298,8 @@ class BundledServer:
         while True:
             try:
                 self._settle()
+                if self._reserve is not None:
+                    self._reserve.give_up_for_start()
                 self.bound_log()
                 log_offset = self._log.stat().st_size
                 self._spawn()
@@ -310,12 +318,20 @@ class BundledServer:
             time.sleep(10 * POLL_S)
 
     def restart(self) -> None:
-        """Start the server again after poll() said that it is dead."""
+        """Start the server again after poll() said that it is dead. Where it fails, poll() says so again."""
+        self._is_down = True
         self.start()
+        self._is_down = False
 
     def poll(self) -> int | None:
-        """The exit status of the server if it has died, else None."""
-        return None if self._process is None else self._process.poll()
+        """The exit status of the server if it has died, else None; 1 where it could not be started again."""
+        if self._process is None:
+            return 1 if self._is_down else None
+        return self._process.poll()
+
+    def keep_reserve(self) -> bool | None:
+        """Keep room on the disk for a start; call it often. Says whether it is there, where that has changed."""
+        return None if self._reserve is None else self._reserve.keep()
 
     def stop(self) -> None:
         """End the server and reap it; its transactions are rolled back. Does nothing when none was started."""
@@ -347,7 +363,8 @@ class BundledServer:
             size = os.fstat(fd).st_size
             if size > LOG_BYTES_MAX:
                 tail = os.pread(fd, LOG_BYTES_MAX, size - LOG_BYTES_MAX)
-                self._directory.replace(f"{self._log.name}.1", tail)
+                with suppress(OSError):  # A full disk has no room for the older part.
+                    self._directory.replace(f"{self._log.name}.1", tail)
                 os.ftruncate(fd, 0)  # The server appends, so it goes on at the new end and leaves no hole.
         finally:
             os.close(fd)

@@ -21,3 +21,6 @@ class ExternalServer:
 
     def bound_log(self) -> None:
         pass
+
+    def keep_reserve(self) -> bool | None:
+        return None

@@ -10,7 +10,7 @@ dataclass.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -115,11 +115,12 @@ class RowStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """What the engine is and whether it answers."""
+    """What the engine is and whether it answers. With `warnings` it works, but not in full."""
 
     kind: str
     version: str
     checks: dict[str, str]
+    warnings: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -80,6 +80,11 @@ METRICS = {
         Metric("serializable_slots", _G, (), "Transactions that the engine can check one against."),
         Metric("serializable_safe_seconds", _G, (), "So long may a transaction that writes live at the present rate."),
         Metric("serializable_guarded", _G, (), "1 where what lives longer is ended, so that SERIALIZABLE holds."),
+        Metric(
+            "disk_free_bytes", _G, (),
+            "Free room on the bundled engine's disk, beside the reserve; 0 where it is not watched.",
+        ),
+        Metric("disk_short", _G, (), "1 while there is so little that what takes room is refused. Alarm."),
         Metric("storage_mismatches_total", _C, (), "Storage tests that read something else than was written. Alarm."),
         # Backups
         Metric("backups_total", _C, ("result",), "Backups of databases that were to be made: made, or failed."),

@@ -244,9 +244,10 @@ class Banner(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """`checks` names every check with `ok` or what is wrong. The alias knows no engine."""
+    """`checks` names every check with `ok` or what is wrong. `degraded` is what can be read from, and takes no more.
+    The alias knows no engine."""
 
-    status: Literal["ok", "failing"]
+    status: Literal["ok", "degraded", "failing"]
     version: str
     checks: dict[str, str]
     engine: EngineBody | Unset = UNSET

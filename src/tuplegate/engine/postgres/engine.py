@@ -197,7 +197,9 @@ class PostgresEngine:
             state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
         else:
             state = "ok" if asked.exception() is None else "it accepts no connection"
-        return port.EngineHealth("postgresql", self.version, {"engine": state})
+        disk = self._watch.disk
+        warnings = {} if disk is None else {"disk": disk.said()}
+        return port.EngineHealth("postgresql", self.version, {"engine": state}, warnings)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._watched(borrow_session, target, bounds) as session:
@@ -250,7 +252,11 @@ class PostgresEngine:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
         pools, most = self._pools, self._settings.connections_max
-        return measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
+        found = measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
+        if (disk := self._watch.disk) is not None:
+            found.gauges["disk_free_bytes"] = max(0, disk.free)
+            found.gauges["disk_short"] = int(disk.shortage > 0)
+        return found
 
     async def _expire(self) -> None:
         """Removes old records of the databases that are in use."""

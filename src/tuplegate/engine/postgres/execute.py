@@ -40,7 +40,7 @@ from tuplegate.engine.postgres.plans import (
 )
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
-from tuplegate.engine.postgres.sizes import CODE_IN_VACUUM, Room, database_full, vacuum_runs_code
+from tuplegate.engine.postgres.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
 from tuplegate.engine.postgres.templates import Form, Template, find_form, find_template
 from tuplegate.protocol.statements import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.reply import Reply
@@ -156,7 +156,7 @@ class Execution:
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.begun = 0
 
     @property
@@ -328,6 +328,10 @@ class Execution:
         if self.timed_out:  # what is sent from now on would not be cancelled any more
             raise why_ended(self)
         room = await find_room(self.pool, self.member, self.target, self.statement)
+        reader = as_reader(self.target, self.statement, room)
+        if reader is not self.target:
+            self.target = reader
+            return await self._reading(room, plain, params)
         if self.statement.keyword in ("call", "do"):
             # They can make a trigger that runs at the commit, behind what makes that durable.
             self.lazy = self.target.may_write
@@ -350,6 +354,16 @@ class Execution:
         await allow_steps(self.member, self.statement)
         return await self._plainly(params)
 
+    async def _reading(self, room: Room | None, plain: bool, params: list[bytes | None] | None) -> port.Result:
+        """Where nothing may be written."""
+        try:
+            held = await self._held(params) if not plain and self.statement.keyword in CURSORS else None
+            return held or await self._in_block(params, None)
+        except port.StatementFailed as failure:
+            if lacks_disk(failure, room):
+                raise full(DISK_LOW) from failure
+            raise
+
     async def _within(self, room: Room, plain: bool, params: list[bytes | None] | None) -> port.Result:
         """In a database that is full: in a block, so that what it did is known before it is committed."""
         try:
@@ -359,7 +373,7 @@ class Execution:
             return stored or await self._in_block(params, room)
         except port.StatementFailed as failure:
             if failure.sqlstate == "25001" and failure.context is None:
-                raise database_full() from failure  # what cannot run in a block cannot be looked at either
+                raise full(room.bound) from failure  # what cannot run in a block cannot be looked at either
             raise
 
     async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
@@ -486,6 +500,9 @@ class Execution:
             self.pool.encoders.forget()
 
 
+_READERS: Final = CURSORS | {"explain", "show"}
+"""First words of what can run read-only, as a rule."""
+
 _BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
 """What the engine says to a reset, and to what is prepared or no more."""
 
@@ -497,9 +514,22 @@ async def find_room(pool: Pool, member: Member, target: port.Target, statement: 
         return None
     if statement.keyword == "vacuum":
         if pool.state.has_code and await vacuum_runs_code(member):
-            raise database_full(CODE_IN_VACUUM)
+            raise full(bound, CODE_IN_VACUUM)
         return None
+    check_keyword(bound, statement.keyword, reads=statement.keyword in _READERS)
     return await Room.before(member, bound)
+
+
+def as_reader(target: port.Target, statement: port.Statement, room: Room | None) -> port.Target:
+    """The target with the right to read alone, for a query where hardly any room is left on the disk."""
+    if room is None or room.bound != DISK_LOW or statement.keyword not in _READERS:
+        return target
+    return port.Target(target.database, port.Access.READ, target.id)
+
+
+def lacks_disk(failure: port.StatementFailed, room: Room | None) -> bool:
+    """Whether it failed because it could only read, for lack of room on the disk."""
+    return room is not None and room.bound == DISK_LOW and failure.sqlstate == "25006"
 
 
 def what_lost_means(lost: ConnectionLost, access: port.Access, of: "Cancellable | None" = None) -> port.EngineFailure:
@@ -555,7 +585,8 @@ class Cancellable(Protocol):
     stopping: bool
     outlived: bool
     crowding: bool
-    filling: bool
+    filling: int | None
+    """What its database is full at."""
 
 
 def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> bool:
@@ -596,8 +627,8 @@ def why_ended(of: Cancellable) -> port.StatementFailed:
     if of.crowding:
         message = "the statement was ended because it held too many locks, or one on what all databases share"
         return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
-    if of.filling:
-        return database_full()
+    if of.filling is not None:
+        return full(of.filling)
     if of.outlived:
         return outlived()
     limit = f"the statement was cancelled after {of.bounds.timeout_ms} ms, its time limit"

@@ -14,6 +14,9 @@ _EMPTY: Final = int(pq.ExecStatus.EMPTY_QUERY)
 _NOT_READY: Final = 'SQL function "ready_to_commit"'
 """How the context begins where a commit was not let through (`commit_room`)."""
 
+_RAISED: Final = "pl_exec.c"
+"""Where errors come from that code of a tenant's raises."""
+
 CONFLICTS: Final = frozenset({"40001", "40P01"})
 # The server is stopping, starting or has no room for a connection: nothing of the statement was applied.
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300"})
@@ -60,6 +63,14 @@ def to_failure(result: PGresult) -> port.EngineFailure:
             "the transaction takes too much memory to be committed; nothing was applied",
             sqlstate="53200",
             hint="Change fewer tables or listen to fewer channels in one transaction, and keep less in the session.",
+        )
+    if sqlstate == "53100" and field(result, _Field.SOURCE_FILE) != _RAISED:
+        return port.StatementFailed(
+            "the disk of the engine is full; nothing was applied",
+            sqlstate=sqlstate,
+            hint="TRUNCATE or DROP what is not needed. Whoever runs the service can make room on its disk.",
+            detail=message,
+            context=context,
         )
     kind: type[port.StatementFailed] = port.StatementFailed
     if sqlstate == "42601" and position is not None and context is None:

@@ -122,6 +122,8 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
         # How often autovacuum comes: vacuum_pace.py.
         await session.fetch(f"GRANT ALTER SYSTEM ON PARAMETER autovacuum_naptime TO {service}")
         await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {service}")
+        # Where the disk has little room: disk_watch.py.
+        await session.fetch(f"GRANT pg_checkpoint TO {service}")
 
 
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:

@@ -16,7 +16,7 @@ from tuplegate.engine.postgres.connection import Command, ConnectionLost
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.records import Records, database_secret
-from tuplegate.engine.postgres.sizes import database_full
+from tuplegate.engine.postgres.sizes import full
 from tuplegate.engine.postgres.transaction import promised
 from tuplegate.protocol.statements import Leftovers
 
@@ -39,8 +39,9 @@ class Ledger:
         return Records(database_secret(self._secret, database))
 
     async def begin_id(self, database: str, id: str) -> bool:
-        if self._pool_of(database).state.full_at is not None:
-            raise database_full()
+        bound = self._pool_of(database).state.full_at
+        if bound is not None:
+            raise full(bound)
         return await self._call(database, self.records(database).begin(id)) == [b"t"]
 
     async def abort_id(self, database: str, id: str) -> port.Outcome:

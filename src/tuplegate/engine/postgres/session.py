@@ -31,7 +31,7 @@ class Session:
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.begun = member.meter.begun
         self.writes = True
         self.under_way = False

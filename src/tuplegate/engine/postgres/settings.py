@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.disk import Disk
 from tuplegate.engine.postgres.tally import Tally
 
 
@@ -28,6 +29,8 @@ class EngineSettings:
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2
+    disk: Disk | None = None
+    """That of the engine's data, where it is watched."""
     process_bytes_max: int | None = None
     """Memory that a process of the engine may take; None where the engine does not bound it."""
     rows_bytes_max: int = 256 * 2**20

@@ -126,9 +126,27 @@ CODE_IN_VACUUM = (
 )
 
 
-def database_full(hint: str = _MAKE_ROOM) -> port.StatementFailed:
+DISK_SHORT, DISK_LOW = -1, -2
+"""Stand for the bound of a database, where it is the disk that has little room left, or hardly any."""
+
+FREEING = frozenset({"delete", "truncate", "drop", "vacuum", "alter"})
+"""First words of what frees room, or may."""
+TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex", "cluster", "copy"})
+"""First words of what takes room, also where it is rolled back afterwards."""
+
+
+def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
+    """What a statement is refused with that takes room where a database is full at `bound`."""
     message = "the database has reached its size limit; nothing was applied"
+    if bound < 0:
+        message = "the disk of the service is nearly full, so that nothing may be added; nothing was applied"
     return port.StatementFailed(message, sqlstate="53100", hint=hint)
+
+
+def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
+    """Raises where a statement must not even begin: it takes room on a disk that has little."""
+    if bound < 0 and (keyword in TAKING or (bound == DISK_LOW and not reads and keyword not in FREEING)):
+        raise full(bound)
 
 
 @dataclass(slots=True)
@@ -146,9 +164,9 @@ class Room:
     async def check(self, member: Member) -> None:
         """Before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
-            raise database_full()
+            raise full(self.bound)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
-            raise database_full(_CODE_AT_COMMIT)
+            raise full(self.bound, _CODE_AT_COMMIT)
 
 
 async def vacuum_runs_code(member: Member) -> bool:
@@ -162,9 +180,13 @@ async def _ask(member: Member, question: Command) -> bytes:
 
 
 class SizeWatch:
-    """The bounds of databases, and which of them are beyond theirs. `bounds` has those that have one."""
+    """The bounds of databases, and which of them are beyond theirs. `bounds` has those that have one.
+
+    `disk` is DISK_SHORT or DISK_LOW where there is little room on the disk.
+    """
 
     def __init__(self) -> None:
+        self.disk: int | None = None
         self.bounds: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._shared: dict[str, int] = {}
@@ -191,7 +213,9 @@ class SizeWatch:
         self._seen |= sizes
 
     def full_at(self, database: str) -> int | None:
-        """The bound of its files, if it was beyond its own when it was measured last."""
+        """The bound of its files, if it was beyond its own when it was measured last, or what the disk has."""
+        if self.disk is not None:
+            return self.disk
         bound = self.bounds.get(database)
         if bound is None or self._seen.get(database, 0) <= bound:
             return None

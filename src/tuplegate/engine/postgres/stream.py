@@ -22,10 +22,12 @@ from tuplegate.engine.postgres.execute import (
     DECLARE_HELD,
     RESTORE_ENCODING,
     allow_steps,
+    as_reader,
     begin,
     changes_types,
     ended,
     find_room,
+    lacks_disk,
     may_commit_lazily,
     may_write,
     too_wide,
@@ -40,7 +42,7 @@ from tuplegate.engine.postgres.parameters import describe_statement, write_param
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.result_size import size_of
 from tuplegate.engine.postgres.rows import affected_rows, find_encoder
-from tuplegate.engine.postgres.sizes import Room
+from tuplegate.engine.postgres.sizes import DISK_LOW, Room, full
 from tuplegate.engine.postgres.turns import pause_after
 from tuplegate.engine.postgres.values import RowEncoder
 from tuplegate.protocol.statements import WRITES, is_plain, read_text
@@ -111,6 +113,7 @@ async def _describe(
             if clock.timed_out:
                 raise why_ended(clock)
             room = await find_room(pool, member, target, statement)
+            target = as_reader(target, statement, room)
             if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
                 raise _not_streamed()  # it would be committed before its first row, unseen
             described = await _declare(member, target, statement, params)
@@ -185,14 +188,14 @@ class EngineClock:
         self._pool = pool
         self.member = member
         self.target = target
-        self._statement = statement
+        self.statement = statement
         self.bounds = bounds
         self.elapsed_us = 0
         self.timed_out = False
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.begun = 0
         self.deadline = float("inf")
         self._started = 0
@@ -200,7 +203,7 @@ class EngineClock:
 
     @property
     def writes(self) -> bool:
-        return may_write(self.target, self._statement, self._pool) and not works_in_steps(self._statement)
+        return may_write(self.target, self.statement, self._pool) and not works_in_steps(self.statement)
 
     @property
     def may_grow(self) -> bool:
@@ -280,6 +283,8 @@ class Stream:
             exc.exec_us = self.exec_us
             if was_ended(exc, self.clock):
                 raise ended(exc, self.clock) from exc
+            if lacks_disk(exc, self._room):
+                raise full(DISK_LOW) from exc
             raise
         self.finished = True
 

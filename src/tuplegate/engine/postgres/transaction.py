@@ -21,6 +21,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.postgres.execute import (
+    CURSORS,
     STREAM_IT,
     begin,
     changes_types,
@@ -38,7 +39,7 @@ from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.records import Records
 from tuplegate.engine.postgres.recovery import Recovery
 from tuplegate.engine.postgres.rows import Budget, RowCollector, affected_rows
-from tuplegate.engine.postgres.sizes import Room
+from tuplegate.engine.postgres.sizes import Room, check_keyword
 from tuplegate.protocol.statements import Leftovers, is_plain, leftovers
 from tuplegate.reply import Reply
 
@@ -129,7 +130,7 @@ class TransactionRun:
         self.stopping = False
         self.outlived = False
         self.crowding = False
-        self.filling = False
+        self.filling: int | None = None
         self.deciding = False
         self.decided = False
         self.recording = False
@@ -209,8 +210,7 @@ class TransactionRun:
         if has_code or not self.is_plain:
             self.member.hide_kept()
         self._reset = self.pool.freshen_ahead(self.member)
-        full_at = None if self.is_read_only else self.pool.state.full_at
-        room = None if full_at is None else await Room.before(self.member, full_at)
+        room = await self._find_room()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         # What is plain cannot change the isolation, and takes its snapshot with its first statement.
         waiting: list[Command] = begin(access)[:1] if self.is_plain else begin(access)
@@ -252,6 +252,19 @@ class TransactionRun:
             await room.check(self.member)
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
+
+    async def _find_room(self) -> Room | None:
+        """What the transaction must be held to, where its database is full."""
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        if full_at is None:
+            return None
+        for index, statement in enumerate(self.statements):
+            try:
+                check_keyword(full_at, statement.keyword, reads=statement.keyword in CURSORS)
+            except port.StatementFailed as exc:
+                exc.statement = index
+                raise
+        return await Room.before(self.member, full_at)
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
@@ -441,7 +454,7 @@ class TransactionRun:
     def expire(self) -> None:
         """The deadline is over. What is being decided is not cancelled, unless its code fills the database: a deferred
         trigger runs while the transaction is prepared. The engine's answer tells whether the cancel came in time."""
-        if not self.deciding or (self.filling and not self.decided):
+        if not self.deciding or (self.filling is not None and not self.decided):
             self.timed_out = True
             self.pool.expire(self.member)
 

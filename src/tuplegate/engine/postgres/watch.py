@@ -5,13 +5,14 @@ One look at everything a few times a second costs less than a timer for each sta
 
 import asyncio
 import time
+from functools import partial
 
 import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.connection import look_at_broken
-from tuplegate.engine.postgres.execute import Execution
+from tuplegate.engine.postgres.disk_watch import DiskWatch, Run
 from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.headroom import BeginRate
 from tuplegate.engine.postgres.locks import HELD_SQL, NAMES_SQL, Held, judge
@@ -20,9 +21,7 @@ from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.session import Session
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SIZES_SQL, SizeWatch
-from tuplegate.engine.postgres.stream import EngineClock
-from tuplegate.engine.postgres.transaction import TransactionRun
-from tuplegate.keeping import keep
+from tuplegate.keeping import Work, keep
 
 _log = structlog.get_logger()
 
@@ -35,10 +34,6 @@ _BANNED_S = 10.0
 """How long a database takes no statement after one of its statements has locked what all databases share."""
 
 
-Run = Execution | TransactionRun | EngineClock
-"""What of a tenant's runs."""
-
-
 class Watch:
     """`running` is what runs now, with the time of its start; whoever runs something puts it there and takes it out."""
 
@@ -49,6 +44,8 @@ class Watch:
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._pools = pools
         self._sizes = sizes
+        self.disk = None if settings.disk is None else DiskWatch(settings.disk, connector, pools, sizes)
+        self._is_first = settings.worker == 0
         self._placement = Placement(settings.placement)
         self._idle_close_s = settings.idle_close_s
         self._lock_capacity = 0
@@ -66,13 +63,18 @@ class Watch:
         self._guard = guard
         self._lock_capacity = lock_capacity
         self._time = asyncio.get_running_loop().time
-        watches = {
+        watches: dict[str, Work] = {
             "idle_connections": self._sweep,
             "deadlines": self._watch_deadlines,
             "placement": self._place,
             "locks": self._watch_locks,
             "sizes": self._watch_sizes,
         }
+        if self.disk is not None:
+            watches["disk"] = self.disk.watch
+            watches["disk_growth"] = partial(self.disk.end_growing, self.running)
+            if self._is_first:
+                watches["checkpoints"] = self.disk.checkpoint
         self._tasks = [keep(name, watch) for name, watch in watches.items()]
 
     async def end(self) -> None:
@@ -189,7 +191,7 @@ class Watch:
                 continue
             if run.may_grow and not run.timed_out:
                 _log.warning("a statement was ended: its database has grown far beyond its bound", database=database)
-                run.filling = True
+                run.filling = self._sizes.bounds.get(database, 0)
                 run.expire()
 
     async def _place(self) -> None:

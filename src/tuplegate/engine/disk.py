@@ -1,0 +1,113 @@
+"""The room on the disk of the bundled engine's data, and the file that keeps some of it in reserve.
+
+PostgreSQL ends when it cannot write its log, and does not start again before it can. So the room is watched: with
+little left, what takes more is refused while what frees some goes on (`postgres/disk_watch.py`). Others can fill the
+disk all the same. Then the reserve is given up, so that the engine can start and tenants can delete.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from tuplegate.engine.data_directory import DataDirectory
+
+RESERVE_NAME = "reserve"
+RESERVE_BYTES = 64 * 2**20
+"""Four segments of the engine's log: recovery ends with a checkpoint, which may begin new ones."""
+
+_NOTHING_LEFT_BYTES = RESERVE_BYTES // 16
+_CALM_SHARE = 16
+"""A shortage is over when there is a sixteenth more than the least."""
+
+
+class Shortage(IntEnum):
+    """How little there is: less than the least, than a half of it, or than a quarter."""
+
+    NONE = 0
+    SHORT = 1
+    LOW = 2
+    LAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The disk of a data directory, of which `bytes_min` are to be free. Whoever asks may read the directory."""
+
+    directory: Path
+    bytes_min: int
+
+    def free(self) -> int:
+        """Return the bytes that are free beside the reserve. The reserve counts as kept also while it is given up."""
+        free = _free(self.directory) + self.reserved() - RESERVE_BYTES
+        log = self.directory / "postgres" / "pg_wal"
+        with suppress(OSError):
+            if log.stat().st_dev != self.directory.stat().st_dev:
+                free = min(free, _free(log))
+        return free
+
+    def reserved(self) -> int:
+        try:
+            return min(RESERVE_BYTES, os.lstat(self.directory / RESERVE_NAME).st_blocks * 512)
+        except FileNotFoundError:
+            return 0
+
+    def judge(self, free: int, before: Shortage) -> Shortage:
+        for level, least in (
+            (Shortage.LAST, self.bytes_min // 4),
+            (Shortage.LOW, self.bytes_min // 2),
+            (Shortage.SHORT, self.bytes_min),
+        ):
+            if free < (least + least // _CALM_SHARE if level <= before else least):
+                return level
+        return Shortage.NONE
+
+
+class Reserve:
+    """The file itself, in the hands of whoever has taken the data directory."""
+
+    def __init__(self, directory: DataDirectory, bytes_min: int) -> None:
+        self._directory = directory
+        self._bytes_min = bytes_min
+
+    @property
+    def _disk(self) -> Disk:
+        return Disk(self._directory.path, self._bytes_min)
+
+    def keep(self) -> bool | None:
+        """Give it up where nothing else is left, and make it again where there is room. None where nothing changed,
+        else whether it is there."""
+        if self._disk.reserved():
+            return False if _free(self._directory.path) < _NOTHING_LEFT_BYTES and self._give_up() else None
+        if self._disk.free() >= self._bytes_min:
+            return True if self._make() else None
+        return None
+
+    def give_up_for_start(self) -> bool:
+        """Return whether it was given up, because the engine would hardly start with what is left beside it."""
+        return bool(self._disk.reserved()) and _free(self._directory.path) < RESERVE_BYTES // 2 and self._give_up()
+
+    def _give_up(self) -> bool:
+        (self._directory.path / RESERVE_NAME).unlink(missing_ok=True)
+        return True
+
+    def _make(self) -> bool:
+        fd = self._directory.open(RESERVE_NAME, os.O_RDWR)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            else:
+                for offset in range(0, RESERVE_BYTES, 2**20):
+                    os.pwrite(fd, bytes(2**20), offset)
+        except OSError:
+            self._give_up()
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+
+def _free(place: Path) -> int:
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize
