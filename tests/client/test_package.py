@@ -60,7 +60,7 @@ print([name for name in ("rich", "pygments", "prompt_toolkit") if sys.modules.ge
     "arguments", [["serve", "--planes", "none"], ["query", "select 1", "--url", "http://127.0.0.1:1"]]
 )
 def test_commands_that_draw_nothing_load_nothing_to_draw_with(arguments: list[str]) -> None:
-    """Packages that they need would load it where it is installed, and that is a fifth of their start."""
+    """Packages that they need would load it where it is installed, and that takes its part of their start."""
     command = [sys.executable, "-c", DRAWING, *arguments]
     environment = {**os.environ, "TUPLEGATE_API_KEY": "svc_k_x"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

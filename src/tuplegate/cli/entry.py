@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     try:
-        # httpx would load a command of its own and all that draws it, a quarter of the start; it does without.
+        # httpx would load a command of its own and all that draws it, a sixth of the start; it does without.
         sys.modules["httpx._main"] = None  # type: ignore[assignment]  # so that an import of it fails
         from tuplegate.cli.main import run
 

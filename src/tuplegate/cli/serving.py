@@ -34,7 +34,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 
 def _leave_out_rich() -> None:
-    """Keep structlog from loading rich, which it does where it finds it: a fifth of the start, for tracebacks that the
+    """Keep structlog from loading rich, which it does where it finds it: a tenth of the start, for tracebacks that the
     service does not draw."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # so that an import of it fails
 
