@@ -12,6 +12,9 @@ import pytest
 
 from tests.service import Service, Sql
 
+PAUSE_S = 0.02
+"""Between what a bystander asks: without it he would take a processor for himself."""
+
 
 @dataclass(frozen=True)
 class Tenant:
@@ -62,7 +65,8 @@ def two(service: Service) -> Iterator[Tenant]:
 
 @contextmanager
 def undisturbed(tenant: Tenant) -> Iterator[None]:
-    """The tenant reads and writes all the while; every one of its requests must be answered."""
+    """The tenant reads and writes all the while, as one does that has other work too; every one of its requests must be
+    answered."""
     over = threading.Event()
     failures: list[str] = []
     rounds = 0
@@ -75,6 +79,7 @@ def undisturbed(tenant: Tenant) -> Iterator[None]:
                 answer = tenant.write.answer(statement)
                 if answer.status_code != 200 or not answer.json()["success"]:
                     failures.append(answer.text)
+            over.wait(PAUSE_S)
 
     worker = threading.Thread(target=work)
     worker.start()

@@ -19,7 +19,8 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tests.service import Service
 
-_SETTINGS = "-c default_transaction_isolation=serializable -c TimeZone=UTC -c lc_messages=C"
+_SETTINGS = "-c default_transaction_isolation=serializable -c TimeZone=UTC -c lc_messages=C -c synchronous_commit=off"
+"""What the plain one has written need not be on disk: nobody asks for it after a crash."""
 
 TYPES = (
     "smallint", "integer", "bigint", "numeric", "numeric(6, 2)", "real", "double precision", "oid", "money",

@@ -1,8 +1,11 @@
 """The client as a package: what it needs, and that its two halves are one."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import tuplegate
 
@@ -39,6 +42,30 @@ def test_serving_needs_nothing_of_the_client() -> None:
     """Neither its dependencies nor those of the shell."""
     done = subprocess.run([sys.executable, "-c", SERVING], capture_output=True, text=True, check=True)
     assert "--data-port" in done.stdout
+
+
+# Runs the command to its end, and prints what it has loaded of the packages that draw.
+DRAWING = """
+import sys
+from tuplegate.cli.entry import main
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code, "it was to fail"
+print([name for name in ("rich", "pygments", "prompt_toolkit") if sys.modules.get(name)])
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--planes", "none"], ["query", "select 1", "--url", "http://127.0.0.1:1"]]
+)
+def test_commands_that_draw_nothing_load_nothing_to_draw_with(arguments: list[str]) -> None:
+    """Packages that they need would load it where it is installed, and that takes its part of their start."""
+    command = [sys.executable, "-c", DRAWING, *arguments]
+    environment = {**os.environ, "TUPLEGATE_API_KEY": "svc_k_x"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]", done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_synchronous_client_is_what_the_asynchronous_one_makes() -> None:

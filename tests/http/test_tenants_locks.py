@@ -6,8 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+
+ROOM_S = 60.0
+"""How long a test waits for locks to be given back."""
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +112,24 @@ def test_locks_of_finished_transactions_hold_their_owner_back(one: Tenant, two: 
         for reader in readers:
             reader.result()
         with as_owner(one.service) as engine:
-            while not keeper.done():
+
+            def is_over() -> bool:
                 engine.execute(
                     "select pg_cancel_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'"
                 )
+                return keeper.done()
+
+            wait_until(is_over, ROOM_S)
     eventually_served(one)
     one.write("drop table wide")
 
 
 def eventually_served(tenant: Tenant, sql: str = "select 1") -> None:
     """What was held back goes on once there is room."""
-    while (answer := tenant.write.answer(sql)).status_code == 503:
-        assert answer.json()["error"]["code"] == "busy"
-    assert answer.json()["success"]
+
+    def is_served() -> bool:
+        answer = tenant.write.answer(sql)
+        assert answer.json()["success"] or answer.json()["error"]["code"] == "busy", answer.text
+        return answer.status_code != 503
+
+    wait_until(is_served, ROOM_S)

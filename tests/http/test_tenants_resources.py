@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.control import wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.system.servers import needs_linux
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
@@ -201,11 +202,9 @@ def test_a_client_that_leaves_ends_even_that(one: Tenant, two: Tenant) -> None:
         with one.service.client(one.admin) as client:
             sent = threading.Thread(target=lambda: _give_up(client, STUBBORN["and clients not looked for"]))
             sent.start()
-            while engine.execute(STILL_RUNNING).fetchone() == (0,):
-                pass
+            wait_until(lambda: engine.execute(STILL_RUNNING).fetchone() != (0,))
             sent.join()
-        while engine.execute(STILL_RUNNING).fetchone() != (0,):
-            pass
+        wait_until(lambda: engine.execute(STILL_RUNNING).fetchone() == (0,))
 
 
 def _give_up(client: httpx.Client, statement: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of
 
@@ -76,13 +77,11 @@ def test_a_lock_on_what_all_share_is_ended(one: Tenant, two: Tenant, holding: st
     held.start()
     with as_owner(one.service) as engine:
         asleep = "select 1 from pg_stat_activity where wait_event = 'PgSleep'"
-        while not engine.execute(asleep).fetchall():
-            pass
+        wait_until(lambda: bool(engine.execute(asleep).fetchall()))
         blocked = threading.Thread(target=lambda: errors.append(one.write.answer(waiting).json()["error"]))
         blocked.start()
         queued = "select 1 from pg_locks where not granted and database = 0"
-        while not engine.execute(queued).fetchall() and not errors:
-            pass
+        wait_until(lambda: bool(engine.execute(queued).fetchall() or errors))
     name = f"made-{time.monotonic_ns()}"
     with control(two) as client:
         assert client.get("/v1/databases").status_code == 200

@@ -1,6 +1,7 @@
 """`serve`, and keys that are made on the machine itself: commands that need no running service."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,15 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         raise click.UsageError(str(exc)) from exc
 
 
+def _leave_out_rich() -> None:
+    """Keep structlog from loading rich, which it does where it finds it: a tenth of the start, for tracebacks that the
+    service does not draw."""
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # so that an import of it fails
+
+
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
+    _leave_out_rich()
     from tuplegate.engine.postgres.logins import BadUrl, has_password, read_url
     from tuplegate.serve import ServeError, serve
 
@@ -71,6 +79,7 @@ serve = click.Command(
 def make_key_here(
     format: str | None, config: str | None, data_dir: str | None, name: str, scopes: tuple[str, ...]
 ) -> None:
+    _leave_out_rich()
     from tuplegate.access.scopes import Scope
     from tuplegate.local import LocalError, make_local_key
 

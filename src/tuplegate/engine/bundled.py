@@ -448,6 +448,8 @@ class BundledServer:
         )
         for number, bound_s in steps:
             strays = _processes(self._directory)
+            if not strays:
+                break
             postmaster = _recorded_postmaster(self._directory.pgdata)
             if number == signal.SIGINT:
                 strays = [pid for pid in strays if pid == postmaster]
@@ -461,9 +463,10 @@ class BundledServer:
             deadline = time.monotonic() + bound_s
             while strays and time.monotonic() < deadline and _processes(self._directory):
                 time.sleep(POLL_S)
-        if strays := _processes(self._directory):
-            raise BundledEngineError(
-                f"PostgreSQL's processes {strays} on {self._directory.pgdata} do not end: end them"
-            )
+        else:
+            if strays := _processes(self._directory):
+                raise BundledEngineError(
+                    f"PostgreSQL's processes {strays} on {self._directory.pgdata} do not end: end them"
+                )
         for stale in (self._directory.pgdata / "postmaster.pid", self.socket_dir / f"{SOCKET_NAME}.lock"):
             stale.unlink(missing_ok=True)

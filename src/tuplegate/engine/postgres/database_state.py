@@ -24,16 +24,22 @@ _INNOCENT_EXTENSIONS: Final = (
 # Functions of the server that change a setting or the seed, or run text.
 _TOUCHING: Final = r"""SELECT oid FROM pg_proc WHERE oid < 16384 AND (
              proname IN ('set_config', 'setseed', 'ts_stat', 'ts_rewrite') OR proname LIKE '%\_to\_xml%')"""
-_TOUCHES: Final = f"""~ (':(funcid|relid) (' || (SELECT string_agg(oid::text, '|') FROM (
-             {_TOUCHING} UNION ALL SELECT 'pg_settings'::regclass::oid) t) || ') ')"""
 # What a query could otherwise do through a stored expression: move a sequence, take a lock, set an extension's limit,
 # see what is prepared.
-_ACTS: Final = r"""~ (':(funcid|relid) (' || (SELECT string_agg(oid::text, '|') FROM (
-             SELECT oid FROM pg_proc
+_ACTING: Final = r"""SELECT oid FROM pg_proc
               WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
                                 'pg_get_backend_memory_contexts') OR proname LIKE 'pg\_%advisory%lock%'
              UNION ALL SELECT 'pg_prepared_statements'::regclass::oid
-             UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid) t) || ') ')"""
+             UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid"""
+# What is looked for in stored expressions. Each is found out once for all of them: that reads all of `pg_proc`.
+_PATTERNS: Final = f"""
+  WITH touching AS MATERIALIZED (
+    SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern
+      FROM ({_TOUCHING} UNION ALL SELECT 'pg_settings'::regclass::oid) t),
+  acting AS MATERIALIZED (
+    SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern FROM ({_ACTING}) t)"""
+_TOUCHES: Final = "~ (SELECT pattern FROM touching)"
+_ACTS: Final = "~ (SELECT pattern FROM acting)"
 # In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
 # and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
 _SUSPECT: Final = "|".join(
@@ -49,18 +55,20 @@ _FUNCTIONS_MAX: Final = 5_000
 """So much of what a tenant has stored is looked through; where there is more, it is taken for code that could do
 anything."""
 
+# OFFSET 0 keeps the engine from looking through the service's own functions and rules before it leaves them out.
 _OWN_FUNCTIONS: Final = f"""
   SELECT p.* FROM pg_proc p
          LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
          LEFT JOIN pg_extension e ON e.oid = d.refobjid
    WHERE p.oid >= 16384
      AND NOT (e.oid IS NULL AND p.pronamespace = 'tuplegate'::regnamespace)
-     AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE"""
+     AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE OFFSET 0"""
 # A tenant can add a function of its own to an extension, and an extension to any schema on servers that do not keep it
 # from that.
 _OWN_RULES: Final = (
     "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
     " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"
+    " OFFSET 0"
 )
 _RULES: Final = f"SELECT FROM ({_OWN_RULES}) r WHERE ev_qual::text {{0}} OR ev_action::text {{0}}"
 _POLICIES: Final = "SELECT FROM pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
@@ -79,7 +87,7 @@ _STORED: Final = f"""
 CODE_FUNCTION: Final = f"""
 CREATE FUNCTION tuplegate.code(OUT is_lasting boolean, OUT is_there boolean, OUT role_has_settings boolean)
 LANGUAGE sql STABLE
-BEGIN ATOMIC
+BEGIN ATOMIC{_PATTERNS}
   SELECT CASE WHEN s.too_much THEN true ELSE
            EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_language l ON l.oid = f.prolang
                     WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'
