@@ -149,20 +149,16 @@ class Reply(Generic[_T]):
         if waiter is not None:
             waiter.resume()
         callback, self._callback = self._callback, None
-        if callback is None:
-            return
-        context, further = self._context, self._further
-        self._context = self._further = None
-        self._call(callback, context)
-        if further is not None:
-            for callback, context in further:
-                self._call(callback, context)
-
-    def _call(self, callback: _Callback, context: Context | None) -> None:
-        if context is None:
-            callback(self)
-        else:
-            context.run(callback, self)
+        context, self._context = self._context, None
+        further, self._further = self._further, None
+        while callback is not None:
+            if context is None:
+                callback(self)
+            else:
+                context.run(callback, self)
+            callback = context = None  # a failure may hold this call, and would be held by whoever it called
+            if further:
+                callback, context = further.pop(0)
 
 
 async def next_turn() -> None:

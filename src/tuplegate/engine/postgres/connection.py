@@ -172,7 +172,7 @@ def look_at_broken() -> None:
 
 
 class Connection:
-    """See the module's text. `on_idle` and `on_lost` are the pool's."""
+    """See the module's text. `on_lost` is the pool's."""
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         self.pgconn = pgconn
@@ -494,8 +494,9 @@ class Connection:
         for segment in self._segments:
             self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
         self._segments.clear()
-        if self.on_lost is not None:
-            self.on_lost()
+        on_lost, self.on_lost = self.on_lost, None
+        if on_lost is not None:
+            on_lost()
 
 
 def _bytes_waiting(descriptor: int) -> int:
