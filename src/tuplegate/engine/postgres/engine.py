@@ -173,7 +173,7 @@ class PostgresEngine:
         member = pool.take() or await pool.wait(deadline)
         if self._guard.must_wait:
             await self._attempts.admitted(pool, member, deadline)
-        clock = EngineClock(pool, member, target, statement, bounds)
+        clock = EngineClock(pool, member, target, statement, bounds, self._settings.attempts_max)
         clock.begun = self._guard.begun
         self._running[clock] = self._time()
         measures = self._streams

@@ -62,7 +62,6 @@ _APART = (
 )
 _CURSOR = b"tuplegate"
 _NOTICES_MAX = 100
-_ATTEMPTS_MAX = 50
 
 
 @asynccontextmanager
@@ -177,19 +176,27 @@ def _not_streamed() -> port.StatementFailed:
 
 
 class EngineClock:
-    """Counts the time that the engine is being waited for, and cancels the statement when that is over its limit.
+    """What one stream may take. Counts the time that the engine is being waited for, and cancels the statement when
+    that is over its limit.
 
     It has no deadline on the loop's clock: the reader's time is not counted.
     """
 
     def __init__(
-        self, pool: Pool, member: Member, target: port.Target, statement: port.Statement, bounds: port.Bounds
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statement: port.Statement,
+        bounds: port.Bounds,
+        attempts_max: int,
     ) -> None:
         self._pool = pool
         self.member = member
         self.target = target
         self.statement = statement
         self.bounds = bounds
+        self.attempts_max = attempts_max
         self.elapsed_us = 0
         self.timed_out = False
         self.stopping = False
@@ -342,7 +349,7 @@ class _CursorStream(Stream):
             try:
                 rows = await self._fetch(portion)
             except port.Conflict:
-                if self.row_count or attempts == _ATTEMPTS_MAX:
+                if self.row_count or attempts >= self.clock.attempts_max:
                     raise
                 await self._roll_back(attempts)
                 attempts += 1
@@ -386,7 +393,7 @@ class _PlainStream(Stream):
                 async for block in self._once():
                     yield block
             except port.Conflict:
-                if self.row_count or attempts == _ATTEMPTS_MAX:
+                if self.row_count or attempts >= self.clock.attempts_max:
                     raise
                 await self._roll_back(attempts)
                 attempts += 1
