@@ -55,9 +55,9 @@ _encode_lines: Final = _encoder.encode_lines
 _Raw: Final = msgspec.Raw
 _TEXT: Final = pq.Format.TEXT
 
-_SHAPES_MAX: Final = 1000
+_SHAPES_MAX: Final = 250
 _COLUMNS_MAX: Final = 20_000
-"""Of all shapes of a database that are remembered: each column takes about half a kilobyte."""
+"""Of all shapes of a database that are remembered: each takes 5 KB, and half of one for each column."""
 _LARGE: Final = 4096
 """Bytes that are not worth to be copied once more."""
 _AT_ONCE: Final = 1 << 18
