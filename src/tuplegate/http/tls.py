@@ -5,6 +5,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuplegate.http.tls_groups import offer_curves
+
 
 class TlsError(Exception):
     """The certificate or its key cannot be used; the message says why."""
@@ -39,6 +41,7 @@ def load(files: TlsFiles) -> tuple[str, ssl.SSLContext]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
+    offer_curves(context)
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
