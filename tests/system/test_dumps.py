@@ -179,7 +179,7 @@ def test_a_reader_that_takes_a_dump_too_slowly_is_cut_off() -> None:
     service = start_service(data_dir, "--reader-timeout-s", "2", "--dump-kib-s-min", "1000")
     control = Control(service, service.key)
     control.sql()(LARGE)
-    with begun(control, "main") as rest, pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+    with begun(control, "main") as rest, pytest.raises(httpx.ReadError):
         _read_slowly(rest)
     wait_until(lambda: not dumping(service), PATIENCE_S)
     assert "too slowly" in service.log

@@ -47,6 +47,8 @@ TOGETHER_MAX: Final = 64 * 2**20
 """Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
 _SWOLLEN: Final = 8 * 2**20
 """libpq keeps the room that a message took once: a connection that had such a one is not used again."""
+_READ_MIN: Final = 8 * 2**10
+"""Bytes that libpq reads at once, if they are there."""
 _READS_FREE: Final = 4
 """Reads without a result after which what comes is counted. They take a socket's buffer each at most."""
 
@@ -419,8 +421,12 @@ class Connection:
         try:
             self._reads_in_vain += 1
             if self._reads_in_vain > _READS_FREE:
-                self._gathered += _bytes_waiting(self._fd)
-            pgconn.consume_input()
+                waiting = _bytes_waiting(self._fd)
+                pgconn.consume_input()
+                # What has come meanwhile is counted with the next read, if at all.
+                self._gathered += max(waiting - _bytes_waiting(self._fd), min(waiting, _READ_MIN))
+            else:
+                pgconn.consume_input()
             while segments and not pgconn.is_busy():
                 self._reads_in_vain = 0
                 result = pgconn.get_result()
