@@ -59,6 +59,7 @@ HOT = (
     "http/message",
     "http/reading",
     "http/requests",
+    "http/rota",
     "http/writing",
     "metrics/cells",
     "protocol/statements",

@@ -69,7 +69,9 @@ class Reply(Generic[_T]):
                 raise exception
             finally:
                 exception = None
-        if not self._done or self._raised:
+        if self._raised:
+            raise _raised()
+        if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
         return self._result  # type: ignore[return-value]  # it is set once it is done
 
@@ -78,7 +80,7 @@ class Reply(Generic[_T]):
             raise asyncio.CancelledError
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
-        return self._exception
+        return _raised() if self._raised else self._exception
 
     def resumes(self, waiter: Waiter) -> None:
         """As a callback, without an object for it. There may be one; it must not be done yet."""
@@ -159,6 +161,10 @@ class Reply(Generic[_T]):
             callback = context = None  # a failure may hold this call, and would be held by whoever it called
             if further:
                 callback, context = further.pop(0)
+
+
+def _raised() -> asyncio.InvalidStateError:
+    return asyncio.InvalidStateError("its exception was raised already")
 
 
 async def next_turn() -> None:

@@ -44,6 +44,7 @@ from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin
+from tuplegate.http.rota import Rota
 from tuplegate.http.server import HttpServer
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, client_context
 from tuplegate.http.writing import TLS_HEADERS
@@ -202,12 +203,13 @@ async def _main(given: WorkerInput) -> None:
             watching["backups"] = backups.watch
         tasks = [keep(name, watch) for name, watch in watching.items()]
         await pulse.look()
-        servers = []
+        servers, rota = [], Rota()
         for name, sock in given.sockets.items():
             server = HttpServer(
                 handlers[name],
                 _http_bounds(settings),
                 memory,
+                rota=rota,
                 tls=None if name == "metrics" else tls,
                 cors=cors.get(name),
             )

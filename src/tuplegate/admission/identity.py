@@ -45,8 +45,10 @@ class Identity:
     tier: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
+    """Good until then. One that is older is asked for anew, but never behind tokens that may be made up."""
+
     identity: Identity
     until: float
 
@@ -74,7 +76,8 @@ class IdentityCache:
 
     def forget(self) -> None:
         """Something has changed in the catalog."""
-        self._entries.clear()
+        for entry in self._entries.values():
+            entry.until = 0.0
         self._unknown.clear()
         self._databases.clear()
 
@@ -125,8 +128,8 @@ class IdentityCache:
             self._unknown[hashed] = until
         else:
             self._unknown.pop(hashed, None)
-            if len(self._entries) >= _CACHE_MAX:
-                self._entries.clear()
+            if len(self._entries) >= _CACHE_MAX and hashed not in self._entries:
+                del self._entries[next(iter(self._entries))]
             self._entries[hashed] = _Entry(identity, until)
 
     async def _look_up(self, kind: Kind, id: str, hashed: bytes) -> Identity | None:

@@ -51,9 +51,9 @@ class BenchRoutes:
         seconds = whole_number(values, "seconds", _SECONDS, 1, SECONDS_MAX)
         concurrency = whole_number(values, "concurrency", _CONCURRENCY, 1, CONCURRENCY_MAX)
         target = await self._identities.target(identity, exchange)
-        async with self._engine.hold(f"bench/{target.database}") as free:
+        async with self._engine.hold(f"bench/{identity.principal.organization}") as free:
             if not free:
-                raise ServiceError("already_running", "a benchmark of this database is running already")
+                raise ServiceError("already_running", "a benchmark of this organization is running already")
             try:
                 body = await self._measure(target, workload, seconds, concurrency)
             except port.EngineFailure as failure:

@@ -40,9 +40,9 @@ class StorageRoutes:
         values = read_query(exchange, ("bytes",))
         size = whole_number(values, "bytes", _BYTES, 1, BYTES_MAX)
         target = await self._identities.target(identity, exchange)
-        async with self._engine.hold(f"storage_test/{target.database}") as free:
+        async with self._engine.hold(f"storage_test/{identity.principal.organization}") as free:
             if not free:
-                raise ServiceError("already_running", "a storage test of this database is running already")
+                raise ServiceError("already_running", "a storage test of this organization is running already")
             try:
                 durability = await self._engine.durability(target)
                 async with StorageTrial.open(self._engine, target, size) as trial:

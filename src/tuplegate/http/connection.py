@@ -22,6 +22,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory, stranger_at
 from tuplegate.http.message import Head, Heads
 from tuplegate.http.reading import END, RequestReader
+from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.stalls import Taker, cut_off
 from tuplegate.http.writing import CommonHeaders, Outgoing, nothing
 from tuplegate.protocol.errors import ServiceError
@@ -66,11 +67,19 @@ class Surroundings:
     """What the connections of a server have in common."""
 
     def __init__(
-        self, handler: Handler, bounds: HttpBounds, memory: Memory, cors: CorsPolicy | None, *, with_tls: bool
+        self,
+        handler: Handler,
+        bounds: HttpBounds,
+        memory: Memory,
+        rota: Rota,
+        cors: CorsPolicy | None,
+        *,
+        with_tls: bool,
     ) -> None:
         self.handler = handler
         self.bounds = bounds
         self.memory = memory
+        self.rota = rota
         self.cors = cors
         self.heads = Heads()
         self.ids = RequestIds()
@@ -94,7 +103,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._reader = RequestReader(around.heads)
         self._advancing = False
-        self._next_turn: asyncio.Handle | None = None
+        self._next_turn: Turn | None = None
         """There is something to do that was put off until then."""
         self._reading_paused = False
         self._body_held_back = False
@@ -136,6 +145,7 @@ class HttpConnection(asyncio.Protocol):
             self._look.cancel()
         if self._next_turn is not None:
             self._next_turn.cancel()
+            self._next_turn = None
         exchange = self.current
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if exchange is not None and exchange.run is not None:
@@ -206,6 +216,13 @@ class HttpConnection(asyncio.Protocol):
         """Does what can be done now, in this turn of the loop."""
         if self._advancing or self._closing:
             return
+        if self._next_turn is None and self._around.rota.is_late(self._out.owner):
+            self._go_on_later()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._advancing or self._closing:
+            return
         if self._next_turn is None:
             self._advancing = True
             try:
@@ -231,11 +248,11 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on_later(self) -> None:
         if self._next_turn is None:
-            self._next_turn = self._loop.call_soon(self._go_on)
+            self._next_turn = self._around.rota.ask(self._out.owner, self._have_turn)
 
-    def _go_on(self) -> None:
+    def _have_turn(self) -> None:
         self._next_turn = None
-        self._advance()
+        self._go_on()
 
     def _begin_next(self) -> bool:
         """Whether a request was begun. Raises what is wrong with what has come."""
@@ -394,6 +411,11 @@ class HttpConnection(asyncio.Protocol):
     @property
     def address(self) -> str:
         return self._out.address
+
+    @property
+    def owner(self) -> str:
+        """Who it is, as far as that is known: an organization, or an address."""
+        return self._out.owner
 
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`. What it waits for now, in the order of its classes, and since when."""

@@ -19,6 +19,7 @@ from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
 from tuplegate.http.places import Places
+from tuplegate.http.rota import Rota
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
 from tuplegate.keeping import keep
@@ -38,10 +39,12 @@ class HttpServer:
         bounds: HttpBounds,
         memory: Memory,
         *,
+        rota: Rota | None = None,
         tls: TlsContext | None = None,
         cors: CorsPolicy | None = None,
     ) -> None:
-        self._around = Surroundings(handler, bounds, memory, cors, with_tls=tls is not None)
+        """Servers on the same loop share the rota."""
+        self._around = Surroundings(handler, bounds, memory, rota or Rota(), cors, with_tls=tls is not None)
         self._around.on_change = self._connections_changed
         self._around.on_end = self._one_less
         self._around.has_room = self._has_room
@@ -73,7 +76,7 @@ class HttpServer:
             return lambda: HttpConnection(around, loop)
 
         return lambda: TlsTransport(
-            tls.context, self._agreed, self._refused, memory=around.memory, on_opened=self._opened
+            tls.context, self._agreed, self._refused, memory=around.memory, rota=around.rota, on_opened=self._opened
         )
 
     # Bound to the server and not to the newcomer, which would hold itself otherwise.

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from tuplegate.http.memory import Memory, stranger_at
+from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
 _PIECE: Final = 16 * 1024
 """As much as a record can have. The buffers of OpenSSL become about as large as what they are given at once."""
-_TURN_RECORDS: Final = 256
-_LONG_RECORDS, _LONG_BYTES = 64, 64 * 1024
+_TURN_RECORDS: Final = 32
+_LONG_RECORDS, _LONG_BYTES = 16, 64 * 1024
 """After a turn of so much the others have theirs before more is read."""
 _NEGOTIATION_MAX: Final = 32 * 1024
 """Bytes that are taken from a client before both sides have agreed: two hellos, and some."""
@@ -52,11 +53,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         on_refused: "Callable[[TlsTransport, Exception], None]",
         server_name: str | None = None,
         memory: Memory | None = None,
+        rota: Rota | None = None,
         on_opened: "Callable[[TlsTransport], None] | None" = None,
     ) -> None:
         """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed.
 
         What is held for the other side is charged to `memory`, under its address; one that is at its bound is closed.
+        Its turns are on the `rota`, where there are others.
         """
         super().__init__()
         self._make_above: Callable[[TlsTransport], asyncio.Protocol] | None = make_above
@@ -72,7 +75,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._negotiated = 0
         """Bytes that were taken before both sides had agreed."""
         self._unread = b""
-        self._turn: asyncio.Handle | None = None
+        self._rota = rota
+        self._turn: Turn | asyncio.Handle | None = None
         """The next one, where there is something to do in it."""
         self._is_paused = False
         """By what is above."""
@@ -105,7 +109,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return  # it is read so that the other side gets to read too
         self._unread = self._unread + data if self._unread else data
         if self._turn is None and not self._is_paused:
-            self._take_turn()
+            if self._rota is not None and self._rota.is_late(self._owner):
+                self._go_on(with_turn=True)
+            else:
+                self._take_turn()
 
     def _take_turn(self) -> None:
         """Pass on what has come, as far as one turn goes, in one piece."""
@@ -178,7 +185,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def _go_on(self, *, with_turn: bool) -> None:
         """Have another turn where there may be something to do, and be read from otherwise."""
         if with_turn and self._turn is None and not self._is_paused and not self._is_over:
-            self._turn = self._loop.call_soon(self._take_turn)
+            if self._rota is None:
+                self._turn = self._loop.call_soon(self._take_turn)
+            else:
+                self._turn = self._rota.ask(self._owner, self._take_turn)
         is_wanted = self._turn is None and not self._is_paused
         if is_wanted != self._is_listening and not self._below.is_closing():
             self._is_listening = is_wanted
@@ -186,6 +196,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._below.resume_reading()
             else:
                 self._below.pause_reading()
+
+    @property
+    def _owner(self) -> str:
+        return str(getattr(self._above, "owner", self.address))
 
     def _charge(self) -> None:
         """For what is held of it now. Raises busy."""

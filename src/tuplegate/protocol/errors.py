@@ -47,7 +47,10 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
         ErrorCode("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
         ErrorCode(
-            "already_running", 409, True, "Only one of its kind runs at a time in a database, and one is running."
+            "already_running",
+            409,
+            True,
+            "Only one of its kind runs at a time in a database or an organization, and one is running.",
         ),
         ErrorCode("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from psycopg import pq
@@ -46,7 +45,6 @@ class RowCollector:
     segment ends when all is encoded.
     """
 
-    last_chunk: PGresult | None = None
     truncated = False
     _kept: Kept | None = None
     _known: object = None
@@ -72,6 +70,7 @@ class RowCollector:
         self._encoder = encoder
         self._parts: list[bytes | memoryview] = []
         self._count = 0
+        self._counted = 0
         self._unread: list[PGresult] = []
 
     def rows_of(self, kept: Kept) -> None:
@@ -81,7 +80,8 @@ class RowCollector:
         self._encoder = kept.encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
-        self.last_chunk = chunk
+        if chunk.command_status:
+            self._counted = affected_rows(chunk)
         if self.truncated:
             return
         if self._encoder is None and not self._unread:
@@ -124,11 +124,7 @@ class RowCollector:
 
     def _keep_unread(self, chunk: PGresult) -> None:
         """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
-        size = sum(
-            len(value or b"")
-            for row in range(chunk.ntuples)
-            for value in map(partial(chunk.get_value, row), range(chunk.nfields))
-        )
+        size = size_of(chunk)
         self._unread_bytes += size
         if self._unread_bytes > self._budget.left and self._unread:
             self.truncated = True
@@ -196,7 +192,8 @@ class RowCollector:
         """Asks for the types that were not known while the rows came, and encodes what is left."""
         while self._encoding is not None:
             await next_turn()
-        self._encoder = await find_encoder(self._pool, member, self.last_chunk or last, self._shape)
+        described = self._unread[0] if self._unread else last
+        self._encoder = await find_encoder(self._pool, member, described, self._shape)
         waiting, self._unread = self._unread, []
         for chunk in waiting:
             for _ in self._encode_in_pieces(self._encoder, chunk):
@@ -215,8 +212,7 @@ class RowCollector:
             self._kept.keep(encoder, self._known)
         rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
-        tagged = self.last_chunk if self.last_chunk is not None and not last.command_status else last
-        counted = affected_rows(tagged)
+        counted = affected_rows(last) if last.command_status else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
         if self.unreadable:
             result.notices.append(_UNREADABLE)
