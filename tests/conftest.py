@@ -1,15 +1,13 @@
 """One service for all tests that only talk to it; tests that hurt it start their own."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 
 pytest_plugins = ["tests.tenants"]
 
@@ -35,10 +33,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def read_key(service: Service) -> str:
     """A key that may only read, made from the machine itself."""
-    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
-    command += ["--name", "reader", "--scope", "read"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
-    return made.stdout.removeprefix("key: ").strip()
+    return make_key(service, "read")
 
 
 @pytest.fixture

@@ -198,6 +198,14 @@ def start_service(
     )
 
 
+def make_key(service: Service, scope: str) -> str:
+    """A key made from the machine itself."""
+    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
+    command += ["--name", scope, "--scope", scope]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
+    return made.stdout.removeprefix("key: ").strip()
+
+
 def remove(data_dir: Path) -> None:
     """Removes the data directory, and on an engine that was given everything that the service has made there."""
     if engine := engine_for(data_dir):

@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -15,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.inside import kill_worker, owner, scratch_schemas, wait_until
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 from tuplegate.data_plane.bench import percentile
 from tuplegate.data_plane.workloads import WORKLOADS
 
@@ -101,10 +99,7 @@ def test_a_query_string_that_is_no_text_is_refused(client: httpx.Client) -> None
 @pytest.mark.parametrize("scope", ["read", "write"])
 def test_admin_scope_is_needed(service: Service, scope: str) -> None:
     """To measure is to load the database."""
-    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
-    command += ["--name", scope, "--scope", scope]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
-    with service.client(made.stdout.removeprefix("key: ").strip()) as client:
+    with service.client(make_key(service, scope)) as client:
         assert client.get("/bench").status_code == 403
         assert client.get("/storage/test").status_code == 403
 

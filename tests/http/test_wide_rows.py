@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 from tests.system.servers import needs_linux
 from tests.workers import peak_mb
 
@@ -22,6 +22,13 @@ def small() -> Iterator[Service]:
     yield running
     assert running.stop() == 0
     remove(data_dir)
+
+
+@pytest.fixture(scope="module")
+def reading(small: Service) -> Iterator[Sql]:
+    """With a key that may only read: of another one's statement, what it has done would be in doubt."""
+    with small.client(make_key(small, "read")) as client:
+        yield Sql(client)
 
 
 @pytest.fixture
@@ -51,7 +58,7 @@ def test_answers_that_are_made_at_once_take_turns(small: Service, sql: Sql) -> N
 
 @needs_linux
 @pytest.mark.parametrize("route", ["query", "transaction", "a part of the rows"])
-def test_rows_that_are_too_wide_together_are_refused(small: Service, sql: Sql, route: str) -> None:
+def test_rows_that_are_too_wide_together_are_refused(small: Service, sql: Sql, reading: Sql, route: str) -> None:
     before = peak_mb(small)
     if route == "transaction":
         body: dict[str, Any] = {"statements": ["create table wide_was_here ()", WIDE.format(200)]}
@@ -59,10 +66,10 @@ def test_rows_that_are_too_wide_together_are_refused(small: Service, sql: Sql, r
         assert not sql.value("select to_regclass('wide_was_here') is not null")
         error = answer["error"]
     elif route == "query":
-        error = sql.fails(WIDE.format(200))
+        error = reading.fails(WIDE.format(200))
     else:
-        assert len(sql.rows(WIDE.format(200), max_rows=2)) == 2
-        error = sql.fails(WIDE.format(200), max_rows=90)
+        assert len(reading.rows(WIDE.format(200), max_rows=2)) == 2
+        error = reading.fails(WIDE.format(200), max_rows=90)
     assert error["sqlstate"] == "54000"
     assert "64 MiB" in error["message"]
     assert "nothing was applied" in error["message"]

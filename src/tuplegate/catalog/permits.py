@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tuplegate.access.quotas import WINDOW_S
 from tuplegate.catalog.session import Session
 
-_WAITED_FOR_S = 2.0
+_WAITED_FOR_S = 5.0
 """A holder that has not said for so long what became of its permits is not waited for: it may be dead."""
 
 _SETTLE = f"""
