@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from random import Random
 
 import uvloop
@@ -493,6 +494,46 @@ async def _hammer(door: Door, make: Callable[[], bytes], scheme: str) -> None:
             await connection.gone()
 
     await asyncio.gather(*(one(place) for place in range(16)))
+
+
+# -- at one instant ---------------------------------------------------------------------------------------------------
+
+
+async def _at_one_instant(door: Door, said: list[bytes], connections: int, url: str = "") -> None:
+    """Connections that are silent until all are there, and then each says one of these; again and again."""
+    while door.lasts:
+        opened = [await door.open(url) for _ in range(connections)]
+        for connection, data in zip(opened, cycle(said), strict=False):
+            if connection is not None:
+                connection.send(data)
+        await asyncio.sleep(min(1.0, door.left_s))
+        for connection in opened:
+            if connection is not None:
+                connection.reset()
+                await connection.gone()
+
+
+@flood()
+async def requests_at_one_instant(door: Door) -> None:
+    """Many connections that send at one instant what takes a little each take little of a turn together."""
+    await _at_one_instant(door, [b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 16], door.scaled(3000, 100))
+
+
+@flood(tls=True)
+async def hellos_at_one_instant(door: Door) -> None:
+    """So are handshakes, the costliest that there are."""
+    door.trust = None
+    hellos = [_hello(group) for group in ("ffdhe8192", "secp521r1", "X25519")]
+    await _at_one_instant(door, hellos, door.scaled(1000, 50), door.url.replace("https", "http"))
+
+
+def _hello(group: str) -> bytes:
+    """What a client says that knows one group alone."""
+    context, said = unchecked(), ssl.MemoryBIO()
+    context.set_ecdh_curve(group)
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()
 
 
 async def _run(told: dict[str, object]) -> Door:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -35,6 +36,9 @@ _T = TypeVar("_T")
 _SWEEP_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _PATIENCE_S = 60.0
+_AT_ONCE_MAX, _OF_ONE_MAX = 4, 2
+"""Databases that a worker makes, copies, resets and deletes at once, and those of one organization: each takes some of
+the engine's connections, of which others need some too."""
 _PAUSE_S = 4.0
 """How long workers let go of a database without being asked again; its source is paused for as long as a copy takes."""
 
@@ -45,22 +49,26 @@ class Lifecycle:
         self._databases = databases
         self._engine = engine
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._at_once = asyncio.Semaphore(_AT_ONCE_MAX)
+        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """For each organization that something is done for."""
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
         """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
-        return await self._see_through(self._create(actor, name, clone_of))
+        return await self._see_through(actor, self._create(actor, name, clone_of))
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
         """Makes an organization with its first database, of that name, and a key that manages it."""
-        await self._see_through(self._create_organization(actor, id, name, tier, (new_database_id(), database), key))
+        making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
+        await self._see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
         """False where the catalog does not let it go."""
-        return await self._see_through(self._delete(actor, id))
+        return await self._see_through(actor, self._delete(actor, id))
 
     async def delete_organization(self, actor: Actor, id: str) -> bool:
         """With everything in it. False where there is none."""
-        return await self._see_through(self._delete_organization(actor, id))
+        return await self._see_through(actor, self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
         """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
@@ -69,7 +77,7 @@ class Lifecycle:
         """
         if await self._catalog.databases.is_protected(id):
             return False
-        return await self._see_through(self._reset(actor, id))
+        return await self._see_through(actor, self._reset(actor, id))
 
     async def finish_all(self) -> None:
         """Brings everything to an end that was left half done."""
@@ -253,12 +261,20 @@ class Lifecycle:
             except EngineFailure:
                 continue  # it is asked again before the pause is over
 
-    async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even when whoever waits for it is gone."""
-        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._in_turn(actor.organization, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
+
+    async def _in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
+        of_one = self._of_one.setdefault(organization, asyncio.Semaphore(_OF_ONE_MAX))
+        try:
+            async with of_one, self._at_once:
+                return await work
+        finally:
+            work.close()  # where its turn did not come
 
 
 def new_database_id() -> str:
