@@ -198,10 +198,10 @@ def start_service(
     )
 
 
-def make_key(service: Service, scope: str) -> str:
-    """A key made from the machine itself."""
+def make_key(service: Service, *scopes: str) -> str:
+    """A key made on the machine itself, without HTTP."""
     command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
-    command += ["--name", scope, "--scope", scope]
+    command += ["--name", "local", *(f"--scope={scope}" for scope in scopes)]
     made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
     return made.stdout.removeprefix("key: ").strip()
 

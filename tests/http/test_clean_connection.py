@@ -6,8 +6,6 @@ The service here has one connection per database and scope, so the next request 
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +47,7 @@ def one(connected: Sql) -> Iterator[Sql]:
 
 @pytest.fixture(scope="module")
 def reader(single: Service) -> Iterator[Sql]:
-    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(single.data_dir)]
-    command += ["--name", "reader", "--scope", "read"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, env=single.environment)
-    with single.client(made.stdout.removeprefix("key: ").strip()) as client:
+    with single.client(make_key(single, "read")) as client:
         yield Sql(client)
 
 

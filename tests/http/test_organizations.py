@@ -1,24 +1,14 @@
 """Organizations: one's own for everybody, all of them for operators."""
 
-import subprocess
-import sys
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.control import Control, Organization, at_once, disagreements, error_of, new_organization, wait_until
-from tests.service import Service
+from tests.service import Service, make_key
 
 RECORD = {"id", "name", "tier", "created_at"}
-
-
-def local_key(service: Service, *scopes: str) -> str:
-    """Made on the machine itself, without HTTP."""
-    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir), "--name", "l"]
-    command += [f"--scope={scope}" for scope in scopes]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
-    return made.stdout.removeprefix("key: ").strip()
 
 
 # -- the routes --------------------------------------------------------------------------------------------------
@@ -97,7 +87,7 @@ def test_a_deleted_organization_is_gone_with_everything_in_it(operator: Control,
 
 def test_a_key_made_on_the_machine_manages_organizations(service: Service) -> None:
     """With the scope operator; it is no key to any data, and manages no databases."""
-    control = Control(service, local_key(service, "operator"))
+    control = Control(service, make_key(service, "operator"))
     made = control.post("/v1/organizations", {"name": "by-local-key"})
     assert control.patch(f"/v1/organizations/{made['id']}", {"tier": "pro"})["tier"] == "pro"
     control.delete(f"/v1/organizations/{made['id']}")

@@ -45,6 +45,7 @@ server makes the next ones, and a result that nobody keeps takes no memory."""
 
 TOGETHER_MAX: Final = 64 * 2**20
 """Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
+TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
 _SWOLLEN: Final = 8 * 2**20
 """libpq keeps the room that a message took once: a connection that had such a one is not used again."""
 _READ_MIN: Final = 8 * 2**10
@@ -192,7 +193,7 @@ class Connection:
         self._gathered = 0
         """Bytes that libpq holds of a result, as far as they were counted."""
         self.is_heavy = False
-        """It holds much, or has held it."""
+        """It holds much, or has held it: it is to be looked at before it is used again."""
         self.is_swollen = False
         """It takes much memory even when it is idle."""
         self.collected = 0
@@ -314,7 +315,7 @@ class Connection:
 
     def drain(self) -> None:
         """What runs is to end: it is read on, whatever is held."""
-        self._drains = True
+        self._drains = self.is_heavy = True
         self.found_room()
 
     def _stop_reading(self) -> None:
@@ -470,7 +471,7 @@ class Connection:
         self.is_heavy = True
         self.is_swollen = self.is_swollen or self._gathered > _SWOLLEN
         if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].gathers:
-            self._lose(RowsTooWide(f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"))
+            self._lose(RowsTooWide(TOO_WIDE))
         elif self.stock is not None and not self.stock.holds(self._gathered + self.collected) and not self._drains:
             self._lacks_room = True
             self._stop_reading()

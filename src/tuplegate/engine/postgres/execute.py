@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import (
     CHUNK_ROWS,
-    TOGETHER_MAX,
+    TOO_WIDE,
     Command,
     ConnectionLost,
     CopyStarted,
@@ -559,17 +559,16 @@ def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:
 
 
 STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
-_TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
 
 
 def too_wide(hint: str, exec_us: int) -> port.StatementFailed:
-    failure = port.StatementFailed(f"{_TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
+    failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
     failure.exec_us = exec_us
     return failure
 
 
 def _unknown_and_too_wide() -> port.OutcomeUnknown:
-    return port.OutcomeUnknown(f"{_TOO_WIDE}; what the statement wrote may or may not have been applied")
+    return port.OutcomeUnknown(f"{TOO_WIDE}; what the statement wrote may or may not have been applied")
 
 
 def outlived() -> port.Conflict:
