@@ -36,6 +36,7 @@ from tuplegate.engine.disk import Disk
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.logins import same_login
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
@@ -83,6 +84,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    replicas: tuple[str, ...]
     dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
@@ -258,6 +260,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
+        replicas=tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,
         connections_max=max(1, (most - reserved) // workers),

@@ -125,8 +125,11 @@ class Pool:
         flush: Callable[[], Awaitable[object]],
         meter: Meter,
         stocks: Stocks,
+        position: list[Command] | None,
     ) -> None:
         self.state = state
+        self.position = position
+        """What asks for the engine's position; None where nobody wants to know it."""
         self.encoders = state.encoders
         self._conninfo = conninfo
         self._size_max = size_max

@@ -14,13 +14,15 @@ from tuplegate.engine.postgres.admin import (
     terminate,
 )
 from tuplegate.engine.postgres.commit_room import ready_to_commit
-from tuplegate.engine.postgres.connection import Meter
+from tuplegate.engine.postgres.connection import Command, Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
 from tuplegate.engine.postgres.logins import as_tenant, with_settings
 from tuplegate.engine.postgres.places import Places
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.positions import ask_after_commit
 from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
+from tuplegate.engine.postgres.records import Records, database_secret
 from tuplegate.engine.postgres.roles import forget_settings, role_of
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SizeWatch
@@ -67,20 +69,27 @@ class Pools:
     can: Capabilities
 
     def __init__(
-        self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, sizes: SizeWatch
+        self,
+        settings: EngineSettings,
+        connector: AdminConnector,
+        session: AdminSession,
+        sizes: SizeWatch,
+        stocks: Stocks | None = None,
     ) -> None:
+        """`stocks` are those of other pools, which hold their rows within the same bound."""
         self._settings = settings
         self._connector = connector
         self._session = session
         self._sizes = sizes
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
         self._places = Places(settings.connections_max, self._make_room)
-        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
+        # What is changed on the primary comes to a replica by itself.
+        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
         self._meter = Meter()
-        self._stocks = Stocks(settings.rows_bytes_max)
+        self.stocks = stocks or Stocks(settings.rows_bytes_max)
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
@@ -91,7 +100,7 @@ class Pools:
         self._meter = meter
 
     def of(self, target: port.Target) -> Pool:
-        pools = self.writing if target.may_write else self.reading
+        pools = self.writing if target.as_writer else self.reading
         return pools.get(target.database) or self._new(pools, target)
 
     def to_write(self, database: str) -> Pool:
@@ -152,7 +161,8 @@ class Pools:
             stubborn=self.stubborn,
             flush=partial(self._session.fetch, _FLUSH),
             meter=self._meter,
-            stocks=self._stocks,
+            stocks=self.stocks,
+            position=self._position(target.database),
         )
         pool.state.full_at = self._sizes.full_at(target.database)
         if target.database in self._paused:
@@ -160,12 +170,12 @@ class Pools:
         return pool
 
     async def _restore_login(self, target: port.Target) -> None:
-        await restore_password(self._connector, role_of(target.database, target.access), self._settings.secret)
+        await restore_password(self._connector, role_of(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
         """In a session of its own: a statement of the tenant's may hold the lock that it needs. Not as the role itself:
         its settings may keep it from logging in."""
-        role = role_of(target.database, target.access)
+        role = role_of(target.database, target.login)
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
                 try:
@@ -175,15 +185,23 @@ class Pools:
                         "a transaction that changes the role's own settings is in the way"
                     ) from failure
 
+    def _position(self, database: str) -> list[Command] | None:
+        settings = self._settings
+        if not settings.replicas and not settings.is_replica:
+            return None
+        return ask_after_commit(Records(database_secret(settings.secret, database)).reached())
+
     def _conninfo(self, target: port.Target) -> str:
         read_only = "off" if target.may_write else "on"
         options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        if self._settings.is_replica:
+            options["default_transaction_isolation"] = "repeatable read"
         if self.can.major >= 17:
             options |= _SINCE_17
         if self.can.notices_leaving:
             options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
-        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
         return with_settings(tenant, target.database, options)
 
     def _make_room(self, idle_since: float) -> None:
