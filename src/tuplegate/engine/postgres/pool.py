@@ -152,7 +152,6 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._suspended = False
-        self._handing_over = False
 
     # -- taking and giving back ---------------------------------------------------------------------------------
 
@@ -209,20 +208,14 @@ class Pool:
             self._spawn(self._replace())
 
     def _hand_over(self, member: Member) -> bool:
-        """Gives the connection to whoever has waited longest, if anybody waits."""
+        """Gives the connection to whoever has waited longest, if anybody waits. They go on together, when the loop has
+        seen to what it has in hand (see `fairness.Lane.leave`)."""
         member.is_fresh = False
         waiters = self._waiters
         while waiters and not self._suspended:
             waiter, _, _ = waiters.popleft()
             if not waiter.done():
-                if self._handing_over:  # one that was handed a connection has given it back at once
-                    waiter.set_result_soon(member)
-                    return True
-                self._handing_over = True
-                try:
-                    waiter.hand_over(member)
-                finally:
-                    self._handing_over = False
+                waiter.set_result_soon(member)
                 return True
         return False
 
