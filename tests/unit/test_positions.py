@@ -11,7 +11,7 @@ from tuplegate.engine import port
 from tuplegate.engine.postgres.admin import AdminConnector
 from tuplegate.engine.postgres.logins import same_login, without_login
 from tuplegate.engine.postgres.positions import NOWHERE, Position, read_lsn, read_position
-from tuplegate.engine.postgres.replicas import LAG_MAX_S, Primary
+from tuplegate.engine.postgres.replicas import LAG_MAX_S, Progress
 from tuplegate.engine.postgres.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
 from tuplegate.serve import ServeError, replica_conninfos
@@ -32,12 +32,12 @@ def test_a_position_is_read_as_it_was_written() -> None:
 
 def test_the_lag_is_the_age_of_what_is_missing() -> None:
     """By the times at which the primary was seen to be there, whatever any clock of the engine's says."""
-    primary = Primary(AdminConnector("host=nowhere"), flushes=False)
-    assert primary.lag_s(0, 100.0) == math.inf, "nothing is known of the primary"
+    progress = Progress(AdminConnector("host=nowhere"), flushes=False)
+    assert progress.lag_s(0, 100.0) == math.inf, "nothing is known of the primary"
     for at, inserted in ((97.0, 10), (98.0, 10), (99.0, 20), (100.0, 30)):
-        primary.sampled(at, inserted)
-    assert [primary.lag_s(replayed, 100.5) for replayed in (30, 29, 20, 19, 10, 9)] == [0, 0.5, 0.5, 1.5, 1.5, 3.5]
-    assert primary.lag_s(30, 100.0 + LAG_MAX_S + 1) == math.inf, "that was long ago"
+        progress.sampled(at, inserted)
+    assert [progress.lag_s(replayed, 100.5) for replayed in (30, 29, 20, 19, 10, 9)] == [0, 0.5, 0.5, 1.5, 1.5, 3.5]
+    assert progress.lag_s(30, 100.0 + LAG_MAX_S + 1) == math.inf, "that was long ago"
 
 
 @pytest.mark.parametrize(

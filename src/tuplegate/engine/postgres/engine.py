@@ -27,7 +27,7 @@ from tuplegate.engine.postgres.positions import UNKNOWN
 from tuplegate.engine.postgres.probes import Capabilities, probe
 from tuplegate.engine.postgres.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.recovery import Recovery
-from tuplegate.engine.postgres.replicas import Primary, Replica, Replicas
+from tuplegate.engine.postgres.replicas import Progress, Replica, Replicas
 from tuplegate.engine.postgres.role_settings import undo_settings
 from tuplegate.engine.postgres.scratch import Scratch
 from tuplegate.engine.postgres.session import Session, borrow_session, open_session
@@ -55,14 +55,17 @@ class PostgresEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        connector = self._connector = AdminConnector(
+            settings.conninfo, settings.connect_timeout_s, primary=settings.primary
+        )
+        self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
         self._sizes = SizeWatch()
-        self._pools = Pools(settings, connector, self._session, self._sizes)
+        self._pools = Pools(settings, connector, self._session, self._sizes, self._recovery.is_confirmed)
         self._recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes)
-        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret)
+        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret, self._recovery.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
         self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
         self._lock_capacity = 0
@@ -71,7 +74,7 @@ class PostgresEngine:
         self._streams = Measures("stream")
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
-        self._primary: Primary | None = None
+        self._progress: Progress | None = None
         self._replicas: Replicas | None = None
         self.tells_positions = bool(settings.replicas)
         self.snapshots: SnapshotReads
@@ -84,6 +87,8 @@ class PostgresEngine:
         return self.can.version
 
     async def __aenter__(self) -> "PostgresEngine":
+        if self._primary.follows:
+            self._tasks = [keep("primary", self._primary.watch)]
         built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.can = await probe(self._session)
         settings, tally = self._settings, self._settings.tally
@@ -110,13 +115,13 @@ class PostgresEngine:
             watches["replica_deadlines"] = replicas.watch_deadlines
             watches["replica_connections"] = replicas.sweep
         self.snapshots = SnapshotReads(self, self._replicas)
-        self._tasks = [keep(name, watch) for name, watch in watches.items()]
+        self._tasks += [keep(name, watch) for name, watch in watches.items()]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in self._tasks:
+        for task in self._tasks[1:] if self._primary.follows else self._tasks:
             task.cancel()
         self._dumps.stop()
         if self._replicas is not None:
@@ -127,23 +132,25 @@ class PostgresEngine:
         if self._lease is not None:
             await self._lease.__aexit__(None, None, None)
         await self._session.close()
+        for task in self._tasks:
+            task.cancel()
 
     def _make_replicas(self, built_in: dict[int, TypeInfo]) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
-        primary = self._primary = Primary(self._connector, flushes=settings.worker == 0)
+        progress = self._progress = Progress(self._connector, flushes=settings.worker == 0)
         replicas = [
             Replica(number, conninfo, settings, stocks, self.can, built_in, self._guard, self._recovery)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
-        return Replicas(primary, replicas, settings.idle_close_s)
+        return Replicas(progress, replicas, settings.idle_close_s)
 
     # -- the port -----------------------------------------------------------------------------------------------
 
     async def position(self) -> bytes:
-        if self._primary is None:
+        if self._progress is None:
             return UNKNOWN
         try:
-            return (await self._primary.position()).written()
+            return (await self._progress.position()).written()
         except port.EngineFailure:
             return UNKNOWN
 
@@ -227,17 +234,26 @@ class PostgresEngine:
             self._replicas.stop_running()
 
     async def health(self) -> port.EngineHealth:
+        primary, disk = self._primary, self._watch.disk
+        warnings = {} if disk is None else {"disk": disk.said()}
+        if primary.follows:
+            warnings["commits"] = primary.refuses or "ok"
+        warnings |= {} if self._replicas is None else self._replicas.states
+        return port.EngineHealth(
+            "postgresql",
+            self.version,
+            {"engine": primary.lost or await self._answers()},
+            warnings,
+            primary.replication.waits,
+        )
+
+    async def _answers(self) -> str:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
         done, _ = await asyncio.wait([asked], timeout=_HEALTH_TIMEOUT_S)
-        if not done:
-            asked.cancel()
-            state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
-        else:
-            state = "ok" if asked.exception() is None else "it accepts no connection"
-        disk = self._watch.disk
-        warnings = {} if disk is None else {"disk": disk.said()}
-        warnings |= {} if self._replicas is None else self._replicas.states
-        return port.EngineHealth("postgresql", self.version, {"engine": state}, warnings)
+        if done:
+            return "ok" if asked.exception() is None else "it accepts no connection"
+        asked.cancel()
+        return f"no answer within {_HEALTH_TIMEOUT_S:g} s"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._watched(borrow_session, target, bounds) as session:

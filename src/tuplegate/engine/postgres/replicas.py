@@ -10,6 +10,7 @@ restart of the standby, which ends our connection to it, it is forgotten.
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -20,12 +21,12 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.connection import Connection, Meter
 from tuplegate.engine.postgres.disk_watch import Run
 from tuplegate.engine.postgres.execute import Execution
 from tuplegate.engine.postgres.guard import SerializableGuard
-from tuplegate.engine.postgres.logins import where
+from tuplegate.engine.postgres.logins import places_of
 from tuplegate.engine.postgres.measures import Measures
 from tuplegate.engine.postgres.parameters import wants_types
 from tuplegate.engine.postgres.pool import Pool
@@ -64,10 +65,8 @@ SELECT left(pg_walfile_name(l), 8), l, pg_current_wal_flush_lsn(), (SELECT syste
 """
 _POSITION_SQL: Final = "SELECT left(pg_walfile_name(l), 8), l FROM pg_current_wal_insert_lsn() l"
 # What a query writes to the log by itself (hints) is nobody's commit, so it may stay where no standby gets it. Any
-# commit takes it along; this one waits for no standby.
-_FLUSH_SQL: Final = (
-    "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'tuplegate', '')"
-)
+# commit takes it along.
+_FLUSH_SQL: Final = "SELECT pg_logical_emit_message(true, 'tuplegate', '')"
 # Without a stream of the log, as with one that is copied file by file, the timeline is that of the last checkpoint.
 _STANDBY_SQL: Final = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn(), (SELECT system_identifier FROM pg_control_system()),
@@ -85,6 +84,7 @@ class _StandbySession(AdminSession):
 
     def __init__(self, connector: AdminConnector, on_lost: Callable[[], None]) -> None:
         super().__init__(connector, METADATA_DATABASE)
+        self.connector = connector
         self._on_lost = on_lost
 
     async def _connect(self) -> Connection:
@@ -107,12 +107,12 @@ async def in_time(work: Coroutine[Any, Any, _T]) -> _T:
     return task.result()
 
 
-class Primary:
+class Progress:
     """How far the primary is, and was: so the age of what a standby lacks is known without trusting any clock."""
 
     def __init__(self, connector: AdminConnector, *, flushes: bool) -> None:
         """`flushes`: it is this worker that moves a log on which nobody commits to."""
-        self._session = AdminSession(connector, METADATA_DATABASE)
+        self._session = AdminSession(connector, METADATA_DATABASE, local=True)
         self._flushes = flushes
         self._flushed = 0
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES_MAX)
@@ -162,12 +162,13 @@ class Replica:
         built_in: dict[int, TypeInfo], guard: SerializableGuard, recovery: Recovery,
     ) -> None:  # fmt: skip
         self.number = number
-        self._place = where(conninfo)
+        self._conninfo = conninfo
+        self._place = places_of(conninfo)[0]
         self._settings = replace(
-            settings, conninfo=conninfo, replicas=(), is_replica=True, may_signal=False, connect_timeout_s=ANSWER_S
+            settings, replicas=(), is_replica=True, may_signal=False, connect_timeout_s=ANSWER_S, primary=None
         )
-        self._connector = AdminConnector(conninfo, ANSWER_S)
-        self._session = _StandbySession(self._connector, self._forget)
+        self._session: _StandbySession | None = None
+        self._lookup: asyncio.Task[str] | None = None
         self._stocks = stocks
         self._can = can
         self._built_in = built_in
@@ -191,32 +192,56 @@ class Replica:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    async def visit(self, primary: Primary) -> None:
+    async def visit(self, progress: Progress) -> None:
         """Finds out whether it can be read from."""
         try:
-            [row] = await in_time(self._session.fetch(_STANDBY_SQL))
+            session = self._session or await self._reach()
+            [row] = await in_time(session.fetch(_STANDBY_SQL))
         except port.EngineFailure as failure:
             await self._let_go(f"it does not answer: {failure}")
             return
         if row[0] != "t":
             await self._let_go("it is no standby any more")
-        elif not primary.timeline:
-            await self._let_go(f"the engine does not say how far it is: {primary.trouble}")
-        elif str(row[2]) != primary.system:
+        elif not progress.timeline:
+            await self._let_go(f"the engine does not say how far it is: {progress.trouble}")
+        elif str(row[2]) != progress.system:
             await self._let_go("it is the standby of another server")
-        elif int(str(row[3])) != primary.timeline:
-            await self._let_go(f"it follows timeline {row[3]}, and the engine is on {primary.timeline}")
+        elif int(str(row[3])) != progress.timeline:
+            await self._let_go(f"it follows timeline {row[3]}, and the engine is on {progress.timeline}")
         else:
-            self.timeline = primary.timeline
+            self.timeline = progress.timeline
             self._note(row[1])
-            self.lag_s = primary.lag_s(self.replayed, asyncio.get_running_loop().time())
+            self.lag_s = progress.lag_s(self.replayed, asyncio.get_running_loop().time())
             if self._pools is None:
-                self._pools = Pools(self._settings, self._connector, self._session, SizeWatch(), self._stocks)
-                self._pools.begin(self._can, self._built_in, Meter())
+                self._pools = self._new_pools(session)
             if self.lag_s == inf:
-                self._say(f"the engine does not say how far it is: {primary.trouble}")
+                self._say(f"the engine does not say how far it is: {progress.trouble}")
             else:
                 self._say("ok" if self.lag_s <= LAG_MAX_S else f"it is {self.lag_s:.0f} s behind")
+
+    async def _reach(self) -> "_StandbySession":
+        """A session for the server that its name leads to just now."""
+        connector = await in_time(self._connect())
+        self._session = _StandbySession(connector, self._forget)
+        return self._session
+
+    async def _connect(self) -> AdminConnector:
+        """One look-up of a name at a time: it may take long, and nothing ends it."""
+        place, conninfo = self._place, self._conninfo
+        if not place.is_socket and not place.address:
+            if self._lookup is None or self._lookup.done():
+                self._lookup = asyncio.get_running_loop().create_task(_address_of(place.host))
+            try:
+                conninfo = f"{conninfo} {place.at(await asyncio.shield(self._lookup))}"
+            except OSError as failure:
+                raise port.EngineUnavailable(f"its name cannot be looked up: {failure.strerror}") from failure
+        return AdminConnector(conninfo, ANSWER_S, primary=primary_of(conninfo, follows=False), to_standby=True)
+
+    def _new_pools(self, session: "_StandbySession") -> Pools:
+        settings = replace(self._settings, conninfo=session.connector.conninfo)
+        pools = Pools(settings, session.connector, session, SizeWatch(), _is_confirmed, self._stocks)
+        pools.begin(self._can, self._built_in, Meter())
+        return pools
 
     def _note(self, replayed: str | None) -> None:
         """Answers come in the order of the questions."""
@@ -230,7 +255,9 @@ class Replica:
     def _say(self, said: str) -> None:
         before, self.said = self.said, said
         if (before == "ok") != (said == "ok"):
-            (_log.info if said == "ok" else _log.warning)("a replica was looked at", replica=self._place, state=said)
+            (_log.info if said == "ok" else _log.warning)(
+                "a replica was looked at", replica=str(self._place), state=said
+            )
 
     async def _let_go(self, reason: str) -> None:
         """Closes all connections; what waits for an answer over one of them hears that it is lost."""
@@ -238,7 +265,9 @@ class Replica:
         self.lag_s = inf
         self._forget()
         pools, self._pools = self._pools, None
-        await self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
         if pools is not None:
             for pool in pools.all():
                 pool.end_waiting(inf)
@@ -257,6 +286,8 @@ class Replica:
             pass  # the next look will tell
 
     async def _ask(self) -> None:
+        if self._session is None:
+            raise port.EngineUnavailable("the replica went away")
         [(replayed,)] = await in_time(self._session.fetch(_REPLAYED_SQL))
         if replayed is None:
             await self._let_go("it is no standby any more")
@@ -392,11 +423,21 @@ async def _never_recorded(_id: str) -> bool:
     return False
 
 
+async def _is_confirmed() -> bool:
+    """Nothing is written there."""
+    return True
+
+
+async def _address_of(host: str) -> str:
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
+
+
 class Replicas:
     """All of them. `watch` and the two beside it go on for as long as the worker lives."""
 
-    def __init__(self, primary: Primary, replicas: Sequence[Replica], idle_close_s: float) -> None:
-        self._primary = primary
+    def __init__(self, progress: Progress, replicas: Sequence[Replica], idle_close_s: float) -> None:
+        self._progress = progress
         self._all = list(replicas)
         self._idle_close_s = idle_close_s
         self._turn = 0
@@ -412,8 +453,8 @@ class Replicas:
         return lags | {f"replica_usable {replica.number}": int(replica.is_usable) for replica in self._all}
 
     async def look(self) -> None:
-        await self._primary.look(asyncio.get_running_loop().time())
-        await asyncio.gather(*(replica.visit(self._primary) for replica in self._all))
+        await self._progress.look(asyncio.get_running_loop().time())
+        await asyncio.gather(*(replica.visit(self._progress) for replica in self._all))
 
     async def watch(self) -> None:
         while True:
@@ -441,7 +482,7 @@ class Replicas:
     async def close(self) -> None:
         for replica in self._all:
             await replica.close()
-        await self._primary.close()
+        await self._progress.close()
 
     async def choose(self, after: Position | None, deadline: float) -> Replica | None:
         """One that has come so far, waited for if need be; None where there is none in time."""
