@@ -29,7 +29,7 @@ _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
 _EVERY_S: Final = 1.0
-_AGE_S: Final = 2.0
+_AGE_S: Final = 1.0
 """Younger ones are left to the worker that prepared them."""
 
 _PID_BITS: Final = 32
