@@ -239,7 +239,7 @@ class Replica:
 
     def _new_pools(self, session: "_StandbySession") -> Pools:
         settings = replace(self._settings, conninfo=session.connector.conninfo)
-        pools = Pools(settings, session.connector, session, SizeWatch(), _is_confirmed, self._stocks)
+        pools = Pools(settings, session.connector, session, SizeWatch(), _is_confirmed, _is_confirmed, self._stocks)
         pools.begin(self._can, self._built_in, Meter())
         return pools
 
