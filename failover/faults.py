@@ -14,7 +14,7 @@ from random import Random
 
 from tests.service import Service, new_data_dir, start_service
 
-from failover.cluster import Cluster, Node
+from failover.cluster import Cluster, Node, NotInTime
 from failover.timeline import Span
 
 CUT_S = 8.0
@@ -24,6 +24,8 @@ CUT_LONG_S = 60.0
 FROZEN_S = 3.0
 """How long a former leader stays stopped after another was promoted."""
 START_S = 60.0
+START_FROZEN_S = 15.0
+"""How long a node is tried to be started while a host of its URL stands still."""
 NODE_S = 3.0
 """How long a service node stays dead."""
 
@@ -46,7 +48,9 @@ class Stage:
         self.flags.append(flags)
         self.environments.append(env)
         self.down.append([])
-        service = self._start(len(self.services), new_data_dir())
+        service = self._start(len(self.services), new_data_dir(), START_S)
+        if service is None:
+            raise NotInTime(f"a service node did not start within {START_S:g} s: {self.failed_starts[-1]}")
         service.key = service.key or self.services[0].key
         self.services.append(service)
 
@@ -57,22 +61,24 @@ class Stage:
         self.services[number].kill()
         return number
 
-    def start_node(self, number: int) -> None:
-        """Starts it again, at the same addresses."""
+    def start_node(self, number: int, seconds: float = START_S) -> bool:
+        """Starts it again, at the same addresses; whether it did within the time."""
         service = self.services[number]
-        service.process = self._start(number, service.data_dir).process
-        self.down[number][-1] = Span(self.down[number][-1].began, time.monotonic())
+        started = self._start(number, service.data_dir, seconds)
+        if started is not None:
+            service.process = started.process
+            self.down[number][-1] = Span(self.down[number][-1].began, time.monotonic())
+        return started is not None
 
-    def _start(self, number: int, data_dir: Path) -> Service:
+    def _start(self, number: int, data_dir: Path, seconds: float) -> Service | None:
         """Tries until it starts, as whoever looks after a service would."""
-        deadline = time.monotonic() + START_S
-        while True:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
             try:
                 return start_service(data_dir, *self.flags[number], env=self.environments[number])
             except AssertionError as exc:
                 self.failed_starts.append(f"node {number} did not start: {str(exc).splitlines()[-1]}")
-                if time.monotonic() > deadline:
-                    raise
+        return None
 
 
 @dataclass(frozen=True)
@@ -138,11 +144,13 @@ def everything(stage: Stage) -> None:
         for standby in standbys:
             standby.signal_postgres(signal.SIGCONT)
         cluster.wait_promoted(leader)
-        stage.start_node(number)
+        is_started = stage.start_node(number, START_FROZEN_S)
     finally:
         for standby in standbys:
             standby.signal_postgres(signal.SIGCONT)
         _thaw(leader)
+    if not is_started:
+        stage.start_node(number)
 
 
 def _kill(leader: Node) -> None:
