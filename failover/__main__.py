@@ -17,6 +17,9 @@ from failover.cluster import NotInstalled
 from failover.faults import FAULTS
 from failover.trial import Trial, run
 
+LINES_MAX = 40
+CHARACTERS_MAX = 1000
+
 
 def main() -> int:
     arguments = _arguments()
@@ -30,16 +33,17 @@ def main() -> int:
 
     say(f"seed {seed}")
     bounds = (arguments.seconds, arguments.rounds, arguments.transactions, arguments.clients)
-    trial = Trial(seed, arguments.only, *bounds, arguments.url_options)
+    trial = Trial(seed, arguments.only, *bounds, url_options=arguments.url_options)
     try:
         verdict = run(trial, say)
     except NotInstalled as exc:
         print(exc, file=sys.stderr)
         return 2
-    for line in (*verdict.figures, f"transactions: {verdict.counts}", *(line[:1000] for line in verdict.wrong[:30])):
-        print(line)
-    print(f"seed {seed}: {f'{len(verdict.wrong)} WRONG' if verdict.wrong else 'nothing wrong'}")
-    return 1 if verdict.wrong else 0
+    failed = [*(f"WRONG {line}" for line in verdict.wrong), *(f"LATE  {line}" for line in verdict.late)]
+    for line in (*verdict.figures, f"transactions: {verdict.counts}", *failed[:LINES_MAX]):
+        print(line[:CHARACTERS_MAX])
+    print(f"seed {seed}: {len(verdict.wrong)} wrong, {len(verdict.late)} late")
+    return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:

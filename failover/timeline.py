@@ -10,6 +10,8 @@ from itertools import pairwise
 
 HEALTH_S = 5.0
 """After that much time `/health` must tell the truth."""
+EARLY_S = 2.0
+"""Health may know that much earlier than a probe, which has to give up first and to connect again."""
 UP_S = 1.0
 """Where two acknowledged writes are closer together than that, the cluster was there between them."""
 
@@ -58,7 +60,7 @@ def lies(says: Iterable[tuple[float, str]], writes: Sequence[float], excused: Se
         if later == 0 or later == len(writes):
             continue  # nobody knows what was true
         since = at - writes[later - 1]
-        if since > HEALTH_S and said == "ok":
+        if since > HEALTH_S and writes[later] - at > EARLY_S and said == "ok":
             found.append(f"says ok {since:.1f} s after the last write that anybody could make")
         recent = writes[max(0, bisect_right(writes, at - HEALTH_S) - 1) : later + 1]
         is_up = recent[0] <= at - HEALTH_S and all(b - a <= UP_S for a, b in pairwise(recent))

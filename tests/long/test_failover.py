@@ -20,7 +20,7 @@ def test_nothing_is_lost_when_the_leader_changes() -> None:
     except NotInstalled as exc:
         pytest.skip(str(exc))
     seed = random.SystemRandom().randrange(2**32)
-    trial = Trial(seed, ("switchover", "kill"), rounds=1, clients=4)
+    trial = Trial(seed, ("switchover", "kill"), rounds=1, clients=4, calm_s=0)
     verdict = run(trial, lambda text: print(text, file=sys.stderr))
     print("\n".join(verdict.figures))
     assert verdict.wrong == [], f"seed {seed}"

@@ -32,7 +32,12 @@ def test_health_that_says_ok_too_long() -> None:
     """Five seconds after the last write it must say something else."""
     writes = without(10, 30)
     assert lies([(14.9, "ok"), (16.0, "degraded"), (20.0, "failing"), (25.0, "nothing")], writes, []) == []
-    assert len(lies([(16.0, "ok"), (29.0, "ok")], writes, [])) == 2
+    assert len(lies([(16.0, "ok"), (27.0, "ok")], writes, [])) == 2
+
+
+def test_health_that_knows_before_the_probes() -> None:
+    """A probe needs a moment to notice that writes are possible again."""
+    assert lies([(29.0, "ok")], without(10, 30), []) == []
 
 
 def test_health_that_does_not_come_back() -> None:
