@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 HEALTH_S = 5.0
-"""After that much time `/health` must tell the truth."""
-EARLY_S = 2.0
-"""Health may know that much earlier than a probe, which has to give up first and to connect again."""
+"""What `/health` says may be untrue for that much time."""
 UP_S = 1.0
 """Where two acknowledged writes are closer together than that, the cluster was there between them."""
 
@@ -47,23 +45,30 @@ def merged(parts: Iterable[Iterable[float]]) -> list[float]:
 
 
 def lies(says: Iterable[tuple[float, str]], writes: Sequence[float], excused: Sequence[Span]) -> list[str]:
-    """Where health said what had not been true for `HEALTH_S`.
+    """Where health went on saying what was not true for more than `HEALTH_S`.
 
     `says` holds `ok`, `degraded`, `failing` or `nothing`, where there was no answer. `writes` are when the cluster
     itself has acknowledged one. In what is `excused` the node was down.
     """
-    found = []
+    found: list[str] = []
+    begun = ""
+    since = 0.0
     for at, said in says:
-        if any(span.has(at) for span in excused):
-            continue
-        later = bisect_right(writes, at)
-        if later == 0 or later == len(writes):
-            continue  # nobody knows what was true
-        since = at - writes[later - 1]
-        if since > HEALTH_S and writes[later] - at > EARLY_S and said == "ok":
-            found.append(f"says ok {since:.1f} s after the last write that anybody could make")
-        recent = writes[max(0, bisect_right(writes, at - HEALTH_S) - 1) : later + 1]
-        is_up = recent[0] <= at - HEALTH_S and all(b - a <= UP_S for a, b in pairwise(recent))
-        if is_up and said in ("failing", "nothing"):
-            found.append(f"says {said} though writes have been possible for {HEALTH_S:g} s")
+        lie = "" if any(span.has(at) for span in excused) else _lie(said, at, writes)
+        if lie != begun:
+            begun, since = lie, at
+        elif lie and at - since > HEALTH_S:
+            found.append(f"{lie}, for {at - since:.1f} s")
+            since = at
     return found
+
+
+def _lie(said: str, at: float, writes: Sequence[float]) -> str:
+    """What is not true of it, if anything."""
+    later = bisect_right(writes, at)
+    if later == 0 or later == len(writes):
+        return ""  # nobody knows what was true
+    is_up = writes[later] - writes[later - 1] <= UP_S
+    if is_up:
+        return f"says {said} while writes are possible" if said in ("failing", "nothing") else ""
+    return "says ok while nobody can write" if said == "ok" else ""
