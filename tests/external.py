@@ -86,14 +86,14 @@ class ExternalServer:
         except psycopg.OperationalError:
             return False
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(how)
             self._process.wait(START_S)
             self._process = None
 
     def remove(self) -> None:
-        self.stop()
+        self.stop(signal.SIGQUIT)  # at once: nobody needs what it would write
         self._directory.release()
         shutil.rmtree(self._home, ignore_errors=True)
 

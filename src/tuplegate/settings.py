@@ -88,6 +88,11 @@ class Settings:
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
     )
+    accept_weaker_walls: bool = _setting(
+        False,
+        "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
+        " them apart in full.",
+    )
     engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
     engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
     engine_connections_max: int = _setting(
