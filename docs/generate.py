@@ -99,7 +99,8 @@ _WALLS_HEAD = """\
 
 What tenants can reach on an engine that no superuser has prepared, such as [managed
 PostgreSQL](operations.md#managed-postgresql). Each is tried at the start, as a tenant. What is found is logged as a
-warning and listed by `GET /capabilities`; an engine that a superuser has prepared has none of them.
+warning and listed by `GET /capabilities`. An engine that a superuser has prepared has none of them, but for
+`settings_unseen` before PostgreSQL 16.
 
 Those that reach others must be accepted (`accept_weaker_walls`) before there can be a second organization. In all cases
 no tenant can read or change another's data, texts of statements or results, log in to another's database, end another's

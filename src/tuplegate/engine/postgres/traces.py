@@ -10,15 +10,17 @@ FUNCTION: Final = """
 CREATE FUNCTION tuplegate.traces(seed float8) RETURNS numeric LANGUAGE sql VOLATILE
 BEGIN ATOMIC
   SELECT setseed($1);
-  SELECT sum(used_bytes) FROM pg_get_backend_memory_contexts() WHERE name IN ('GUCMemoryContext', 'GUC hash table');
+  SELECT coalesce(sum(used_bytes), 0) FROM pg_get_backend_memory_contexts()
+   WHERE name IN ('GUCMemoryContext', 'GUC hash table');
 END
 """
-"""Sets the random seed anew, and returns how much memory the server's settings take."""
+"""Sets the random seed anew, and returns how much memory the server's settings take. Before version 16 it does not say:
+they have none of their own."""
 
 MEMORY_FUNCTION: Final = """
 CREATE FUNCTION tuplegate.settings_memory() RETURNS numeric
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-RETURN (SELECT sum(m.used_bytes) FROM pg_get_backend_memory_contexts() m
+RETURN (SELECT coalesce(sum(m.used_bytes), 0) FROM pg_get_backend_memory_contexts() m
          WHERE m.name IN ('GUCMemoryContext', 'GUC hash table'))
 """
 FUNCTION_OF_WARDEN: Final = """
@@ -40,4 +42,4 @@ END
 """The same where nobody may ask."""
 
 UNTOLD: Final = b"0"
-"""What that one says."""
+"""What they say where they do not know."""

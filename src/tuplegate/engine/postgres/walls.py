@@ -30,7 +30,6 @@ FULL: Final = Walls()
 
 
 def tried(statement: str) -> str:
-    """Run the statement, and go on where it is refused for want of a right."""
-    return (
-        f"DO $tried$ BEGIN EXECUTE $try${statement}$try$; EXCEPTION WHEN insufficient_privilege THEN NULL; END $tried$"
-    )
+    """Run the statement, and go on where it is refused for want of a right, or since a superuser has done it before."""
+    refusals = "insufficient_privilege OR invalid_grant_operation"
+    return f"DO $tried$ BEGIN EXECUTE $try${statement}$try$; EXCEPTION WHEN {refusals} THEN NULL; END $tried$"

@@ -150,7 +150,8 @@ _TRIALS: Final = (
             False,
             "The service cannot see whether a request has left a custom setting on its connection. It closes the"
             " connection wherever that could be: nothing is left to others, but such requests take longer.",
-            "GRANT pg_read_all_stats TO tuplegate_warden, where you may, and start the service again.",
+            "Use PostgreSQL 16 or newer, GRANT pg_read_all_stats TO tuplegate_warden, where you may, and start the"
+            " service again.",
         ),
         "SELECT tuplegate.traces(0) = 0",
     ),
