@@ -93,6 +93,12 @@ class Settings:
         "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
         " them apart in full.",
     )
+    durability: str = _setting(
+        "engine",
+        "engine: a commit is acknowledged when the engine says so. replicated: only what a standby has, too; while none"
+        " has, nothing is written.",
+        choices=("engine", "replicated"),
+    )
     engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
     engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
     engine_connections_max: int = _setting(

@@ -34,9 +34,10 @@ from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
 from tuplegate.engine.port import Weakness
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
@@ -123,14 +124,17 @@ async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
     given.beats.start(given.number)
-    connector = AdminConnector(given.conninfo)
+    primary = primary_of(given.conninfo, follows=bool(settings.engine), demands=settings.durability == "replicated")
+    connector = AdminConnector(given.conninfo, primary=primary)
     session = AdminSession(connector, METADATA_DATABASE)
+    lookups = AdminSession(connector, METADATA_DATABASE)
+    notes = AdminSession(connector, METADATA_DATABASE, local=True)
     installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
-    catalog = Catalog(session)
-    engine = PostgresEngine(_engine_settings(given, installation))
+    catalog = Catalog(session, lookups, notes)
+    engine = PostgresEngine(_engine_settings(given, installation, primary))
     tiers = read_tiers(settings.tiers)
-    async with session, engine:
+    async with session, lookups, notes, engine:
         quotas = Quotas(catalog.permits, tiers)
         usage = UsageBook(catalog.journal, catalog.credentials)
         lanes = Lanes(
@@ -259,7 +263,7 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
     return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
 
 
-def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSettings:
+def _engine_settings(given: WorkerInput, installation: Installation, primary: Primary) -> EngineSettings:
     """Every worker has its share of the connections."""
     settings, workers = given.settings, given.tally.workers
     least = settings.disk_free_mb_min * 2**20
@@ -277,6 +281,7 @@ def _engine_settings(given: WorkerInput, installation: Installation) -> EngineSe
         # Of an engine elsewhere the process ids would be those of strangers.
         placement=settings.engine_placement and workers == 1 and not settings.engine,
         may_signal=not settings.engine,
+        primary=primary,
         tally=given.tally,
         worker=given.number,
         alone=given.alone,

@@ -10,7 +10,7 @@ from typing import Final
 
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres import template
-from tuplegate.engine.postgres.admin import AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.roles import role_of
 
 _REFUSALS: Final = ("42501", "25006")
@@ -22,11 +22,11 @@ _SUPERUSER: Final = "Only a superuser can close it: give the URL of one, where t
 @dataclass(frozen=True, slots=True)
 class _Trial:
     """`question` is true where the weakness is there. One that would leave something fails at its end instead, with
-    what is none of `_REFUSALS`."""
+    what is none of `_REFUSALS`. `access` None is that of the service itself."""
 
     weakness: Weakness
     question: str
-    access: Access = Access.WRITE
+    access: Access | None = Access.WRITE
 
 
 def _may_call(names: str) -> str:
@@ -155,6 +155,18 @@ _TRIALS: Final = (
         ),
         "SELECT tuplegate.traces(0) = 0",
     ),
+    _Trial(
+        Weakness(
+            "standbys_unseen",
+            False,
+            "The service does not see which standbys confirm commits: it counts none, and with `durability` set to"
+            " replicated it writes nothing. Without that setting nothing is different.",
+            "GRANT pg_read_all_stats TO tuplegate_service, where you may.",
+        ),
+        # The engine asks the same, and shows no more than that there is a standby.
+        "SELECT NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')",
+        None,
+    ),
 )
 
 WEAKNESSES: Final = tuple(trial.weakness for trial in _TRIALS)
@@ -170,10 +182,12 @@ async def find_weaknesses(connector: AdminConnector, database: str, secret: byte
     async with (
         TenantSession(connector, secret, database, role_of(database, Access.WRITE)) as writer,
         TenantSession(connector, secret, database, role_of(database, Access.READ)) as reader,
+        AdminSession(connector, METADATA_DATABASE) as service,
     ):
         await _check_words(writer)
+        sessions = {Access.WRITE: writer, Access.READ: reader, None: service}
         for trial in _TRIALS:
-            if await _is_open(reader if trial.access is Access.READ else writer, trial.question):
+            if await _is_open(sessions[trial.access], trial.question):
                 found.append(trial.weakness)
     return tuple(found)
 
