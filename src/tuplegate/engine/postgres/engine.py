@@ -123,6 +123,10 @@ class PostgresEngine:
 
     # -- the port -----------------------------------------------------------------------------------------------
 
+    @property
+    def weaknesses(self) -> tuple[port.Weakness, ...]:
+        return self._settings.weaknesses
+
     def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> Coroutine[Any, Any, port.Result]:

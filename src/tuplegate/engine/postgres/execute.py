@@ -215,7 +215,7 @@ class Execution:
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()
-            self._give_back(None, broken=is_internal(failure))
+            self._give_back(None, broken=is_internal(failure), plain=plain)
             if was_ended(failure, self):
                 raise ended(failure, self) from failure
             raise
@@ -243,7 +243,7 @@ class Execution:
                     kept.runs = 0
         if self.unjudged is not None and key is not None:
             await self._judge(self.unjudged, key, template, now)
-        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers)
+        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers, plain=plain)
         return result
 
     def _prepared(
@@ -493,14 +493,14 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, left: Leftovers | None, *, broken: bool = False) -> None:
+    def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
         """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
         if broken:
             self.pool.retire(self.member)
         elif self.timed_out:
             self.pool.abandon(self.member)
         elif left is None:
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             self.pool.give_back(self.member, left)
         if changes_types(self.statement.keyword):
