@@ -92,7 +92,7 @@ def serve(settings: Settings) -> None:
         os.environ.pop("TUPLEGATE_ENGINE", None)
         os.environ.pop("TUPLEGATE_REPLICAS", None)
         tls = given_tls or _self_signed(settings, edge)
-        supervisor = Supervisor(settings, engine, installed.conninfo, replicas, sockets, edge, tls, stopped)
+        supervisor = Supervisor(settings, engine, installed, replicas, sockets, edge, tls, stopped)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
@@ -159,9 +159,17 @@ def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tupl
         found = asyncio.run(examine(engine.conninfo))
         for warning in warnings(found, settings.engine_connections_max):
             _log.warning(warning)
-        return asyncio.run(install(engine.conninfo, bundled=False, temp_mb=settings.engine_temp_mb)), min(
-            found.connections_free, settings.engine_connections_max
+        installed = asyncio.run(
+            install(
+                engine.conninfo,
+                bundled=False,
+                temp_mb=settings.engine_temp_mb,
+                accept_weaker_walls=settings.accept_weaker_walls,
+            )
         )
+        for weakness in installed.weaknesses:
+            _log.warning("tenants are not kept apart in full", weakness=weakness.name, meaning=weakness.meaning)
+        return installed, min(found.connections_free, settings.engine_connections_max)
     except EngineRefused as exc:
         raise ServeError(f"the engine at {place} cannot be used:{exc}") from exc
     except (EngineFailure, RuntimeError) as exc:
@@ -241,8 +249,7 @@ class WorkerProcess:
 class Supervisor:
     settings: Settings
     engine: BundledServer | ExternalServer
-    conninfo: str
-    """What workers log in with."""
+    installed: Installed
     replicas: tuple[str, ...]
     """Where standbys are, without a login."""
     sockets: dict[str, socket.socket]
@@ -301,7 +308,7 @@ class Supervisor:
             worker.run(
                 worker.WorkerInput(
                     self.settings,
-                    self.conninfo,
+                    self.installed.conninfo,
                     self.replicas,
                     self.engine.dump_tools,
                     self.sockets,
@@ -317,6 +324,8 @@ class Supervisor:
                     alone=first and not self.settings.engine,
                     board=self._board,
                     beats=self._beats,
+                    walls=self.installed.walls,
+                    weaknesses=self.installed.weaknesses,
                 )
             )
             status = 0

@@ -93,6 +93,11 @@ class Settings:
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
     )
+    accept_weaker_walls: bool = _setting(
+        False,
+        "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
+        " them apart in full.",
+    )
     durability: str = _setting(
         "engine",
         "engine: a commit is acknowledged when the engine says so. replicated: only what a standby has, too; while none"

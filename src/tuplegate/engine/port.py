@@ -126,6 +126,19 @@ class RowStream(Protocol):
         ...
 
 
+class Weakness(msgspec.Struct, frozen=True):
+    """Something that the engine leaves open to tenants, since nobody with enough rights has prepared it.
+
+    `meaning` is what that means for tenants, `remedy` what an operator can do. `reaches_others`: beyond the
+    organization's own databases.
+    """
+
+    name: str
+    reaches_others: bool
+    meaning: str
+    remedy: str
+
+
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
     """What the engine is and whether it answers. With `warnings` it works, but not in full."""
@@ -220,6 +233,11 @@ class Snapshots(Protocol):
 
 class Engine(Protocol):
     """The port."""
+
+    @property
+    def weaknesses(self) -> tuple[Weakness, ...]:
+        """What was found open when the service started."""
+        ...
 
     @property
     def snapshots(self) -> Snapshots: ...

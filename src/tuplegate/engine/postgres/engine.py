@@ -148,6 +148,10 @@ class PostgresEngine:
 
     # -- the port -----------------------------------------------------------------------------------------------
 
+    @property
+    def weaknesses(self) -> tuple[port.Weakness, ...]:
+        return self._settings.weaknesses
+
     async def position(self) -> bytes:
         if self._progress is None:
             return UNKNOWN

@@ -219,7 +219,7 @@ class Execution:
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()
-            self._give_back(None, broken=is_internal(failure))
+            self._give_back(None, broken=is_internal(failure), plain=plain)
             if was_ended(failure, self):
                 raise ended(failure, self) from failure
             raise
@@ -249,7 +249,7 @@ class Execution:
             await self._judge(self.unjudged, key, template, now)
         if self.pool.position is not None:
             result.reached = await self._position(self.pool.position)
-        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers)
+        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers, plain=plain)
         return result
 
     def _prepared(
@@ -408,8 +408,9 @@ class Execution:
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
         commit = [self.pool.state.ready_to_commit, NUMBER, _COMMIT]
         ending = commit if room is None else []
-        beginning = begin(self.target.access, on_replica=self.target.on_replica)
-        answer = self.member.send([*beginning, statement, *ending], rows.take)
+        answer = self.member.send(
+            [*begin(self.target.access, on_replica=self.target.on_replica), statement, *ending], rows.take
+        )
         self.member.flush()
         results = await answer
         check(results)
@@ -517,14 +518,14 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, left: Leftovers | None, *, broken: bool = False) -> None:
+    def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
         """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
         if broken:
             self.pool.retire(self.member)
         elif self.timed_out:
             self.pool.abandon(self.member)
         elif left is None:
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             self.pool.give_back(self.member, left)
         if changes_types(self.statement.keyword):

@@ -122,7 +122,7 @@ ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 
 
 def furnishing(owners: Owners) -> list[str]:
-    """Statements that make the records in a database, run by a superuser. Each may be repeated."""
+    """Statements that make the records in a database. Each may be repeated."""
     records, service = quoted(owners.records), quoted(owners.service)
     tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [

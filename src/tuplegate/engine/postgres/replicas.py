@@ -241,7 +241,7 @@ class Replica:
 
     def _new_pools(self, session: "_StandbySession") -> Pools:
         settings = replace(self._settings, conninfo=session.connector.conninfo)
-        pools = Pools(settings, session.connector, session, SizeWatch(), _is_confirmed, _is_confirmed, self._stocks)
+        pools = Pools(settings, session.connector, session, SizeWatch(), _is_safe, _is_safe, self._stocks)
         pools.begin(self._can, self._built_in, Meter())
         return pools
 
@@ -447,7 +447,7 @@ async def _never_recorded(_id: str) -> bool:
     return False
 
 
-async def _is_confirmed() -> bool:
+async def _is_safe() -> bool:
     """Nothing is written there."""
     return True
 

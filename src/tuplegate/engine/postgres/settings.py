@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.tally import Tally
 
@@ -42,3 +43,5 @@ class EngineSettings:
     """`conninfo` is that of a standby."""
     rows_bytes_max: int = 256 * 2**20
     """Rows in memory that came from the engine and are in no answer yet."""
+    weaknesses: tuple[Weakness, ...] = ()
+    """What tenants were found to reach at the start."""

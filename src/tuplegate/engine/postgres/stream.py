@@ -92,7 +92,7 @@ async def open_stream(
         if broken:
             pool.retire(member)
         elif answered and not clock.timed_out:
-            pool.give_back_unclean(member)
+            pool.give_back_unclean(member, plain=plain)
         else:
             pool.abandon(member)
         if not plain:

@@ -473,7 +473,7 @@ class TransactionRun:
         elif self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
             most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
