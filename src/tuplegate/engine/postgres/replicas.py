@@ -41,6 +41,7 @@ from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
 from tuplegate.engine.postgres.transaction import TransactionRun
 from tuplegate.engine.postgres.types import TypeInfo
+from tuplegate.keeping import within
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -95,16 +96,10 @@ class _StandbySession(AdminSession):
 
 async def in_time(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of a question to a server. Raises EngineUnavailable where it does not come within `ANSWER_S`."""
-    task = asyncio.get_running_loop().create_task(work)
     try:
-        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if not done:
-        task.cancel()
-        raise port.EngineUnavailable(f"no answer within {ANSWER_S:g} s")
-    return task.result()
+        return await within(ANSWER_S, work)
+    except TimeoutError:
+        raise port.EngineUnavailable(f"no answer within {ANSWER_S:g} s") from None
 
 
 class Progress:
