@@ -61,7 +61,8 @@ class AdminConnector:
         bounded in any case. Commits of a `local` one wait for no standby."""
         is_metadata = database == METADATA_DATABASE
         # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
-        expected = Expected("read committed", "off", "local" if local else "on")
+        names = _METADATA_NAMES if is_metadata else _OWN_NAMES
+        expected = Expected("read committed", "off", names, "local" if local else "on")
         settings = {
             **_SETTINGS,
             "default_transaction_isolation": expected.isolation,
@@ -69,7 +70,7 @@ class AdminConnector:
             "synchronous_commit": expected.commit,
             "statement_timeout": "0" if patient else str(self._statement_ms),
             "lock_timeout": str(_LOCK_MS),
-            "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
+            "search_path": expected.search_path,
         }
         name = self.owners.metadata if is_metadata else database
         made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)

@@ -59,7 +59,9 @@ class PostgresEngine:
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
         self._sizes = SizeWatch()
-        self._pools = Pools(settings, connector, self._session, self._sizes, self._recovery.is_confirmed)
+        self._pools = Pools(
+            settings, connector, self._session, self._sizes, self._recovery.is_certain, self._recovery.is_confirmed
+        )
         self._recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes)
         self._ledger = Ledger(self._pools.to_write, self._session, settings.secret, self._recovery.is_certain)

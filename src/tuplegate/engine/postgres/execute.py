@@ -61,6 +61,8 @@ _BEGIN: Final = {
 }
 _SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
+NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+"""The engine's for the transaction, if that has written anything."""
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
@@ -219,7 +221,7 @@ class Execution:
             raise
         except RowsTooWide as wide:
             # What is known of code now is in doubt: a connection was cut off.
-            if self.target.may_write and (had_code or _text_may_write(statement)):
+            if self.target.may_write and (had_code or text_may_write(statement)):
                 raise _unknown_and_too_wide() from wide
             raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
@@ -383,15 +385,18 @@ class Execution:
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
-        ending = [self.pool.state.ready_to_commit, _COMMIT] if room is None else []
+        commit = [self.pool.state.ready_to_commit, NUMBER, _COMMIT]
+        ending = commit if room is None else []
         answer = self.member.send([*begin(self.target.access), statement, *ending], rows.take)
         self.member.flush()
         results = await answer
         check(results)
         if room is not None:
             await room.check(self.member)
-            results += await self.member.run(self.pool.state.ready_to_commit, _COMMIT)
+            results += await self.member.run(*commit)
             check(results)
+        if results[-2].get_value(0, 0) is None:
+            self.lazy = False  # it wrote nothing
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
         if not in_chunks and results[2].nfields:
@@ -595,10 +600,11 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
     A query can only by INTO, through functions for large objects, or through code of the tenant's own.
     """
-    return target.may_write and (pool.state.has_code or _text_may_write(statement))
+    return target.may_write and (pool.state.has_code or text_may_write(statement))
 
 
-def _text_may_write(statement: port.Statement) -> bool:
+def text_may_write(statement: port.Statement) -> bool:
+    """The same by its text alone: where there is code of the tenant's, any query may call it."""
     if statement.keyword not in CURSORS or statement.keyword == "with":
         return True
     folded = fold(statement.sql)

@@ -123,7 +123,7 @@ class Pool:
         restore_login: Callable[[], Awaitable[None]],
         database: str,
         stubborn: Stubborn,
-        flush: Callable[[], Awaitable[object]],
+        is_certain: Callable[[], Awaitable[bool]],
         waits_for_standby: Callable[[int], Awaitable[bool]],
         is_confirmed: Callable[[], Awaitable[bool]],
         meter: Meter,
@@ -144,7 +144,7 @@ class Pool:
         self._restored_at = -math.inf
         self._database = database
         self._stubborn = stubborn
-        self._flush = flush
+        self._is_certain = is_certain
         self._waits_for_standby = waits_for_standby
         self._is_confirmed = is_confirmed
         self._meter = meter
@@ -310,11 +310,9 @@ class Pool:
             raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
 
     async def flush_commits(self) -> None:
-        """Returns when all that was committed is on disk. Raises OutcomeUnknown where the engine does not say so."""
-        try:
-            await self._flush()
-        except EngineFailure as exc:
-            raise OutcomeUnknown("it was applied, but the engine was lost before that was sure to be on disk") from exc
+        """Returns when all that was committed is so for good. Raises OutcomeUnknown where that is not known in time."""
+        if not await self._is_certain():
+            raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
     def abandon(self, member: Member) -> None:
         """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection.

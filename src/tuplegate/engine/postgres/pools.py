@@ -52,10 +52,6 @@ SESSION_SETTINGS: Final = {
 }
 _SINCE_17: Final = {"transaction_timeout": "0"}
 
-# The commit of one that writes waits for the disk, and so for all that was committed before it.
-_FLUSH: Final = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
-                        THEN pg_catalog.pg_logical_emit_message(true, 'tuplegate', '') END"""
-
 _WAITS_FOR_STANDBY: Final = (
     "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::pg_catalog.int4 AND wait_event = 'SyncRep'"
 )
@@ -82,6 +78,7 @@ class Pools:
         connector: AdminConnector,
         session: AdminSession,
         sizes: SizeWatch,
+        is_certain: Callable[[], Awaitable[bool]],
         is_confirmed: Callable[[], Awaitable[bool]],
     ) -> None:
         self._settings = settings
@@ -89,6 +86,7 @@ class Pools:
         self.primary = connector.primary
         self._session = session
         self._sizes = sizes
+        self._is_certain = is_certain
         self._is_confirmed = is_confirmed
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
         self._places = Places(settings.connections_max, self._make_room)
@@ -155,7 +153,9 @@ class Pools:
         pool = pools[target.database] = Pool(
             self._conninfo(target),
             self.primary,
-            Expected(SESSION_SETTINGS["default_transaction_isolation"], _read_only(target)),
+            Expected(
+                SESSION_SETTINGS["default_transaction_isolation"], _read_only(target), SESSION_SETTINGS["search_path"]
+            ),
             self.states.setdefault(
                 target.database,
                 DatabaseState(TypeRegistry(self._built_in), ready_to_commit(settings.process_bytes_max)),
@@ -169,7 +169,7 @@ class Pools:
             restore_login=partial(self._restore_login, target),
             database=target.database,
             stubborn=self.stubborn,
-            flush=partial(self._session.fetch, _FLUSH),
+            is_certain=self._is_certain,
             waits_for_standby=self._waits_for_standby,
             is_confirmed=self._is_confirmed,
             meter=self._meter,

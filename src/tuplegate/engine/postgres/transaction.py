@@ -22,6 +22,7 @@ from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.postgres.execute import (
     CURSORS,
+    NUMBER,
     STREAM_IT,
     begin,
     changes_types,
@@ -51,7 +52,6 @@ _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 _DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
 
-_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
 # The query of a cursor WITH HOLD runs at the commit, and can write there.
 _NUMBER_OF_HELD: Final = Command(
     b"SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)"
@@ -242,11 +242,11 @@ class TransactionRun:
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
         if self.is_read_only:
-            waiting.append(_NUMBER)
+            waiting.append(NUMBER)
         elif numbered:
             waiting.append(_NEW_NUMBER)
         else:
-            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else _NUMBER)
+            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
         status = self.member.pgconn.transaction_status
