@@ -34,7 +34,7 @@ class ExternalServer:
             choose_custom(Path(PROGRAMS), self._directory) if PROGRAMS else choose_wheel(self._directory)
         )
         self._settings = {"max_prepared_transactions": "1000", "max_connections": "100", **settings}
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._initialize()
         self.start()
@@ -143,7 +143,7 @@ def _parent(process: Path) -> int:
         return 0  # it has ended meanwhile
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

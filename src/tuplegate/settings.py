@@ -85,6 +85,11 @@ class Settings:
     engine: str = _setting(
         "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
     )
+    replicas: str = _setting(
+        "",
+        "URLs of standbys of the engine, separated by commas, that reads with Tuplegate-Consistency: snapshot may be"
+        " answered from. Of each, the address and TLS count; no user or password is needed.",
+    )
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
     )

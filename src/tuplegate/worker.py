@@ -37,6 +37,7 @@ from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.logins import same_login
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.tally import Tally
@@ -86,6 +87,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    replicas: tuple[str, ...]
     dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
@@ -271,6 +273,7 @@ def _engine_settings(given: WorkerInput, installation: Installation, primary: Pr
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
+        replicas=tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,
         connections_max=max(1, (most - reserved) // workers),

@@ -128,8 +128,11 @@ class Pool:
         is_confirmed: Callable[[], Awaitable[bool]],
         meter: Meter,
         stocks: Stocks,
+        position: list[Command] | None,
     ) -> None:
         self.state = state
+        self.position = position
+        """What asks for the engine's position; None where nobody wants to know it."""
         self.encoders = state.encoders
         self._conninfo = conninfo
         self._primary = primary

@@ -37,6 +37,10 @@ class EngineSettings:
     """That of the engine's data, where it is watched."""
     process_bytes_max: int | None = None
     """Memory that a process of the engine may take; None where the engine does not bound it."""
+    replicas: tuple[str, ...] = ()
+    """Conninfos of standbys, with the installation's owner."""
+    is_replica: bool = False
+    """`conninfo` is that of a standby."""
     rows_bytes_max: int = 256 * 2**20
     """Rows in memory that came from the engine and are in no answer yet."""
     weaknesses: tuple[Weakness, ...] = ()
