@@ -27,7 +27,7 @@ _APPLICATION = "tuplegate-service"
 """Tells these sessions from those that run tenants' statements."""
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
-LOCK_NOT_AVAILABLE, _CANCELED = "55P03", "57014"
+LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
 _SETTINGS = {
     "timezone": "UTC",
     "row_security": "on",
@@ -124,7 +124,7 @@ class AdminSession:
         try:
             check(results)
         except StatementFailed as failure:
-            if failure.sqlstate not in (LOCK_NOT_AVAILABLE, _CANCELED):
+            if failure.sqlstate not in (LOCK_NOT_AVAILABLE, CANCELED):
                 raise
             raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
         return results

@@ -172,6 +172,12 @@ class Pool:
         if self._stubborn.full:
             self._stubborn.check(self._database)
 
+    @property
+    def _most(self) -> int:
+        """Connections that there may be: twice as many while commits wait for a standby and hold theirs, so that reads
+        go on."""
+        return 2 * self._size_max if self._primary.replication.stands_still else self._size_max
+
     def check_commits(self) -> None:
         """Raise EngineUnavailable while nothing can be committed."""
         if self._primary.refuses is not None:
@@ -191,7 +197,7 @@ class Pool:
             raise EngineUnavailable("the service is stopping")
         if self._suspended:
             deadline = min(deadline, self._loop.time() + _SUSPENDED_S)
-        elif self.size < self._size_max and self._places.take(self._loop.time() - _RECENT_S if self.size else math.inf):
+        elif self.size < self._most and self._places.take(self._loop.time() - _RECENT_S if self.size else math.inf):
             return await self._open()
         if len(self._waiters) >= self._queue_max:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
@@ -219,7 +225,7 @@ class Pool:
                 waiter.set_exception_soon(EngineBusy("no connection became free before the statement's time was over"))
             elif since < now - _PATIENCE_S:
                 wanted = True
-        if wanted and self.size < self._size_max and not self._suspended and not self._closed:
+        if wanted and self.size < self._most and not self._suspended and not self._closed:
             self._spawn(self._replace())
 
     def _hand_over(self, member: Member) -> bool:
@@ -585,7 +591,7 @@ class Pool:
 
     async def _replace(self) -> None:
         """Somebody waits and a connection went: opens another for them."""
-        if self._suspended or self.size >= self._size_max or not self._places.take():
+        if self._suspended or self.size >= self._most or not self._places.take():
             return
         try:
             member = await self._open()

@@ -20,7 +20,15 @@ from tuplegate.access.transaction_ids import NONCE_BYTES, random_word
 from tuplegate.eager import EagerRun
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from tuplegate.engine.postgres import metadata
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession, terminate
+from tuplegate.engine.postgres.admin import (
+    CANCELED,
+    LOCK_NOT_AVAILABLE,
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    TenantSession,
+    terminate,
+)
 from tuplegate.engine.postgres.connection import Connection
 from tuplegate.keeping import keep, within
 from tuplegate.reply import Reply
@@ -46,6 +54,8 @@ _FIND_STANDBY: Final = (
     "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
 )
 _CONFIRM_PAUSE_S: Final = 0.005
+_NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
+"""What COMMIT PREPARED says while another session is at it, and where it did not get on in time."""
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
@@ -149,13 +159,14 @@ class Recovery:
             if gid in self.in_hand:
                 continue
             try:
-                await self._session.fetch(metadata.NOTE_RECOVERED, gid)
+                await self._certain.fetch(metadata.NOTE_RECOVERED, gid)
                 if await self._commit(str(database), str(gid)):
                     self.events["in_doubt_recovered_total"] += 1
             except StatementFailed as exc:
-                _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
+                if exc.sqlstate not in _NOT_YET:
+                    _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
         if rows:
-            await self._session.fetch(metadata.EXPIRE_RECOVERED)
+            await self._certain.fetch(metadata.EXPIRE_RECOVERED)
         return len(rows)
 
     async def _resolve_first(self) -> None:
@@ -241,7 +252,13 @@ class Recovery:
                 seen = None  # what was prepared there may not have got here
             if await self._is_prepared(gid):
                 seen = self._primary.server  # also when the answer to the commit is lost, and the name with it
-                await self._commit(database, gid)
+                try:
+                    await self._commit(database, gid)
+                except StatementFailed as failure:
+                    # It is prepared, so this only means that it is not committed yet.
+                    if failure.sqlstate not in _NOT_YET:
+                        _log.error("a prepared transaction could not be committed", gid=gid, reason=str(failure))
+                    return None
             elif seen is None and not await self._session.fetch(metadata.FIND_RECOVERED, gid):
                 return False if gone else None
             return True if await self.is_certain() else None
