@@ -108,7 +108,8 @@ class ExternalServer:
             self._process.wait(START_S)
             self._process = None
 
-    def remove(self, how: signal.Signals = signal.SIGINT) -> None:
+    def remove(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """At once: nobody needs what it would write."""
         self.stop(how)
         self._directory.release()
         shutil.rmtree(self._home, ignore_errors=True)

@@ -85,8 +85,18 @@ class Settings:
     engine: str = _setting(
         "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
     )
+    replicas: str = _setting(
+        "",
+        "URLs of standbys of the engine, separated by commas, that reads with Tuplegate-Consistency: snapshot may be"
+        " answered from. Of each, the address and TLS count; no user or password is needed.",
+    )
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
+    )
+    accept_weaker_walls: bool = _setting(
+        False,
+        "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
+        " them apart in full.",
     )
     durability: str = _setting(
         "engine",

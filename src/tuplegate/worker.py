@@ -33,13 +33,16 @@ from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.logins import same_login
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
+from tuplegate.engine.postgres.walls import Walls
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
@@ -84,6 +87,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    replicas: tuple[str, ...]
     dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
@@ -103,6 +107,10 @@ class WorkerInput:
     """Where all workers post what they count."""
     beats: Beats
     """Where the supervisor sees that the loop of this one turns."""
+    walls: Walls
+    """How databases are furnished."""
+    weaknesses: tuple[Weakness, ...]
+    """What the engine leaves open to tenants."""
 
 
 def run(given: WorkerInput) -> None:
@@ -144,7 +152,10 @@ async def _main(given: WorkerInput) -> None:
         identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
         pulse = Pulse(catalog, identities, engine)
         databases = PostgresDatabases(
-            connector, installation.secret, settings.engine_temp_mb if settings.engine else None
+            connector,
+            installation.secret,
+            settings.engine_temp_mb if settings.engine else None,
+            given.walls,
         )
         lifecycle = Lifecycle(catalog, databases, engine)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
@@ -262,6 +273,7 @@ def _engine_settings(given: WorkerInput, installation: Installation, primary: Pr
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
+        replicas=tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,
         connections_max=max(1, (most - reserved) // workers),
@@ -282,6 +294,7 @@ def _engine_settings(given: WorkerInput, installation: Installation, primary: Pr
         disk=None if settings.engine or not least else Disk(settings.data_dir.absolute(), least),
         process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
         rows_bytes_max=settings.http_memory_mb * 2**20,
+        weaknesses=given.weaknesses,
     )
 
 

@@ -52,6 +52,12 @@ def _serve(**flags: Any) -> None:
                 " give the URL as TUPLEGATE_ENGINE or in the settings file.",
                 err=True,
             )
+        if any(has_password(read_url(url)) for url in str(flags.get("replicas") or "").split(",")):
+            click.echo(
+                "Warning: the password in --replicas is visible in the list of processes, and is not used:"
+                " leave it out.",
+                err=True,
+            )
     except BadUrl:
         pass  # it is said when it is used
     settings = settings_of(flags)

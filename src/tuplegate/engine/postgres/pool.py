@@ -31,6 +31,7 @@ from tuplegate.engine.postgres.places import Places
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Ending, Stubborn
+from tuplegate.engine.postgres.traces import UNTOLD
 from tuplegate.engine.postgres.verified import Expected
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
@@ -62,14 +63,6 @@ _TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
-TRACES_FUNCTION: Final = """
-CREATE FUNCTION tuplegate.traces(seed float8) RETURNS numeric LANGUAGE sql VOLATILE
-BEGIN ATOMIC
-  SELECT setseed($1);
-  SELECT sum(used_bytes) FROM pg_get_backend_memory_contexts() WHERE name IN ('GUCMemoryContext', 'GUC hash table');
-END
-"""
-"""Sets the random seed anew, and returns how much memory the server's settings take."""
 _TRACES: Final = b"SELECT tuplegate.traces($1)"
 
 
@@ -135,8 +128,11 @@ class Pool:
         is_confirmed: Callable[[], Awaitable[bool]],
         meter: Meter,
         stocks: Stocks,
+        position: list[Command] | None,
     ) -> None:
         self.state = state
+        self.position = position
+        """What asks for the engine's position; None where nobody wants to know it."""
         self.encoders = state.encoders
         self._conninfo = conninfo
         self._primary = primary
@@ -301,9 +297,10 @@ class Pool:
         """Takes a connection whose statement has ended, and that nothing else is to run on."""
         member.close("the engine failed in it")
 
-    def give_back_unclean(self, member: Member) -> None:
-        """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
-        self._spawn(self._inspect(member))
+    def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
+        """Takes a connection that may still be inside a transaction, and cleans and inspects it. `plain`: the text
+        itself has left nothing that DISCARD ALL does not remove."""
+        self._spawn(self._inspect(member, plain))
 
     @property
     def demands(self) -> bool:
@@ -442,7 +439,7 @@ class Pool:
 
     # -- cleaning -----------------------------------------------------------------------------------------------
 
-    async def _inspect(self, member: Member) -> None:
+    async def _inspect(self, member: Member, plain: bool) -> None:
         member.reset = None
         member.kept.clear()
         if not self._is_light(member):
@@ -457,6 +454,8 @@ class Pool:
             member.close("its reset failed")
         elif memory is None or memory != member.settings_memory:
             member.close("a setting could not be undone")
+        elif memory == UNTOLD and (not plain or self.state.has_lasting_code):
+            member.close("a setting may be left")
         else:
             self._free_again(member)
 

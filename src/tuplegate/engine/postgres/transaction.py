@@ -219,7 +219,9 @@ class TransactionRun:
         room = await self._find_room()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         # What is plain cannot change the isolation, and takes its snapshot with its first statement.
-        waiting: list[Command] = begin(access)[:1] if self.is_plain else begin(access)
+        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
+        if self.is_plain:
+            waiting = waiting[:1]
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
@@ -471,7 +473,7 @@ class TransactionRun:
         elif self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
             most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
