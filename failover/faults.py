@@ -202,7 +202,7 @@ FAULTS = {
         FaultKind("kill", "kill -9 of the leader's PostgreSQL and of its Patroni", kill),
         FaultKind("freeze", "SIGSTOP of the leader with its Patroni, SIGCONT after another was promoted", freeze),
         FaultKind("cut", f"no standby is reached for {CUT_S:g} s, then kill -9 of the leader", cut),
-        FaultKind("cut-long", f"the same for {CUT_LONG_S:g} s", cut_long),
+        FaultKind("cut-long", f"no standby is reached for {CUT_LONG_S:g} s, then kill -9 of the leader", cut_long),
         FaultKind("cut-and-back", f"no standby is reached for {CUT_S:g} s, and all goes on", cut_and_back),
         FaultKind("node", "kill -9 of one service node", node),
         FaultKind(

@@ -26,6 +26,8 @@ BAR_S = 2.0
 BACK_S = 60.0
 DOUBT_S = 30.0
 JOIN_S = 300.0
+FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still", "the worker died")
+"""What a service logs only where it has a fault of its own."""
 
 CHOSEN_IDS = 0.8
 QUERIES = 0.4
@@ -137,6 +139,7 @@ def _run(trial: Trial, stage: Stage, say: Say, verdict: Verdict) -> None:
     verdict.counts |= work.counts
     verdict.wrong += work.wrong
     _judge_health(stage, probes, verdict)
+    _judge_logs(stage, verdict)
     _judge_writes(trial, stage, work, probes, verdict)
 
 
@@ -214,6 +217,13 @@ def _judge_health(stage: Stage, probes: Probes, verdict: Verdict) -> None:
         found = lies(probe.said, writes, stage.down[number])
         if found:
             verdict.late.append(f"/health of node {number} {found[0]} (and {len(found) - 1} times more)")
+
+
+def _judge_logs(stage: Stage, verdict: Verdict) -> None:
+    """No fault may make the service fail in a way that nobody expected."""
+    for number, service in enumerate(stage.services):
+        log = service.log
+        verdict.wrong += [f"node {number} logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
 
 
 def _judge_writes(trial: Trial, stage: Stage, work: ListAppend, probes: Probes, verdict: Verdict) -> None:
