@@ -174,7 +174,7 @@ def test_replicated_or_not_at_all(cluster: Cluster, client: httpx.Client) -> Non
                 assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
                 assert rows(other)[-1] == 5
                 assert query(client, "insert into t values (7)").status_code == 200
-                assert health(client)["engine"]["commits"] == "local"
+                wait_until(lambda: health(client)["engine"]["commits"] == "local")
             finally:
                 cluster.wait_for_standby("*")
             wait_until(lambda: health(other)["status"] == "ok")
