@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
 
 
@@ -35,3 +36,5 @@ class EngineSettings:
     """Memory that a process of the engine may take; None where the engine does not bound it."""
     rows_bytes_max: int = 256 * 2**20
     """Rows in memory that came from the engine and are in no answer yet."""
+    stocks: Stocks | None = None
+    """Where such rows are counted, if that is together with those of other engines."""
