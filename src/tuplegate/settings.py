@@ -93,6 +93,12 @@ class Settings:
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
     )
+    durability: str = _setting(
+        "engine",
+        "engine: a commit is acknowledged when the engine says so. replicated: only what a standby has, too; while none"
+        " has, nothing is written.",
+        choices=("engine", "replicated"),
+    )
     engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
     engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
     engine_connections_max: int = _setting(

@@ -35,10 +35,11 @@ from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
 from tuplegate.engine.port import FIRST_ENGINE, Databases
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
 from tuplegate.engine.postgres.foundation import check_prepared
+from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.probes import probe
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.stocks import Stocks
@@ -135,15 +136,25 @@ async def _main(given: WorkerInput) -> None:
     settings = given.settings
     stop = _stop_event(given.life_fd)
     given.beats.start(given.number)
-    connector = AdminConnector(given.conninfo)
+    primary = primary_of(given.conninfo, follows=bool(settings.engine), demands=settings.durability == "replicated")
+    connector = AdminConnector(given.conninfo, primary=primary)
     session = AdminSession(connector, METADATA_DATABASE)
+    lookups = AdminSession(connector, METADATA_DATABASE)
+    notes = AdminSession(connector, METADATA_DATABASE, local=True)
     installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
-    catalog = Catalog(session)
+    catalog = Catalog(session, lookups, notes)
     stocks = Stocks(settings.http_memory_mb * 2**20)
-    first = PostgresEngine(_engine_settings(given, installation, stocks))
+    first = PostgresEngine(_engine_settings(given, installation, primary, stocks))
+    connectors = {further.name: _connector(given, further) for further in given.engines}
     tiers = read_tiers(settings.tiers)
-    async with session, first, _several(given, installation, catalog, first, stocks) as several:
+    async with (
+        session,
+        lookups,
+        notes,
+        first,
+        _several(given, installation, catalog, first, connectors, stocks) as several,
+    ):
         # With one engine it serves by itself: nothing stands between.
         engine: PostgresEngine | SeveralEngines = several or first
         quotas = Quotas(catalog.permits, tiers)
@@ -162,7 +173,7 @@ async def _main(given: WorkerInput) -> None:
 
         identities = IdentityCache(catalog.credentials, quotas, lanes, usage, found_database)
         pulse = Pulse(catalog, identities, engine, several.follow if several is not None else None)
-        databases = _databases(given, installation, catalog, connector)
+        databases = _databases(given, installation, catalog, connector, connectors)
         lifecycle = Lifecycle(catalog, databases, engine, several.reachable if several is not None else None)
         moves = Moves(catalog, databases, engine, lifecycle)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
@@ -274,22 +285,29 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
 
 @asynccontextmanager
 async def _several(
-    given: WorkerInput, installation: Installation, catalog: Catalog, first: PostgresEngine, stocks: Stocks
+    given: WorkerInput,
+    installation: Installation,
+    catalog: Catalog,
+    first: PostgresEngine,
+    connectors: Mapping[str, AdminConnector],
+    stocks: Stocks,
 ) -> AsyncIterator[SeveralEngines | None]:
     """None where there is one engine alone, and no database lives on another."""
     if not given.engines and await catalog.engines.used() <= {FIRST_ENGINE}:
         yield None
         return
-    openings = {further.name: partial(_open_engine, given, further, installation, stocks) for further in given.engines}
+    openings = {
+        further.name: partial(_open_engine, given, further, installation, connectors[further.name], stocks)
+        for further in given.engines
+    }
     async with SeveralEngines(first, openings, catalog.engines.locate) as several:
         yield several
 
 
 @asynccontextmanager
 async def _open_engine(
-    given: WorkerInput, further: FurtherEngine, installation: Installation, stocks: Stocks
+    given: WorkerInput, further: FurtherEngine, installation: Installation, connector: AdminConnector, stocks: Stocks
 ) -> AsyncIterator[PostgresEngine]:
-    connector = AdminConnector(further.conninfo)
     databases = PostgresDatabases(connector, installation.secret, given.settings.engine_temp_mb)
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await check_prepared(session, installation.id, further.name, databases.furnishing)
@@ -306,6 +324,7 @@ async def _open_engine(
                 alone=False,
             ),
             installation,
+            connector.primary,
             stocks,
         )
     )
@@ -317,7 +336,11 @@ async def _open_engine(
 
 
 def _databases(
-    given: WorkerInput, installation: Installation, catalog: Catalog, first: AdminConnector
+    given: WorkerInput,
+    installation: Installation,
+    catalog: Catalog,
+    first: AdminConnector,
+    connectors: Mapping[str, AdminConnector],
 ) -> SeveralDatabases:
     settings, secret = given.settings, installation.secret
     first_temp_mb = settings.engine_temp_mb if settings.engine else None
@@ -326,14 +349,20 @@ def _databases(
         FIRST_ENGINE: PostgresDatabases(first, secret, first_temp_mb, given.dump_tools, timeout_s)
     }
     for further in given.engines:
-        connector = AdminConnector(further.conninfo)
         engines[further.name] = PostgresDatabases(
-            connector, secret, settings.engine_temp_mb, further.dump_tools, timeout_s
+            connectors[further.name], secret, settings.engine_temp_mb, further.dump_tools, timeout_s
         )
     return SeveralDatabases(engines, catalog.engines.locate)
 
 
-def _engine_settings(given: WorkerInput, installation: Installation, stocks: Stocks) -> EngineSettings:
+def _connector(given: WorkerInput, further: FurtherEngine) -> AdminConnector:
+    demands = given.settings.durability == "replicated"
+    return AdminConnector(further.conninfo, primary=primary_of(further.conninfo, follows=True, demands=demands))
+
+
+def _engine_settings(
+    given: WorkerInput, installation: Installation, primary: Primary, stocks: Stocks
+) -> EngineSettings:
     """Every worker has its share of the connections."""
     settings, workers = given.settings, given.tally.workers
     least = settings.disk_free_mb_min * 2**20
@@ -351,6 +380,7 @@ def _engine_settings(given: WorkerInput, installation: Installation, stocks: Sto
         # Of an engine elsewhere the process ids would be those of strangers.
         placement=settings.engine_placement and workers == 1 and not settings.engine,
         may_signal=not settings.engine,
+        primary=primary,
         tally=given.tally,
         worker=given.number,
         alone=given.alone,

@@ -67,7 +67,11 @@ class AboutRoutes:
         body = {
             "status": "failing" if not health.ok else "degraded" if warned else "ok",
             "version": __version__,
-            "engine": {"kind": health.kind, "version": health.version},
+            "engine": {
+                "kind": health.kind,
+                "version": health.version,
+                "commits": "replicated" if health.replicated else "local",
+            },
             "checks": health.checks | health.warnings,
         }
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))

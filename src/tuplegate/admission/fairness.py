@@ -37,11 +37,13 @@ class _Waiting:
 class Lane:
     """The requests of one organization in this worker."""
 
-    __slots__ = ("_lanes", "_seen", "_waiting", "kept_until", "running")
+    __slots__ = ("_is_opening", "_lanes", "_seen", "_waiting", "kept_until", "running")
 
     def __init__(self, lanes: "Lanes") -> None:
         self._lanes = lanes
         self._seen = -1
+        self._is_opening = False
+        """Those who wait are let in when the loop has seen to what it has in hand."""
         self.kept_until = 0
         self._waiting: deque[_Waiting] = deque()
         self.running = 0
@@ -71,12 +73,16 @@ class Lane:
             raise
 
     def leave(self) -> None:
+        """Whoever waits is let in together with others, as soon as the loop has seen to what it has in hand: to do the
+        same for many, one after the other, takes two thirds of the time that it takes in turns with other things."""
         self.running -= 1
-        if self._waiting:
-            self.let_in()
+        if self._waiting and not self._is_opening:
+            self._is_opening = True
+            asyncio.get_running_loop().call_soon(self.let_in)
 
     def let_in(self) -> None:
         """Gives a turn to as many as there is room for."""
+        self._is_opening = False
         while self._waiting and self.running < self._lanes.share:
             turn = self._waiting.popleft().turn
             if not turn.done():

@@ -31,20 +31,24 @@ class Beat:
 
 
 class Catalog:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    """`session` is for changes. Who asks is looked up on `lookups`, and what is counted is noted on `notes`: where
+    changes have to wait, neither waits behind them."""
+
+    def __init__(self, session: Session, lookups: Session | None = None, notes: Session | None = None) -> None:
+        lookups, notes = lookups or session, notes or session
+        self._lookups = lookups
         self.organizations = Organizations(session)
         self.databases = Databases(session)
         self.engines = Engines(session)
         self.moves = Moves(session)
         self.keys = Keys(session)
         self.sessions = Sessions(session)
-        self.credentials = Credentials(session)
-        self.permits = Permits(session)
-        self.journal = Journal(session)
+        self.credentials = Credentials(lookups, notes)
+        self.permits = Permits(notes)
+        self.journal = Journal(notes)
 
     async def pulse(self) -> Beat:
-        rows = await self._session.fetch(
+        rows = await self._lookups.fetch(
             "SELECT number, (SELECT string_agg(engine_name, ',') FROM database WHERE paused_until > clock_timestamp()),"
             " (SELECT string_agg(concat_ws('=', former, CASE WHEN step IN ('switched', 'done')"
             " THEN successor || '=' || engine END), ',') FROM move) FROM revision"

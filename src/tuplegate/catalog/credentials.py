@@ -34,8 +34,9 @@ class Credential:
 
 
 class Credentials:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, notes: Session) -> None:
         self._session = session
+        self._notes = notes
 
     async def find_key(self, id: str) -> Credential | None:
         rows = await self._session.fetch(
@@ -83,7 +84,7 @@ class Credentials:
         return _place(list(rows[0])) if rows else None
 
     async def were_used(self, keys: list[str]) -> None:
-        await self._session.fetch(
+        await self._notes.fetch(
             "UPDATE api_key SET last_used_at = now() WHERE id = ANY (string_to_array($1, ','))", ",".join(keys)
         )
 

@@ -58,6 +58,7 @@ class StorageRoutes:
             "bytes": size,
             "sha256": trial.written,
             "durable": durability.durable,
+            "replicated": durability.replicated,
             "engine_settings": durability.settings,
             "steps_us": trial.steps_us,
         }

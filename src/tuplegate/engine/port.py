@@ -123,6 +123,8 @@ class EngineHealth:
     version: str
     checks: dict[str, str]
     warnings: dict[str, str] = field(default_factory=dict)
+    replicated: bool = False
+    """A commit waits until a standby has it, too."""
 
     @property
     def ok(self) -> bool:
@@ -151,9 +153,11 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """Whether what is committed outlives a crash of the machine, and the settings that say so."""
+    """Whether what is committed outlives a crash of the machine, whether a standby has it then, too, and the settings
+    that say so."""
 
     durable: bool
+    replicated: bool
     settings: dict[str, str]
 
 

@@ -297,7 +297,7 @@ class SeveralEngines:
             else:
                 wrong = [state for state in health.checks.values() if state != "ok"]
                 warnings[f"engine {place.name}"] = wrong[0] if wrong else "ok"
-        return port.EngineHealth(first.kind, first.version, first.checks, warnings)
+        return port.EngineHealth(first.kind, first.version, first.checks, warnings, first.replicated)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         return await self._ask(target.database, lambda engine, name: engine.tables(_renamed(target, name), bounds))

@@ -134,6 +134,14 @@ class EngineBody(msgspec.Struct):
     version: str
 
 
+class EngineState(msgspec.Struct):
+    """A commit that is `replicated` waits until a standby has it; one that is `local` does not."""
+
+    kind: str
+    version: str
+    commits: Literal["local", "replicated"]
+
+
 class ProbeVerdict(msgspec.Struct):
     name: str
     group: str
@@ -209,12 +217,14 @@ class StorageSteps(msgspec.Struct):
 
 
 class StorageAnswer(msgspec.Struct):
-    """`durable` says whether the engine's settings make a commit one that outlasts the loss of power."""
+    """`durable` says whether the engine's settings make a commit one that outlasts the loss of power, `replicated`
+    whether it waits until a standby has it."""
 
     success: Literal[True]
     bytes: int
     sha256: str
     durable: bool
+    replicated: bool
     engine_settings: dict[str, str]
     steps_us: StorageSteps
 
@@ -250,7 +260,7 @@ class Health(msgspec.Struct):
     status: Literal["ok", "degraded", "failing"]
     version: str
     checks: dict[str, str]
-    engine: EngineBody | Unset = UNSET
+    engine: EngineState | Unset = UNSET
 
 
 class OpenApi(msgspec.Struct):

@@ -15,8 +15,11 @@ from tuplegate.engine.postgres.connection import Command, Connection, Connection
 from tuplegate.engine.postgres.failures import check
 from tuplegate.engine.postgres.logins import named_database
 from tuplegate.engine.postgres.owners import Owners, quoted
+from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.roles import role_of
+from tuplegate.engine.postgres.verified import Expected
 
+DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 METADATA_DATABASE = "tuplegate"
 """Stands for the metadata database, and is its name unless the engine's URL names another."""
 
@@ -27,10 +30,6 @@ _LOCK_MS = 2_000
 LOCK_NOT_AVAILABLE, _CANCELED = "55P03", "57014"
 _SETTINGS = {
     "timezone": "UTC",
-    # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
-    "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
-    "synchronous_commit": "on",
     "row_security": "on",
     # A role's own settings could keep it from logging in.
     "local_preload_libraries": "",
@@ -44,39 +43,58 @@ _METADATA_NAMES = "public, pg_temp"
 class AdminConnector:
     """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database
     where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement may
-    take."""
+    take. `primary` is shared by all who connect to the same engine."""
 
-    def __init__(self, conninfo: str, timeout_s: float = 10.0, statement_ms: int = 60_000) -> None:
+    def __init__(
+        self, conninfo: str, timeout_s: float = 10.0, statement_ms: int = 60_000, primary: Primary | None = None
+    ) -> None:
         self.conninfo = conninfo
         self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
+        self.primary = primary or primary_of(conninfo)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
 
-    async def connect(self, database: str, conninfo: str | None = None, *, patient: bool = False) -> Connection:
+    async def connect(
+        self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
+    ) -> Connection:
         """`conninfo` is that of another role. `patient` is without the limit of a statement; a wait for a lock is
-        bounded in any case."""
+        bounded in any case. Commits of a `local` one wait for no standby."""
         is_metadata = database == METADATA_DATABASE
+        # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
+        expected = Expected("read committed", "off", "local" if local else "on")
         settings = {
             **_SETTINGS,
+            "default_transaction_isolation": expected.isolation,
+            "default_transaction_read_only": expected.read_only,
+            "synchronous_commit": expected.commit,
             "statement_timeout": "0" if patient else str(self._statement_ms),
             "lock_timeout": str(_LOCK_MS),
             "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
         }
         name = self.owners.metadata if is_metadata else database
         made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
-        return await Connection.open(made, self._timeout_s)
+        return await self.primary.open(Connection, made, self._timeout_s, expected)
+
+
+def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
+    """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
+    `demands`: no commit is acknowledged that no standby has."""
+    metadata = named_database(conninfo) or METADATA_DATABASE
+    return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
 
 
 class AdminSession:
     """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
 
-    `patient` is for statements that take as long as there is data.
+    `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
+    its commits wait for no standby.
     """
 
-    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False) -> None:
+    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False, local: bool = False) -> None:
         self._connector = connector
         self._database = database
         self._patient = patient
+        self._local = local
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
@@ -113,7 +131,7 @@ class AdminSession:
             return self._connection
 
     async def _connect(self) -> Connection:
-        return await self._connector.connect(self._database, patient=self._patient)
+        return await self._connector.connect(self._database, patient=self._patient, local=self._local)
 
     async def verifier(self, role: str, password: str) -> str:
         """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
@@ -179,10 +197,13 @@ async def membership(session: AdminSession, *, admin: bool = False, inherit: boo
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
-    """Asks a server process of the database to end; whether there was one."""
+    """Asks a server process of the database to end; whether there was one.
+
+    One that waits for a standby is not asked: its commit would be done without one, and so could be lost.
+    """
     return bool(
         await session.fetch(
-            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
+            "SELECT wait_event = 'SyncRep' OR pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
             " WHERE pid = $1::int AND datname = $2",
             str(backend),
             database,

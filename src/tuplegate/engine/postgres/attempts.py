@@ -45,6 +45,7 @@ class Attempts:
         self._recovery = recovery
         self._attempts_max = attempts_max
         self._two_phase = pools.can.two_phase
+        self._primary = pools.primary
         self._time = asyncio.get_running_loop().time
         self.queries = Measures("query")
         self.transactions = Measures("transaction")
@@ -54,6 +55,8 @@ class Attempts:
     ) -> port.Result:
         pool = self._pools.of(target)
         pool.check()
+        if self._primary.refuses is not None and may_write(target, statement, pool):
+            pool.check_commits()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
         describe = as_sent = anew = False
@@ -118,6 +121,10 @@ class Attempts:
     ) -> port.TransactionResult:
         pool = self._pools.of(target)
         pool.check()
+        if self._primary.refuses is not None and not read_only:
+            for statement in statements:
+                if may_write(target, statement, pool):
+                    pool.check_commits()
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, anew, two_phase = False, False, self._two_phase
         attempt = 1

@@ -22,6 +22,7 @@ from tuplegate.engine.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
 from tuplegate.engine.postgres import logins, roles, scratch
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.connection import ConnectionLost
 from tuplegate.engine.postgres.owners import literal, quoted
 
 _TICK_S = 0.01
@@ -62,10 +63,14 @@ class Side:
     def session(self) -> AdminSession:
         return AdminSession(self.connector, self.database)
 
-    def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
+    async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
         """Variables for a program, and what no variable is for."""
         login = logins.as_role(self.connector.conninfo, self.secret, role)
-        return logins.for_program(logins.with_settings(login, self.database, settings))
+        try:
+            reached = await self.connector.primary.reach(logins.with_settings(login, self.database, settings))
+        except ConnectionLost as lost:
+            raise EngineUnavailable(f"no connection to the engine: {lost}") from lost
+        return logins.for_program(reached)
 
 
 async def sorting_of(session: AdminSession, database: str) -> str:
@@ -139,13 +144,13 @@ async def dump_and_restore(
         [(major,)] = await session.fetch(_MAJOR)
     dump = _tool(source.tools, int(str(major)), "pg_dump")
     restore = _tool((*destination.tools, *source.tools), dump.major, "pg_restore")
-    variables, rest = source.conninfo(roles.dump_role_of(source.database), _DUMP_SETTINGS)
+    variables, rest = await source.conninfo(roles.dump_role_of(source.database), _DUMP_SETTINGS)
     dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
     dumping += [f"--exclude-schema={schema}" for schema in left_out]
     dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
     dumping += ["--data-only", *(f"--table={name}" for name in only)] if only else []
     settings = {**_RESTORE_SETTINGS, **({"session_replication_role": "replica"} if only else {})}
-    new_variables, new_rest = destination.conninfo(role, settings)
+    new_variables, new_rest = await destination.conninfo(role, settings)
     writer = roles.roles_of(destination.database)[0]
     restoring = [str(restore.program.with_name("pg_restore")), "--no-owner", f"--role={writer}", "--exit-on-error"]
     restoring += ["--no-password", f"--dbname={new_rest}"]

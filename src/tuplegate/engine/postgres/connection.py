@@ -3,7 +3,8 @@
 Contract: commands are sent in segments, each closed by a Sync. A segment's future resolves when the server is ready
 again, so an error of the commit itself is part of it: whoever reads a segment's results reads them to the end. Several
 segments may be under way; they are answered in order. A connection that is lost fails every segment under way with
-`ConnectionLost`. COPY to or from the client cannot be left in pipeline mode and so costs the connection.
+`ConnectionLost`; so does a commit of which the server says that a standby may not have it. COPY to or from the client
+cannot be left in pipeline mode and so costs the connection.
 
 This module knows no statement of its own and no policy: what to send, when to reset and what an error means is
 decided above it.
@@ -35,6 +36,9 @@ _ABORTED: Final = int(pq.PipelineStatus.ABORTED)
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
 _READING: Final = int(pq.PollingStatus.READING)
 _WRITING: Final = int(pq.PollingStatus.WRITING)
+_FUNCTION: Final = pq.DiagnosticField.SOURCE_FUNCTION
+_WAIT_FOR_STANDBY: Final = b"SyncRepWaitForLSN"
+"""The server's function that warns where a commit was cut short in its wait. It says that it is done all the same."""
 _NOTICES_MAX: Final = 100
 _NOTICES_LENGTH_MAX: Final = 1 << 16
 """Characters of all notices of a segment; the one that goes beyond it is the last."""
@@ -200,6 +204,9 @@ class Connection:
         """Bytes that were kept of the rows by whoever took them."""
         self.stock: Stock | None = None
         self._last_notices: list[Notice] = []
+        self._is_replicated = True
+        self.server = ""
+        """When the server was started, which tells it from others; as far as that was asked."""
         self.meter = Meter()
         self.closed = False
         self.cut_off = False
@@ -379,6 +386,8 @@ class Connection:
             self._lose(ConnectionLost("the engine is gone"))
 
     def _on_notice(self, result: PGresult) -> None:
+        if result.error_field(_FUNCTION) == _WAIT_FOR_STANDBY:
+            self._is_replicated = False
         if not self._segments:
             return
         segment = self._segments[0]
@@ -439,6 +448,9 @@ class Connection:
                     continue
                 status = result.status
                 if status == _SYNC:
+                    if not self._is_replicated:
+                        self._lose(ConnectionLost("the wait for a standby to have it was cut short"))
+                        return
                     finished.append(segments.popleft())
                     if segments:
                         self._ask_for_chunks(segments[0])

@@ -24,6 +24,7 @@ from tuplegate.engine import port
 from tuplegate.engine.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.postgres import logins, roles, scratch
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.connection import ConnectionLost
 
 _log = structlog.get_logger()
 
@@ -83,7 +84,7 @@ class Dumps:
             self._running.add(program)
             try:
                 left_out = await self._prepare(database, lock_capacity)
-                program.start(*self._command(tool, database, settings, left_out))
+                program.start(*await self._command(tool, database, settings, left_out))
                 first = await program.first()
                 yield program.blocks(first)
             finally:
@@ -147,12 +148,16 @@ class Dumps:
             # It goes with the next dump, or with the database.
             _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
 
-    def _command(
+    async def _command(
         self, tool: DumpTool, database: str, settings: Mapping[str, str], left_out: list[str]
     ) -> tuple[list[str], dict[str, str]]:
         """With its variables: what a password is in is on no command line."""
         conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.dump_role_of(database))
         conninfo = logins.with_settings(conninfo, database, {**settings, **_SETTINGS})
+        try:
+            conninfo = await self._connector.primary.reach(conninfo)
+        except ConnectionLost as lost:
+            raise port.EngineUnavailable(f"no connection to the engine: {lost}") from lost
         variables, rest = logins.for_program(conninfo)
         command = [str(tool.program), "--format=custom", "--no-owner", "--no-privileges", "--no-password"]
         command += [f"--exclude-schema={schema}" for schema in left_out]

@@ -52,14 +52,17 @@ class PostgresEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        connector = self._connector = AdminConnector(settings.conninfo, settings.connect_timeout_s)
+        connector = self._connector = AdminConnector(
+            settings.conninfo, settings.connect_timeout_s, primary=settings.primary
+        )
+        self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
         self._sizes = SizeWatch()
-        self._pools = Pools(settings, connector, self._session, self._sizes)
+        self._pools = Pools(settings, connector, self._session, self._sizes, self._recovery.is_confirmed)
         self._recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes)
-        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret)
+        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret, self._recovery.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
         self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
         self._lock_capacity = 0
@@ -77,6 +80,8 @@ class PostgresEngine:
         return self.can.version
 
     async def __aenter__(self) -> "PostgresEngine":
+        if self._primary.follows:
+            self._tasks = [keep("primary", self._primary.watch)]
         built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
         self.can = await probe(self._session)
         settings, tally = self._settings, self._settings.tally
@@ -96,13 +101,13 @@ class PostgresEngine:
         watches = {"records": self._expire, "scratch": self._scratch.watch}
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
-        self._tasks = [keep(name, watch) for name, watch in watches.items()]
+        self._tasks += [keep(name, watch) for name, watch in watches.items()]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in self._tasks:
+        for task in self._tasks[1:] if self._primary.follows else self._tasks:
             task.cancel()
         self._dumps.stop()
         await self._watch.end()
@@ -111,6 +116,8 @@ class PostgresEngine:
         if self._lease is not None:
             await self._lease.__aexit__(None, None, None)
         await self._session.close()
+        for task in self._tasks:
+            task.cancel()
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -196,16 +203,25 @@ class PostgresEngine:
         self._watch.stop_running()
 
     async def health(self) -> port.EngineHealth:
+        primary, disk = self._primary, self._watch.disk
+        warnings = {} if disk is None else {"disk": disk.said()}
+        if primary.follows:
+            warnings["commits"] = primary.refuses or "ok"
+        return port.EngineHealth(
+            "postgresql",
+            self.version,
+            {"engine": primary.lost or await self._answers()},
+            warnings,
+            primary.replication.waits,
+        )
+
+    async def _answers(self) -> str:
         asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
         done, _ = await asyncio.wait([asked], timeout=_HEALTH_TIMEOUT_S)
-        if not done:
-            asked.cancel()
-            state = f"no answer within {_HEALTH_TIMEOUT_S:g} s"
-        else:
-            state = "ok" if asked.exception() is None else "it accepts no connection"
-        disk = self._watch.disk
-        warnings = {} if disk is None else {"disk": disk.said()}
-        return port.EngineHealth("postgresql", self.version, {"engine": state}, warnings)
+        if done:
+            return "ok" if asked.exception() is None else "it accepts no connection"
+        asked.cancel()
+        return f"no answer within {_HEALTH_TIMEOUT_S:g} s"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._watched(borrow_session, target, bounds) as session:

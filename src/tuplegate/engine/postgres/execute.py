@@ -208,6 +208,8 @@ class Execution:
                 result = self._read(results, rows) or await self._learned(results[-1], rows)
             if self.lazy:
                 await self.pool.flush_commits()
+            if self.pool.demands and may_write(self.target, statement, self.pool):
+                await self.pool.see_confirmed()
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()

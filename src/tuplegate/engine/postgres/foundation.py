@@ -9,11 +9,17 @@ from contextlib import asynccontextmanager
 
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres import metadata, roles, template
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, membership, set_password
+from tuplegate.engine.postgres.admin import (
+    DATABASES_OF_EVERY_SERVER,
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    membership,
+    set_password,
+)
 from tuplegate.engine.postgres.owners import NAME_LENGTH_MAX, Owners, literal, quoted
 from tuplegate.engine.postgres.probes import Capabilities, probe
 
-_DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now."""
 
@@ -50,7 +56,7 @@ async def find_capabilities(connector: AdminConnector) -> Capabilities:
 async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
     """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
     failure: EngineUnavailable | None = None
-    for database in (*_DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
+    for database in (*DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
         async with AdminSession(connector, database) as session:
             try:
                 await session.fetch("SELECT 1")

@@ -89,6 +89,9 @@ _DURABLE = {
 }
 
 
+_STANDBYS = "synchronous_standby_names"
+
+
 async def find_tables(session: Session, bytes_max: int) -> Tables:
     attempt = 1
     while True:
@@ -125,6 +128,7 @@ class _Items:
 
 
 async def read_durability(session: Session) -> Durability:
-    names = "{" + ",".join(_DURABLE) + "}"
+    names = "{" + ",".join((*_DURABLE, _STANDBYS)) + "}"
     settings = {str(name): str(value) for name, value in (await session.run(_DURABILITY, names)).rows}
-    return Durability(all(settings.get(name) in values for name, values in _DURABLE.items()), settings)
+    durable = all(settings.get(name) in values for name, values in _DURABLE.items())
+    return Durability(durable, bool(settings[_STANDBYS]), settings)

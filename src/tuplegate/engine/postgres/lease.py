@@ -124,6 +124,7 @@ class Lease:
         self._slots = slots
         self._allowance = allowance
         self._task: asyncio.Task[None] | None = None
+        self._is_lost = False
 
     async def __aenter__(self) -> "Lease":
         loop = asyncio.get_running_loop()
@@ -162,7 +163,9 @@ class Lease:
                 await self._publish_always()
             except (EngineFailure, ConnectionLost) as exc:
                 self._tally.numbers[LEASE_UNTIL] = 0
-                _log.warning("the share of serializable transactions was lost", reason=str(exc))
+                if not self._is_lost:
+                    _log.warning("the share of serializable transactions was lost", reason=str(exc))
+                self._is_lost = True
                 await asyncio.sleep(_RETRY_S)
 
     async def _publish_always(self) -> None:
@@ -170,6 +173,9 @@ class Lease:
         try:
             check(await connection.run(Command(_LAZILY), Command(_CLEAN)))
             publisher = Publisher(connection, self._tally, self._slots, self._allowance)
+            if self._is_lost:
+                self._is_lost = False
+                _log.info("a share of serializable transactions was had again")
             try:
                 await publisher.run()
             finally:

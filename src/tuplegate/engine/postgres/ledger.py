@@ -5,7 +5,7 @@ still works on a record is told by locks that a worker's own connection holds: t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from psycopg.pq.abc import PGresult
@@ -26,12 +26,22 @@ _WAIT_S = 30.0
 
 
 class Ledger:
-    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database."""
+    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database.
 
-    def __init__(self, pool_of: Callable[[str], Pool], session: AdminSession, secret: bytes) -> None:
+    `is_certain` tells whether what is committed now is so for good.
+    """
+
+    def __init__(
+        self,
+        pool_of: Callable[[str], Pool],
+        session: AdminSession,
+        secret: bytes,
+        is_certain: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._pool_of = pool_of
         self._session = session
         self._secret = secret
+        self._is_certain = is_certain
         self._held: set[str] = set()
         self._letting_go: set[asyncio.Task[None]] = set()
 
@@ -39,7 +49,9 @@ class Ledger:
         return Records(database_secret(self._secret, database))
 
     async def begin_id(self, database: str, id: str) -> bool:
-        bound = self._pool_of(database).state.full_at
+        pool = self._pool_of(database)
+        pool.check_commits()
+        bound = pool.state.full_at
         if bound is not None:
             raise full(bound)
         return await self._call(database, self.records(database).begin(id)) == [b"t"]
@@ -50,7 +62,13 @@ class Ledger:
         # Waits for one that is being committed, and finds that it was.
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
         state, _ = await self._call(database, self.records(database).look(id))
-        return port.Outcome((state or b"").decode())
+        return await self._certain(port.Outcome((state or b"").decode()))
+
+    async def _certain(self, outcome: port.Outcome) -> port.Outcome:
+        """What is committed, but could still be lost, is not said to be."""
+        if outcome is port.Outcome.COMMITTED and not await self._is_certain():
+            return port.Outcome.IN_PROGRESS
+        return outcome
 
     async def _is_new(self, database: str, id: str) -> bool:
         return await self._call(database, self.records(database).look(id)) == [None, None]
@@ -58,7 +76,7 @@ class Ledger:
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
         state, age_s = await self._call(database, self.records(database).look(id))
         if state is not None:
-            return port.Outcome(state.decode())
+            return await self._certain(port.Outcome(state.decode()))
         if age_s is None:
             return None
         # Whoever runs it has held it since before it began.
@@ -81,6 +99,8 @@ class Ledger:
         request, body, kept_bytes = await self._call(database, self.records(database).kept(route, key))
         found = None
         if request is not None and body is not None:
+            if not await self._is_certain():
+                raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
             found = port.Kept(request.decode(), bytes.fromhex(body.decode()))
         return port.KeptAnswers(found, int(kept_bytes or 0))
 
@@ -99,6 +119,7 @@ class Ledger:
         pool = self._pool_of(database)
         member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
         results: list[PGresult] = []
+        late = asyncio.get_running_loop().call_later(_WAIT_S, pool.leave, member)
         try:
             await pool.freshen(member)
             results = await member.run(_BEGIN, command, _COMMIT)
@@ -111,6 +132,8 @@ class Ledger:
         except BaseException:
             pool.abandon(member)
             raise
+        finally:
+            late.cancel()
         # It ran nothing but a function of the service's own.
         pool.give_back(member, Leftovers.NOTHING)
         return [results[1].get_value(0, column) for column in range(results[1].nfields)]

@@ -7,7 +7,8 @@ engine, whose socket nobody else can reach, does not ask for them.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from psycopg import OperationalError, pq
 
@@ -17,6 +18,8 @@ from tuplegate.engine.postgres.roles import role_of
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 
 
+_OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
+"""How libpq would choose among several hosts; the service chooses itself."""
 _LOGIN = frozenset({b"user", b"password", b"passfile"})
 
 _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
@@ -34,21 +37,61 @@ def read_url(url: str) -> str:
     except OperationalError:
         # libpq's own words would repeat the URL, and the password with it.
         raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
+    if len(_listed(given, b"port")) not in (1, max(len(_listed(given, b"host")), len(_listed(given, b"hostaddr")))):
+        raise BadUrl("it must have one port for all hosts, or one for each")
     refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
     if refused:
         raise BadUrl(f"it must not have {refused[0]}: the service sets that itself")
-    return " ".join(f"{keyword.decode()}='{_quote((value or b'').decode())}'" for keyword, value in given)
+    return " ".join(
+        f"{keyword.decode()}='{_quote((value or b'').decode())}'" for keyword, value in given if keyword not in _OWN
+    )
+
+
+def _listed(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
+    return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
 
 
 def has_password(conninfo: str) -> bool:
     return bool(_value(conninfo, b"password"))
 
 
+class Place(NamedTuple):
+    """Where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual one;
+    `address` is where that is said, too."""
+
+    host: str
+    port: str
+    address: str
+
+    @property
+    def is_socket(self) -> bool:
+        return not self.address and (not self.host or self.host[0] in "/@")
+
+    def at(self, address: str) -> str:
+        """What is appended to a conninfo, to lead to this address of the place and nowhere else."""
+        host = f"host='{_quote(self.host)}' " if self.host else ""
+        port = f" port={self.port}" if self.port else ""
+        return f"{host}hostaddr='{address}'{port} target_session_attrs=any"
+
+    def __str__(self) -> str:
+        host = self.host or self.address or "its default socket"
+        return f"{host}:{self.port}" if self.port else host
+
+
+def places_of(conninfo: str) -> list[Place]:
+    """A conninfo may name several, as libpq takes them: `host=a,b port=1,2`."""
+    hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
+    count = max(len(hosts), len(addresses))
+    if len(ports) == 1:
+        ports *= count
+    hosts += [""] * (count - len(hosts))
+    addresses += [""] * (count - len(addresses))
+    return [Place(*place) for place in zip(hosts, ports, addresses, strict=False)]
+
+
 def where(conninfo: str) -> str:
     """The engine's address, for people."""
-    host = _value(conninfo, b"host") or _value(conninfo, b"hostaddr") or "its default socket"
-    port = _value(conninfo, b"port")
-    return f"{host}:{port}" if port else host
+    return ", ".join(map(str, places_of(conninfo)))
 
 
 def named_database(conninfo: str) -> str:

@@ -28,8 +28,10 @@ from tuplegate.engine.postgres.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.failures import check, find_error
 from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
 from tuplegate.engine.postgres.places import Places
+from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Ending, Stubborn
+from tuplegate.engine.postgres.verified import Expected
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
 
@@ -69,6 +71,10 @@ END
 """
 """Sets the random seed anew, and returns how much memory the server's settings take."""
 _TRACES: Final = b"SELECT tuplegate.traces($1)"
+
+
+class _Committing(Exception):
+    """The statement is through, and its commit waits for a standby: it is too late to cancel it."""
 
 
 class Member(Connection):
@@ -111,6 +117,8 @@ class Pool:
     def __init__(
         self,
         conninfo: str,
+        primary: Primary,
+        expected: Expected,
         state: DatabaseState,
         *,
         size_max: int,
@@ -123,12 +131,16 @@ class Pool:
         database: str,
         stubborn: Stubborn,
         flush: Callable[[], Awaitable[object]],
+        waits_for_standby: Callable[[int], Awaitable[bool]],
+        is_confirmed: Callable[[], Awaitable[bool]],
         meter: Meter,
         stocks: Stocks,
     ) -> None:
         self.state = state
         self.encoders = state.encoders
         self._conninfo = conninfo
+        self._primary = primary
+        self._expected = expected
         self._size_max = size_max
         self._queue_max = queue_max
         self._connect_timeout_s = connect_timeout_s
@@ -140,6 +152,8 @@ class Pool:
         self._database = database
         self._stubborn = stubborn
         self._flush = flush
+        self._waits_for_standby = waits_for_standby
+        self._is_confirmed = is_confirmed
         self._meter = meter
         self._stocks = stocks
         self._role_has_settings = False
@@ -152,7 +166,6 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._suspended = False
-        self._handing_over = False
 
     # -- taking and giving back ---------------------------------------------------------------------------------
 
@@ -162,6 +175,11 @@ class Pool:
             raise EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
         if self._stubborn.full:
             self._stubborn.check(self._database)
+
+    def check_commits(self) -> None:
+        """Raise EngineUnavailable while nothing can be committed."""
+        if self._primary.refuses is not None:
+            raise EngineUnavailable(self._primary.refuses)
 
     def take(self) -> Member | None:
         """A free connection, if there is one."""
@@ -216,20 +234,14 @@ class Pool:
                 waiter.set_exception_soon(EngineUnavailable(reason))
 
     def _hand_over(self, member: Member) -> bool:
-        """Gives the connection to whoever has waited longest, if anybody waits."""
+        """Gives the connection to whoever has waited longest, if anybody waits. They go on together, when the loop has
+        seen to what it has in hand (see `fairness.Lane.leave`)."""
         member.is_fresh = False
         waiters = self._waiters
         while waiters and not self._suspended:
             waiter, _, _ = waiters.popleft()
             if not waiter.done():
-                if self._handing_over:  # one that was handed a connection has given it back at once
-                    waiter.set_result_soon(member)
-                    return True
-                self._handing_over = True
-                try:
-                    waiter.hand_over(member)
-                finally:
-                    self._handing_over = False
+                waiter.set_result_soon(member)
                 return True
         return False
 
@@ -300,6 +312,16 @@ class Pool:
         """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
         self._spawn(self._inspect(member))
 
+    @property
+    def demands(self) -> bool:
+        """What was written must be confirmed by a standby before it is acknowledged."""
+        return self._primary.demands
+
+    async def see_confirmed(self) -> None:
+        """Raises OutcomeUnknown where no standby has what was committed."""
+        if not await self._is_confirmed():
+            raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
+
     async def flush_commits(self) -> None:
         """Returns when all that was committed is on disk. Raises OutcomeUnknown where the engine does not say so."""
         try:
@@ -331,22 +353,27 @@ class Pool:
         try:
             if ending is not None:
                 await ending
-            pause = _GONE_PAUSE_S
-            while True:
-                # As a rule the process ends by itself; one that is told to writes to the engine's log.
-                await asyncio.sleep(pause)
-                if await self._is_gone(member.backend):
-                    break
-                pause = min(2 * pause, _GONE_PAUSE_MAX_S)
+            await self._until_gone(member)
         finally:
             self.state.end_doubt()
 
-    async def _is_gone(self, backend: int) -> bool:
+    async def _until_gone(self, member: Member) -> None:
+        pause = _GONE_PAUSE_S
+        while True:
+            # As a rule the process ends by itself; one that is told to writes to the engine's log.
+            await asyncio.sleep(pause)
+            if await self._is_gone(member):
+                return
+            pause = min(2 * pause, _GONE_PAUSE_MAX_S)
+
+    async def _is_gone(self, member: Member) -> bool:
         """Return whether the server process of a closed connection has ended; ask it to where it has not."""
-        if backend in self.processes:
+        if self._primary.has_left(member.server):
+            return True
+        if any(other.backend == member.backend for other in self._members if not other.closed):
             return True  # the number was given to a new connection of this pool
         try:
-            return await self._stubborn.is_gone(self._database, backend)
+            return await self._stubborn.is_gone(self._database, member.backend)
         except EngineFailure:
             return False
 
@@ -359,6 +386,8 @@ class Pool:
             await self._cancel(member)
         except TimeoutError:
             await self._end(member, "the engine did not cancel its statement in time")
+        except _Committing:
+            await self._see_committed(member)
         except (ConnectionLost, CopyStarted):
             member.close("its statement was cancelled")
 
@@ -383,8 +412,27 @@ class Pool:
         """Returns when the engine is done with the statement."""
         member.drain()  # while the server waits for a reader it acts on no cancel
         async with asyncio.timeout(_CANCEL_GRACE_S):
+            if self._primary.replication.waits and await self._waits_for_standby(member.backend):
+                raise _Committing
             await member.cancel()
             await member.drained()
+
+    def leave(self, member: Member) -> None:
+        """Takes a connection whose commit goes on for too long. It is left to itself: a commit is never cancelled."""
+        self._spawn(self._see_committed(member))
+
+    async def _see_committed(self, member: Member) -> None:
+        """Closes the connection, which the commit does not notice. Until that has ended it keeps its place."""
+        on_gone, member.on_lost = member.on_lost, None
+        member.given_up = True
+        self.state.begin_doubt()
+        member.close("its commit waits for too long, as for a standby that is away")
+        try:
+            await self._until_gone(member)
+        finally:
+            self.state.end_doubt()
+            if on_gone is not None:
+                on_gone()
 
     def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
@@ -453,6 +501,8 @@ class Pool:
             await self._cancel(member)
         except TimeoutError:
             await self._end(member, "the engine did not cancel its statement in time")
+        except _Committing:
+            await self._see_committed(member)
         except (ConnectionLost, CopyStarted):
             pass
         finally:
@@ -466,7 +516,6 @@ class Pool:
         member: Member | None = None
         try:
             member = await self._connect()
-            member.meter = self._meter
             await member.run(_LOAD_PLPGSQL)
             member.settings_memory = await self._inspection(member)
             if self._role_has_settings:
@@ -474,7 +523,6 @@ class Pool:
                 member.close("its role has settings")
                 await self._forget_settings()
                 member = await self._connect()
-                member.meter = self._meter
                 await member.run(_LOAD_PLPGSQL)
                 member.settings_memory = await self._inspection(member)
         except ConnectionLost as exc:
@@ -499,13 +547,16 @@ class Pool:
     async def _connect(self) -> Member:
         """Logs in. A statement can give its own role another password; then the role gets back the service's."""
         try:
-            return await Member.open(self._conninfo, self._connect_timeout_s)
+            return await self._log_in()
         except LoginRefused:
             if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
                 raise
             self._restored_at = self._loop.time()
             await self._restore_login()
-            return await Member.open(self._conninfo, self._connect_timeout_s)
+            return await self._log_in()
+
+    async def _log_in(self) -> Member:
+        return await self._primary.open(Member, self._conninfo, self._connect_timeout_s, self._expected, self._meter)
 
     async def open_apart(self) -> Member:
         """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:
@@ -523,7 +574,6 @@ class Pool:
             if isinstance(exc, ConnectionLost):
                 raise EngineUnavailable("the engine accepts no connection just now") from exc
             raise
-        member.meter = self._meter
         member.on_lost = self._give_up_place
         return member
 

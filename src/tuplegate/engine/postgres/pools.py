@@ -1,6 +1,7 @@
 """The pools of all databases: made when they are asked for, bounded together, gone when nobody uses them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
 from typing import Final
@@ -27,6 +28,7 @@ from tuplegate.engine.postgres.sizes import SizeWatch
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Stubborn
 from tuplegate.engine.postgres.types import TypeInfo, TypeRegistry
+from tuplegate.engine.postgres.verified import Expected
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
@@ -54,8 +56,16 @@ _SINCE_17: Final = {"transaction_timeout": "0"}
 _FLUSH: Final = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
                         THEN pg_catalog.pg_logical_emit_message(true, 'tuplegate', '') END"""
 
+_WAITS_FOR_STANDBY: Final = (
+    "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::pg_catalog.int4 AND wait_event = 'SyncRep'"
+)
+
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 """How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+
+
+def _read_only(target: port.Target) -> str:
+    return "off" if target.may_write else "on"
 
 
 class Pools:
@@ -67,12 +77,19 @@ class Pools:
     can: Capabilities
 
     def __init__(
-        self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, sizes: SizeWatch
+        self,
+        settings: EngineSettings,
+        connector: AdminConnector,
+        session: AdminSession,
+        sizes: SizeWatch,
+        is_confirmed: Callable[[], Awaitable[bool]],
     ) -> None:
         self._settings = settings
         self._connector = connector
+        self.primary = connector.primary
         self._session = session
         self._sizes = sizes
+        self._is_confirmed = is_confirmed
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
         self._places = Places(settings.connections_max, self._make_room)
         self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
@@ -142,6 +159,8 @@ class Pools:
         settings = self._settings
         pool = pools[target.database] = Pool(
             self._conninfo(target),
+            self.primary,
+            Expected(SESSION_SETTINGS["default_transaction_isolation"], _read_only(target)),
             self.states.setdefault(
                 target.database,
                 DatabaseState(TypeRegistry(self._built_in), ready_to_commit(settings.process_bytes_max)),
@@ -156,6 +175,8 @@ class Pools:
             database=target.database,
             stubborn=self.stubborn,
             flush=partial(self._session.fetch, _FLUSH),
+            waits_for_standby=self._waits_for_standby,
+            is_confirmed=self._is_confirmed,
             meter=self._meter,
             stocks=self._stocks,
         )
@@ -163,6 +184,12 @@ class Pools:
         if target.database in self._paused:
             pool.suspend()
         return pool
+
+    async def _waits_for_standby(self, process: int) -> bool:
+        try:
+            return bool(await self._session.fetch(_WAITS_FOR_STANDBY, str(process)))
+        except port.EngineFailure:
+            return False
 
     async def _restore_login(self, target: port.Target) -> None:
         await restore_password(self._connector, role_of(target.database, target.access), self._settings.secret)
@@ -181,8 +208,11 @@ class Pools:
                     ) from failure
 
     def _conninfo(self, target: port.Target) -> str:
-        read_only = "off" if target.may_write else "on"
-        options = {**SESSION_SETTINGS, "default_transaction_read_only": read_only, "work_mem": self.can.work_mem}
+        options = {
+            **SESSION_SETTINGS,
+            "default_transaction_read_only": _read_only(target),
+            "work_mem": self.can.work_mem,
+        }
         if self.can.major >= 17:
             options |= _SINCE_17
         if self.can.notices_leaving:

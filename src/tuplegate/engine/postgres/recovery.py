@@ -21,6 +21,7 @@ from tuplegate.eager import EagerRun
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from tuplegate.engine.postgres import metadata
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession, terminate
+from tuplegate.engine.postgres.connection import Connection
 from tuplegate.keeping import keep
 from tuplegate.reply import Reply
 
@@ -36,6 +37,14 @@ _SETTLE_S: Final = 25.0
 _SETTLE_PAUSE_S: Final = 0.1
 _CLOSING_PAUSE_S: Final = 0.01
 
+_CERTAIN_S: Final = 5.0
+# The engine acknowledges in the order of its log: once this is, so is all that came before it.
+_WAIT_FOR_STANDBYS: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+                                      THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
+_FIND_STANDBY: Final = (
+    "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
+)
+_CONFIRM_PAUSE_S: Final = 0.005
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
@@ -51,7 +60,10 @@ class Recovery:
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
         self._alone = alone
+        self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
+        self._certain = AdminSession(connector, METADATA_DATABASE)
+        """Waits for standbys, and whoever waits behind it."""
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
@@ -76,6 +88,7 @@ class Recovery:
         if self._watcher is not None:
             self._watcher.cancel()
         await self._session.close()
+        await self._certain.close()
 
     def new_gid(self) -> str:
         """The process id is for whoever looks at the list."""
@@ -93,11 +106,11 @@ class Recovery:
         was prepared, and notes that first."""
         worker, backend = divmod(ticket.number, 1 << _PID_BITS)
         gid = self._gid(worker, ticket.word)
-        gone = await self._is_gone(database, backend)
+        gone = not await terminate(self._session, database, backend)
         if await self._is_prepared(gid):
             return Outcome.IN_PROGRESS
         if await self._session.fetch(metadata.FIND_RECOVERED, gid):
-            return Outcome.COMMITTED
+            return Outcome.COMMITTED if await self.is_certain() else Outcome.IN_PROGRESS
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
@@ -199,33 +212,67 @@ class Recovery:
             return None  # a number that the engine has lost in a crash, and will give out again
         return _STATES.get(str(rows[0][0]))
 
-    async def settle_prepared(self, database: str, backend: int, gid: str) -> bool | None:
+    async def is_certain(self) -> bool:
+        """Whether what is committed now is so for good: standbys that commits wait for have it, too."""
+        return await asyncio.get_running_loop().create_task(self._is_certain())
+
+    async def _is_certain(self) -> bool:
+        try:
+            async with asyncio.timeout(_CERTAIN_S):
+                await self._certain.fetch(_WAIT_FOR_STANDBYS)
+                return not self._primary.demands or await self._is_confirmed()
+        except (TimeoutError, EngineUnavailable):
+            return False
+
+    async def is_confirmed(self) -> bool:
+        """Whether what is committed now is on a standby, whatever the engine's commits wait for just now."""
+        try:
+            return await self._is_confirmed()
+        except EngineUnavailable:
+            return False
+
+    async def _is_confirmed(self) -> bool:
+        [(position,)] = await self._session.fetch("SELECT pg_current_wal_flush_lsn()")
+        deadline = asyncio.get_running_loop().time() + _CERTAIN_S
+        while not await self._session.fetch(_FIND_STANDBY, position):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(_CONFIRM_PAUSE_S)
+        return True
+
+    async def settle_prepared(self, database: str, member: Connection, gid: str) -> bool | None:
         """Whether a transaction whose connection was lost while it prepared is committed now: it is if it was prepared,
         and then this commits it. None where the engine could not be asked in time."""
-        seen = False
+        seen: str | None = None
 
         async def look() -> bool | None:
             nonlocal seen
-            gone = await self._is_gone(database, backend)
+            gone = await self._is_gone(database, member)
+            if seen is not None and self._primary.has_left(seen):
+                seen = None  # what was prepared there may not have got here
             if await self._is_prepared(gid):
-                seen = True  # also when the answer to the commit is lost, and the name with it
+                seen = self._primary.server  # also when the answer to the commit is lost, and the name with it
                 await self._commit(database, gid)
-            elif not seen and await self._session.fetch(metadata.FIND_RECOVERED, gid):
-                return True
-            return True if seen else (False if gone else None)
+            elif seen is None and not await self._session.fetch(metadata.FIND_RECOVERED, gid):
+                return False if gone else None
+            return True if await self.is_certain() else None
 
         known = await self._until_known(look)
         # What is prepared is decided: it will be committed, also where nobody can be asked any more.
-        return self._settled(True if seen else known)
+        return self._settled(True if seen is not None and not self._primary.replication.waits else known)
 
     async def settle_recorded(
-        self, database: str, backend: int, is_recorded: Callable[[], Awaitable[bool]]
+        self, database: str, member: Connection, is_recorded: Callable[[], Awaitable[bool]]
     ) -> bool | None:
         """Whether a transaction that carries a record, and whose connection was lost while it committed, is committed.
         None where the engine could not be asked in time."""
 
         async def look() -> bool | None:
-            return await is_recorded() if await self._is_gone(database, backend) else None
+            if not await self._is_gone(database, member):
+                return None
+            if not await is_recorded():
+                return False
+            return True if await self.is_certain() else None
 
         return self._settled(await self._until_known(look))
 
@@ -255,6 +302,8 @@ class Recovery:
     async def _is_prepared(self, gid: str) -> bool:
         return bool(await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
 
-    async def _is_gone(self, database: str, backend: int) -> bool:
+    async def _is_gone(self, database: str, member: Connection) -> bool:
         """Whether the server process of a lost connection has ended; asks it to, where it has not."""
-        return not await terminate(self._session, database, backend)
+        if self._primary.has_left(member.server):
+            return True
+        return not await terminate(self._session, database, member.backend)

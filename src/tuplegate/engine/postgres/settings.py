@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
 
@@ -24,6 +25,8 @@ class EngineSettings:
     may_signal: bool = False
     """The engine's processes are on this machine and serve nobody else."""
     attempts_max: int = 50
+    primary: Primary | None = None
+    """Of the engine; None for a server that is always the same."""
     tally: Tally = field(default_factory=Tally)
     worker: int = 0
     alone: bool = True

@@ -277,9 +277,11 @@ class Stream:
         try:
             async for block in self._blocks():
                 yield block
-            if lazy:
-                with self.clock:
+            with self.clock:
+                if lazy:
                     await self._pool.flush_commits()
+                if self._pool.demands and self.clock.writes:
+                    await self._pool.see_confirmed()
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise too_wide(_APART, self.exec_us) from exc
         except ConnectionLost as exc:

@@ -163,6 +163,12 @@ class TransactionRun:
             await self._phase_two(number)
         finally:
             self._end_doubt()
+        if number is not None and self.pool.demands:
+            try:
+                await self.pool.see_confirmed()
+            except port.OutcomeUnknown as unknown:
+                unknown.id = self.promise.id if self.promise is not None else None
+                raise
 
     def _end_doubt(self) -> None:
         if not self.is_plain:
@@ -382,7 +388,7 @@ class TransactionRun:
     async def _decided(self, *commands: Command) -> list[PGresult]:
         """What is answered to a commit. An engine that stands still is as good as lost."""
         loop = asyncio.get_running_loop()
-        late = loop.call_later(_DECIDE_S, self.member.close, "the engine did not answer in time")
+        late = loop.call_later(_DECIDE_S, self.pool.leave, self.member)
         try:
             return await self.member.run(*commands)
         finally:
@@ -404,7 +410,7 @@ class TransactionRun:
             await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
             settled = await self.recovery.settle_recorded(
-                self.target.database, self.member.backend, lambda: self.is_recorded(id)
+                self.target.database, self.member, lambda: self.is_recorded(id)
             )
             if settled is None:
                 raise _unknown(id) from exc
@@ -433,7 +439,7 @@ class TransactionRun:
         try:
             prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
         except ConnectionLost as exc:
-            settled = await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
+            settled = await self.recovery.settle_prepared(self.target.database, self.member, gid)
             if settled is None:
                 raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
             if not settled:
@@ -447,7 +453,7 @@ class TransactionRun:
             committed = []
         if not committed or committed[-1].status == _ERROR:
             # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
-            await self.recovery.settle_prepared(self.target.database, self.member.backend, gid)
+            await self.recovery.settle_prepared(self.target.database, self.member, gid)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,52 @@
+"""What a connection must be before it is used. It is asked with its first statement, never assumed.
+
+What the service relies on is in the start-up packet, and what stands between it and the server may keep that to itself:
+a pooler that is told to ignore options runs statements at the server's own isolation level, and lets read keys write.
+"""
+
+from typing import Final, NamedTuple
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.postgres.failures import find_error
+
+VERIFY: Final = Command(
+    b"SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery(),"
+    b" pg_catalog.current_setting('default_transaction_isolation'),"
+    b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('synchronous_commit')"
+)
+
+
+class Expected(NamedTuple):
+    """The settings of a connection, as its server must see them."""
+
+    isolation: str
+    read_only: str
+    commit: str = "on"
+
+
+class Unfit(ConnectionLost):
+    """The connection is not what it must be; the message says what it is."""
+
+
+def check_connection(connection: Connection, results: list[PGresult], expected: Expected) -> str:
+    """When its server was started, by the answer to `VERIFY`. Raises Unfit, or ConnectionLost where it did not say."""
+    error = find_error(results)
+    if error is not None:
+        raise ConnectionLost(error.get_error_message())
+    process, started, standby, isolation, read_only, commit = (str(value) for value in text_rows(results[-1])[0])
+    if int(process) != connection.backend:
+        raise Unfit(
+            "a pooler stands between the service and the engine, so that one connection can be several sessions:"
+            " give the address of PostgreSQL itself"
+        )
+    if (isolation, read_only, commit) != expected:
+        raise Unfit(
+            "something between the service and the engine keeps back what the service sets when it connects"
+            f" (isolation is {isolation}, read-only is {read_only}, synchronous_commit is {commit}):"
+            " give the address of PostgreSQL itself"
+        )
+    if standby == "t":
+        raise Unfit("it is a standby")
+    return started
