@@ -1,4 +1,4 @@
-# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import | bench-move
 # | bench-profile | torture | attack | install
 
 PYTHON ?= python3
@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-profile torture attack clean requirements requirements-peers
+.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-profile torture attack clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -82,6 +82,9 @@ bench-profile: $(COMPILED)/stamp
 
 bench-import: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.imports $(ARGS)
+
+bench-move: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.moves $(ARGS)
 
 # Pins the peers that come from PyPI. Needs `uv` on the path.
 requirements-peers:

@@ -333,7 +333,10 @@ class Databases(Protocol):
         ...
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
-        """Removes what `follow` and `take_over` have made in a source. It may be `dumped` just now. May be repeated."""
+        """Removes what `follow` and `take_over` have made for a database that is in place, as a source or as a copy.
+
+        It may be `dumped` just now. May be repeated.
+        """
         ...
 
     async def forget_source(self, source: str) -> None:

@@ -269,6 +269,8 @@ class PostgresDatabases:
         await stop_following(self.side(name))
         if not dumped:
             await forbid_dump(self.side(name))
+        async with self._session(METADATA_DATABASE) as session:
+            await self._drop_role(session, name, roles.copy_role_of(name))
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
         async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
