@@ -293,14 +293,15 @@ async def _several(
     stocks: Stocks,
 ) -> AsyncIterator[SeveralEngines | None]:
     """None where there is one engine alone, and no database lives on another."""
-    if not given.engines and await catalog.engines.used() <= {FIRST_ENGINE}:
+    missing = await catalog.engines.used() - {FIRST_ENGINE, *connectors}
+    if not connectors and not missing:
         yield None
         return
     openings = {
         further.name: partial(_open_engine, given, further, installation, connectors[further.name], stocks)
         for further in given.engines
     }
-    async with SeveralEngines(first, openings, catalog.engines.locate) as several:
+    async with SeveralEngines(first, openings, catalog.engines.locate, missing) as several:
         yield several
 
 

@@ -16,9 +16,13 @@ def begin(number: int) -> bytes:
     return b"B" + pack("!QQI", 0, 0, number)
 
 
-def row(*values: bytes | bool | None) -> bytes:
+UNTOLD = b"u"
+"""Stands for a long value that has not changed."""
+
+
+def row(*values: bytes | None) -> bytes:
     parts = [
-        b"n" if value is None else b"u" if value is False else b"t" + pack("!I", len(value)) + value  # type: ignore[arg-type]
+        b"n" if value is None else UNTOLD if value is UNTOLD else b"t" + pack("!I", len(value)) + value
         for value in values
     ]
     return pack("!H", len(values)) + b"".join(parts)
@@ -43,7 +47,7 @@ def test_rows_are_added_changed_and_removed(changes: Changes) -> None:
         checked.format(f'UPDATE ONLY {table} SET "id" = $2, "note" = $3 WHERE "id" = $1'),
         ("1", "1", "ä"),
     )
-    assert changes.read(b"U" + pack("!I", 7) + b"K" + row(b"1", None) + b"N" + row(b"2", False)) == (
+    assert changes.read(b"U" + pack("!I", 7) + b"K" + row(b"1", None) + b"N" + row(b"2", UNTOLD)) == (
         checked.format(f'UPDATE ONLY {table} SET "id" = $2 WHERE "id" = $1'),
         ("1", "2"),
     )
@@ -75,5 +79,5 @@ def test_what_cannot_be_read_is_refused(changes: Changes) -> None:
     with pytest.raises(Unreadable):
         changes.read(b"I" + pack("!I", 7) + b"N" + pack("!H", 1) + b"b")
     with pytest.raises(Unreadable):
-        changes.read(b"D" + pack("!I", 7) + b"K" + row(False, None))
+        changes.read(b"D" + pack("!I", 7) + b"K" + row(UNTOLD, None))
     assert changes.read(b"C") is None

@@ -10,7 +10,7 @@ else. It is tried again and again, and used when it is there. Names that belong 
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ _T = TypeVar("_T")
 _TRY_AGAIN_S = 1.0
 _START_S = 5.0
 """How long a start waits for the further engines; those that take longer are used when they are there."""
+_UNKNOWN = "it is not in the settings of this service (engines)"
 _HELD_S = 10.0
 _HELD_TICK_S = 0.02
 
@@ -74,11 +75,15 @@ class _Place:
 class SeveralEngines:
     """See the module's text. `async with` opens and closes the further ones; the first is its caller's."""
 
-    def __init__(self, first: OpenEngine, further: Mapping[str, Opening], locate: Locate) -> None:
+    def __init__(
+        self, first: OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
+    ) -> None:
+        """`missing` are engines that databases live on, and that the service was not told of."""
         self._first = _Place(port.FIRST_ENGINE, first)
         self._openings = further
         self._locate = locate
         self._places = {port.FIRST_ENGINE: self._first, **{name: _Place(name, None) for name in further}}
+        self._places |= {name: _Place(name, None, _UNKNOWN) for name in missing}
         self._of: dict[str, _Place] = {}
         self._moving: frozenset[str] = frozenset()
         self._successors: dict[str, str] = {}
@@ -138,7 +143,7 @@ class SeveralEngines:
 
     def _place(self, engine: str) -> _Place:
         found = self._places.get(engine)
-        return found or _Place(engine, None, "it is not in the settings of this service (engines)")
+        return found or _Place(engine, None, _UNKNOWN)
 
     def follow(self, moves: Mapping[str, tuple[str, str] | None]) -> None:
         """Told the names of databases that are moving, or have moved lately: each with its successor, if there is one

@@ -34,6 +34,7 @@ from tuplegate.engine.postgres.admin import (
 from tuplegate.engine.postgres.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
 from tuplegate.engine.postgres.following import PUBLICATION, Follower, stop_following, try_to_stop
 from tuplegate.engine.postgres.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
+from tuplegate.engine.postgres.owners import literal
 from tuplegate.engine.postgres.roles import roles_of
 from tuplegate.engine.postgres.sizes import SIZES_SQL
 
@@ -245,8 +246,8 @@ class PostgresDatabases:
                 await self._own_rights(source, name, role)
                 async with TenantSession(self._connector, self._secret, name) as session:
                     await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
-                await self._bring_notes(other, source, name)
-                yield _Following(follower, partial(self._bring_notes, other, source, name), self._move_timeout_s)
+                since = await self._bring_notes(other, source, name)
+                yield _Following(follower, partial(self._bring_notes, other, source, name, since), self._move_timeout_s)
             finally:
                 await try_to_stop(there)
         await self.forget_source(source)
@@ -276,13 +277,16 @@ class PostgresDatabases:
         async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
             await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
 
-    async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str) -> None:
-        """What is on record of its transactions, and what recovery has noted. May be repeated."""
+    async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
+        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
+        `since`, it lets out most of what is there already."""
         async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
-            await _carry_records(old, new)
+            [(now,)] = await old.fetch("SELECT clock_timestamp()")
+            await _carry_records(old, new, since)
         async with other._session(METADATA_DATABASE) as old, self._session(METADATA_DATABASE) as new:
             for gid, at in await old.fetch(ALL_RECOVERED):
                 await new.fetch(TAKE_RECOVERED, gid, at)
+        return str(now)
 
     def side(self, database: str) -> Side:
         return Side(self._connector, self._secret, self._tools, database)
@@ -407,7 +411,7 @@ class PostgresDatabases:
 @dataclass(frozen=True, slots=True)
 class _Following:
     follower: Follower
-    bring_notes: Callable[[], Awaitable[None]]
+    bring_notes: Callable[[], Awaitable[object]]
     timeout_s: float
 
     async def catch_up(self) -> int:
@@ -418,9 +422,11 @@ class _Following:
         await self.bring_notes()
 
 
-async def _carry_records(old: AdminSession, new: AdminSession) -> None:
+async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
+    """A record has the time at which it was written, which can be a while before it was committed."""
+    later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
-        await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t")
+        await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
         while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
             await new.fetch(
                 f"INSERT INTO tuplegate.{table} SELECT * FROM"
