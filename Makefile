@@ -1,5 +1,5 @@
-# make serve | test | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import | bench-move
-# | bench-profile | torture | attack | install
+# make serve | test | test-long | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
+# | bench-move | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -12,13 +12,15 @@ JOBS ?= $(if $(ENGINE),0,3)
 # A service starts in two thirds of the time where Python may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
+# Patroni, apart from what the service and its tests are made with.
+FAILOVER := .failover
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The package with its hot path compiled; used where it is there and as new as the sources.
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-profile torture attack clean requirements requirements-peers
+.PHONY: install install-dev serve compile test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -50,6 +52,10 @@ $(COMPILED)/stamp: $(shell find src -name '*.py' -o -name '*.pyx') tools/compile
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# What takes minutes and starts more than a service: each file says what it needs, and is skipped without it.
+test-long: $(VENV)/dev.stamp $(FAILOVER)/stamp
+	$(BIN)/python -m pytest tests/long $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
@@ -101,6 +107,16 @@ torture: $(VENV)/dev.stamp
 attack: $(VENV)/dev.stamp
 	$(BIN)/python -m attack $(ARGS)
 
+# A cluster that fails over behind two service nodes: make failover ARGS="--seed 7 --only switchover,kill"; --help shows
+# the rest. It installs Patroni into .failover/; etcd must be on the path (Debian: etcd-server).
+failover: $(VENV)/dev.stamp $(FAILOVER)/stamp
+	$(BIN)/python -m failover $(ARGS)
+
+$(FAILOVER)/stamp: requirements/failover.txt
+	$(PYTHON) -m venv --clear $(FAILOVER)
+	$(FAILOVER)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/failover.txt
+	touch $@
+
 # Pins what pyproject.toml asks for. Needs `uv` on the path.
 requirements:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -109,6 +125,8 @@ requirements:
 	  --no-header --upgrade pyproject.toml --group dev -o requirements/dev.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-header --upgrade tests/generators/python/requirements.in -o tests/generators/python/requirements.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --upgrade requirements/failover.in -o requirements/failover.txt
 
 clean:
-	rm -rf $(VENV) build .peers .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FAILOVER) build .peers .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
+from tuplegate.engine.postgres.weaknesses import WEAKNESSES
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
 from tuplegate.settings import Entry, entries
@@ -91,6 +92,24 @@ service is started, and never go down while it runs. A histogram has the series 
 |---|---|---|---|
 """
 
+_WALLS_HEAD = """\
+# Weaker walls
+
+<!-- Written by docs/generate.py from tuplegate.engine.postgres.weaknesses. Do not edit. -->
+
+What tenants can reach on an engine that no superuser has prepared, such as [managed
+PostgreSQL](operations.md#managed-postgresql). Each is tried at the start, as a tenant. What is found is logged as a
+warning and listed by `GET /capabilities`. An engine that a superuser has prepared has none of them, but for
+`settings_unseen` before PostgreSQL 16.
+
+Those that reach others must be accepted (`accept_weaker_walls`) before there can be a second organization. In all cases
+no tenant can read or change another's data, texts of statements or results, log in to another's database, end another's
+statements, or read or forge the service's own records.
+
+| name | reaches others | what it means for tenants | what an operator can do |
+|---|---|---|---|
+"""
+
 # Their defaults depend on who starts the service, so they are described.
 _DESCRIBED_DEFAULTS = {
     "data_dir": "`/var/lib/tuplegate` for root, the XDG data home otherwise (as a rule `~/.local/share/tuplegate`)"
@@ -130,6 +149,11 @@ def metrics_page() -> str:
         for m in METRICS.values()
     )
     return _METRICS_HEAD + "".join(rows)
+
+
+def walls_page() -> str:
+    rows = (_row(f"`{w.name}`", "yes" if w.reaches_others else "no", w.meaning, w.remedy) for w in WEAKNESSES)
+    return _WALLS_HEAD + "".join(rows)
 
 
 def _row(*cells: str) -> str:
@@ -173,6 +197,7 @@ def main(arguments: list[str]) -> int:
         (DOCS / "states.md", states_page()),
         (DOCS / "exit_codes.md", exit_codes_page()),
         (DOCS / "metrics.md", metrics_page()),
+        (DOCS / "walls.md", walls_page()),
     ]
     stale = stale_pages(pages)
     if arguments:

@@ -34,7 +34,7 @@ class ExternalServer:
             choose_custom(Path(PROGRAMS), self._directory) if PROGRAMS else choose_wheel(self._directory)
         )
         self._settings = {"max_prepared_transactions": "1000", "max_connections": "100", **settings}
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._initialize()
         self.start()
@@ -86,9 +86,25 @@ class ExternalServer:
         except psycopg.OperationalError:
             return False
 
-    def stop(self) -> None:
+    @property
+    def processes(self) -> list[int]:
+        """Of the server, the one that starts the others first (Linux)."""
+        assert self._process is not None
+        parents = {int(path.name): _parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
+        return [self._process.pid, *(pid for pid, parent in parents.items() if parent == self._process.pid)]
+
+    def freeze(self) -> None:
+        """From now on it takes connections and answers nobody."""
+        for pid in self.processes:
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self.processes:
+            os.kill(pid, signal.SIGCONT)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(how)
             self._process.wait(START_S)
             self._process = None
 
@@ -104,13 +120,42 @@ class ExternalServer:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def remove(self) -> None:
-        self.stop()
+    def remove(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """At once: nobody needs what it would write."""
+        self.stop(how)
         self._directory.release()
         shutil.rmtree(self._home, ignore_errors=True)
 
 
-def _free_port() -> int:
+class Standby(ExternalServer):
+    """Streams the log of a primary. It has what that had when it was made, and its passwords."""
+
+    def __init__(self, primary: ExternalServer, **settings: str) -> None:
+        self._primary = primary
+        super().__init__(**settings)
+
+    def _initialize(self) -> None:
+        command = [
+            str(self._binaries.path / "pg_basebackup"),
+            "-d",
+            self._primary.url("postgres"),
+            "--write-recovery-conf",
+        ]
+        run_program(
+            [*command, "-D", str(self.pgdata), "--checkpoint=fast", "--no-sync"],
+            self._directory,
+            self._directory.account,
+        )
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0  # it has ended meanwhile
+
+
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

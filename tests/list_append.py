@@ -3,16 +3,20 @@
 Ten keys are hot at a time. A key is given up for a new one after some hundred appends, so that lists stay short however
 long the workload is. Everything that a client sends follows from the seed and the client's number, whatever the others
 do; only how the clients interleave does not.
+
+Of several nodes of a service a client uses one, and the next one when that does not answer or refuses.
 """
 
 import asyncio
 import itertools
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +29,7 @@ GENERATION = 800
 
 _ANSWER_S = 120.0
 _PAUSE_S = 0.05
+_MOVE_S = 0.2
 _REFUSALS = ("conflict", "timeout", "engine_unavailable", "busy", "shutting_down")
 """Codes that say that nothing was applied."""
 
@@ -55,15 +60,20 @@ def statements_of(table: str, op: Op, rng: random.Random) -> list[Statement]:
         if rng.random() < 0.5:
             return [{"sql": f"select v from {table} where k = $1", "params": [key]}]
         return [{"sql": f"select v from {table} where name = $1", "params": [f"n{key}"]}]
-    row = [key, f"n{key}", str(op.value)]
     if rng.random() < 0.5:
-        upsert = f"insert into {table} values ($1, $2, $3) on conflict (k) do update set v = {table}.v || ',' || $3"
-        return [{"sql": upsert, "params": row}]
+        return [upsert_of(table, op)]
+    row = [key, f"n{key}", str(op.value)]
     absent = f"not exists (select from {table} where k = $1)"
     return [
         {"sql": f"update {table} set v = v || ',' || $2 where k = $1", "params": [key, str(op.value)]},
         {"sql": f"insert into {table} select $1::int, $2::text, $3::text where {absent}", "params": row},
     ]
+
+
+def upsert_of(table: str, op: Append) -> Statement:
+    """An append as one statement."""
+    upsert = f"insert into {table} values ($1, $2, $3) on conflict (k) do update set v = {table}.v || ',' || $3"
+    return {"sql": upsert, "params": [int(op.key), f"n{op.key}", str(op.value)]}
 
 
 def parsed(rows: list[Any]) -> Values:
@@ -88,6 +98,15 @@ def final_lists(sql: Sql, table: str) -> dict[str, Values]:
     return {str(key): parsed([[values]]) for key, values in rows}
 
 
+def save_history(history: Iterable[Transaction], path: Path) -> None:
+    """Writes a line of JSON for every transaction."""
+    with path.open("w") as file:
+        for one in history:
+            ops = [{"op": type(op).__name__, **asdict(op)} for op in one.ops]
+            row = {"id": one.id, "outcome": one.outcome.value, "began": one.began, "ended": one.ended, "ops": ops}
+            file.write(json.dumps(row) + "\n")
+
+
 class Gone(Exception):
     """The connection ended, or nothing came, before there was an answer."""
 
@@ -95,13 +114,24 @@ class Gone(Exception):
 class _HttpClient:
     """One kept connection that posts JSON. Small, since it shares two cores with what it drives."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, nodes: Sequence[Service], first: int, answer_s: float) -> None:
+        self._nodes = nodes
+        self._at = first
+        self._answer_s = answer_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def _service(self) -> Service:
+        return self._nodes[self._at % len(self._nodes)]
+
+    def move_on(self) -> None:
+        """Takes the next node from now on."""
+        self.close()
+        self._at += 1
 
     async def request(self, method: str, path: str, body: bytes = b"", more: str = "") -> tuple[int, dict[str, Any]]:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(self._answer_s):
                 return await self._request(method, path, body, more)
         except (OSError, EOFError, TimeoutError) as exc:
             self.close()
@@ -141,14 +171,28 @@ class ListAppend:
     clients: int = 12
     chosen_ids: float = 0.0
     """The share of transactions that carry an id of the client's choice, so that their outcome can be asked for."""
+    others: tuple[Service, ...] = ()
+    """Further nodes of the same service."""
+    queries: float = 0.0
+    """The share that is sent as a single statement: reads, appends, and appends with an Idempotency-Key."""
+    timeout_ms: int | None = None
+    """The time limit of every request; the service's own without it."""
+    answer_s: float = _ANSWER_S
+    """A client waits no longer for an answer, or to learn an outcome afterwards."""
     history: list[Transaction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     """Answers that no fault can excuse."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set it to have no more begun; what is in doubt is still asked for."""
 
     @property
     def done(self) -> int:
         return self.counts.total()
+
+    @property
+    def nodes(self) -> tuple[Service, ...]:
+        return (self.service, *self.others)
 
     def run(self) -> None:
         asyncio.run(self._all())
@@ -164,14 +208,19 @@ class _Client:
         self._workload = workload
         self._number = number
         self._rng = random.Random(f"{workload.seed}-{number}")
-        self._http = _HttpClient(workload.service)
+        self._http = _HttpClient(workload.nodes, number, workload.answer_s)
         self._in_doubt: list[tuple[Transaction, str]] = []
+        self._limit = {} if workload.timeout_ms is None else {"timeout_ms": workload.timeout_ms}
 
     async def run(self) -> None:
         workload = self._workload
         numbers = itertools.count(self._number + 1, workload.clients)
         for id in range(self._number, workload.transactions, workload.clients):
-            done = await self._one(id, random_ops(self._rng, numbers, id // GENERATION))
+            if workload.stopping.is_set():
+                break
+            ops = random_ops(self._rng, numbers, id // GENERATION)
+            single = workload.queries and self._rng.random() < workload.queries
+            done = await (self._query(id, ops[0]) if single else self._transaction(id, ops))
             workload.counts[done.outcome.value] += 1
             workload.history.append(done)
         for one, chosen in self._in_doubt:
@@ -179,10 +228,11 @@ class _Client:
             workload.history.append(await self._learned(one, chosen))
         self._http.close()
 
-    async def _one(self, id: int, ops: list[Op]) -> Transaction:
+    async def _transaction(self, id: int, ops: list[Op]) -> Transaction:
         rng, workload = self._rng, self._workload
         groups = [statements_of(workload.table, op, rng) for op in ops]
-        body: dict[str, Any] = {"statements": [s for group in groups for s in group], "row_mode": "arrays"}
+        statements = [s for group in groups for s in group]
+        body: dict[str, Any] = {"statements": statements, "row_mode": "arrays", **self._limit}
         if not any(isinstance(op, Append) for op in ops) and rng.random() < 0.5:
             body["read_only"] = True
         chosen = f"txn_{rng.randbytes(12).hex()}" if rng.random() < workload.chosen_ids else None
@@ -191,7 +241,7 @@ class _Client:
         try:
             status, answer = await self._http.request("POST", "/v1/transaction", json.dumps(body).encode(), header)
         except Gone:
-            await self._healthy()
+            await self._turned_away()
             return self._unknown(Transaction(id, Outcome.INFO, tuple(ops), began), chosen)
         ended = time.monotonic()
         if answer["success"]:
@@ -199,17 +249,62 @@ class _Client:
             seen = found(ops, (answer["results"][end - 1]["rows"] for end in ends))
             return Transaction(id, Outcome.OK, seen, began, ended)
         if answer["error"]["code"] == "outcome_unknown":
-            return self._unknown(Transaction(id, Outcome.INFO, tuple(ops), began), chosen)
-        # Two that insert the same key without having looked for it first: the engine may say so in these words.
-        if answer["error"]["code"] not in _REFUSALS and answer["error"]["sqlstate"] != "23505":
-            workload.wrong.append(f"{status}: {answer}")
+            told = answer.get("transaction_id") if workload.others else None
+            return self._unknown(Transaction(id, Outcome.INFO, tuple(ops), began), chosen or told)
+        self._judge(status, answer)
         if status == 503:
-            await self._healthy()
+            await self._turned_away()
         return Transaction(id, Outcome.FAIL, tuple(ops), began, ended)
 
+    async def _query(self, id: int, op: Op) -> Transaction:
+        """An operation as a single statement. One with an Idempotency-Key is sent until it is answered."""
+        table, rng = self._workload.table, self._rng
+        if isinstance(op, Read):
+            statement = statements_of(table, op, rng)[0]
+        else:
+            statement = upsert_of(table, op)
+            statement["sql"] += " returning v"
+        body = json.dumps({**statement, "row_mode": "arrays", **self._limit}).encode()
+        header = f"Idempotency-Key: {rng.randbytes(12).hex()}\r\n" if rng.random() < 0.5 else ""
+        is_unknown = False
+        began = time.monotonic()
+        deadline = began + 2 * self._workload.answer_s
+        while time.monotonic() < deadline:
+            try:
+                status, answer = await self._http.request("POST", "/v1/query", body, header)
+            except Gone:
+                status, answer = 503, {"success": False, "error": {"code": "outcome_unknown"}}
+            if answer["success"]:
+                read = Read(op.key, parsed(answer["rows"]))
+                ops: tuple[Op, ...] = (read,) if isinstance(op, Read) else (op, read)
+                return Transaction(id, Outcome.OK, ops, began, time.monotonic())
+            is_unknown = is_unknown or answer["error"]["code"] == "outcome_unknown"
+            if not is_unknown:
+                self._judge(status, answer)
+            if status == 503:
+                await self._turned_away()
+            if not is_unknown or not header:
+                return Transaction(id, Outcome.INFO if is_unknown else Outcome.FAIL, (op,), began)
+            await asyncio.sleep(_PAUSE_S)
+        self._workload.wrong.append(f"the outcome of a request with {header.strip()} cannot be learned: {answer}")
+        return Transaction(id, Outcome.INFO, (op,), began)
+
+    def _judge(self, status: int, answer: dict[str, Any]) -> None:
+        # Two that insert the same key without having looked for it first: the engine may say so in these words.
+        if answer["error"]["code"] not in _REFUSALS and answer["error"]["sqlstate"] != "23505":
+            self._workload.wrong.append(f"{status}: {answer}")
+
+    async def _turned_away(self) -> None:
+        """Takes another node, or waits where there is none: else a whole history could be made of refusals."""
+        if self._workload.others:
+            self._http.move_on()
+            await asyncio.sleep(_MOVE_S)
+        else:
+            await self._healthy()
+
     async def _healthy(self) -> None:
-        """Waits for the service and its engine: else a whole history could be made of refusals."""
-        deadline = time.monotonic() + _ANSWER_S
+        """Waits for the service and its engine."""
+        deadline = time.monotonic() + self._workload.answer_s
         while time.monotonic() < deadline:
             try:
                 if (await self._http.request("GET", "/health"))[0] == 200:
@@ -226,7 +321,7 @@ class _Client:
     async def _learned(self, one: Transaction, chosen: str) -> Transaction:
         """The same with the outcome that the service tells; what was read is not told."""
         ask: Callable[[], Any] = lambda: self._http.request("GET", f"/v1/transaction/{chosen}")  # noqa: E731
-        deadline = time.monotonic() + _ANSWER_S
+        deadline = time.monotonic() + self._workload.answer_s
         while time.monotonic() < deadline:
             try:
                 status, answer = await ask()
@@ -241,6 +336,8 @@ class _Client:
                 committed = answer["state"] == "committed"
                 ops = tuple(op for op in one.ops if isinstance(op, Append)) if committed else one.ops
                 return Transaction(one.id, Outcome.OK if committed else Outcome.FAIL, ops, one.began)
+            elif status == 503 and self._workload.others:
+                self._http.move_on()
             await asyncio.sleep(_PAUSE_S)
-        self._workload.wrong.append(f"the outcome of {chosen} cannot be learned")
+        self._workload.wrong.append(f"the outcome of {chosen} cannot be learned: {status} {answer}")
         return one

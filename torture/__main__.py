@@ -7,18 +7,16 @@ is the machine's own. Progress goes to stderr, the verdict to stdout; the exit c
 """
 
 import argparse
-import json
 import random
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.fault_plan import KINDS, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
-from tests.list_append import ListAppend, create_table, final_lists
+from tests.list_append import ListAppend, create_table, final_lists, save_history
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 TABLE = "torture"
@@ -103,11 +101,7 @@ def _counts(work: ListAppend, started: float) -> str:
 
 def _kept(work: ListAppend, seed: int) -> Path:
     path = Path(f"/tmp/torture-{seed}.jsonl")  # noqa: S108 - it outlives the run on purpose
-    with path.open("w") as file:
-        for one in work.history:
-            ops = [{"op": type(op).__name__, **asdict(op)} for op in one.ops]
-            row = {"id": one.id, "outcome": one.outcome.value, "began": one.began, "ended": one.ended, "ops": ops}
-            file.write(json.dumps(row) + "\n")
+    save_history(work.history, path)
     path.with_suffix(".log").write_text(work.service.log)
     return path
 

@@ -85,6 +85,8 @@ class Session:
     began: float = field(default_factory=time.monotonic)
     asked: list[Wanted] = field(default_factory=list)
     answered: int = 0
+    was_refused: bool = False
+    """By an answer that came before its request was there as a whole, and that says that it is the last."""
 
     def send(self, *wanted: Wanted) -> None:
         self.asked += wanted
@@ -105,6 +107,7 @@ class Session:
         if answer is None:
             return False
         self.answered += 1
+        self.was_refused = answer.closes and answer.status >= 400
         run = self.run
         run.tally["answers"] += 1
         run.tally[f"status {answer.status}"] += 1
@@ -125,7 +128,7 @@ class Session:
                 break
             await self.connection.news(timeout_s)
         self.take_rest()
-        if self.answered < len(self.asked) and not self.run.is_disturbed(self.began):
+        if self.answered < len(self.asked) and not self.was_refused and not self.run.is_disturbed(self.began):
             missing = len(self.asked) - self.answered
             kinds = ", ".join(wanted.kind for wanted in self.asked[self.answered :][:5])
             ended = f"the connection ended without {missing} of {len(self.asked)} answers ({kinds})"

@@ -24,7 +24,7 @@ from tuplegate.catalog.schema import (
     replace_secret,
 )
 from tuplegate.catalog.session import Actor
-from tuplegate.engine.port import FIRST_ENGINE, EngineUnavailable, StatementFailed
+from tuplegate.engine.port import FIRST_ENGINE, EngineUnavailable, StatementFailed, Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
 from tuplegate.engine.postgres.carrying import sorting_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
@@ -39,6 +39,8 @@ from tuplegate.engine.postgres.foundation import (
 from tuplegate.engine.postgres.logins import as_role
 from tuplegate.engine.postgres.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
 from tuplegate.engine.postgres.probes import Capabilities, problems
+from tuplegate.engine.postgres.walls import FULL, Walls
+from tuplegate.engine.postgres.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
 from tuplegate.tenancy.lifecycle import new_database_id
 
 _log = structlog.get_logger()
@@ -47,6 +49,7 @@ FIRST_ORGANIZATION = "default"
 FIRST_DATABASE = "main"
 FIRST_TIER = "unlimited"
 _REQUEST = "install"
+_NO_RIGHT = "42501"
 
 
 class EngineRefused(Exception):
@@ -63,18 +66,36 @@ async def examine(conninfo: str) -> Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """`conninfo` is what workers log in with; `has_key` is false until the first key was shown."""
+    """`conninfo` is what workers log in with; `has_key` is false until the first key was shown. `walls` is how
+    databases are furnished, `weaknesses` what was found open all the same."""
 
     conninfo: str
     has_key: bool
     installation: Installation
+    walls: Walls = FULL
+    weaknesses: tuple[Weakness, ...] = ()
 
 
-async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = None) -> Installed:
-    """Brings the installation up to date, as the superuser that `conninfo` names. One service process at a time."""
-    superuser = AdminConnector(conninfo)
-    await make_metadata_database(superuser, exclusive=bundled)
-    async with AdminSession(superuser, METADATA_DATABASE, patient=True) as session:
+async def install(
+    conninfo: str, *, bundled: bool = True, temp_mb: int | None = None, accept_weaker_walls: bool = False
+) -> Installed:
+    """Brings the installation up to date, as the engine's owner that `conninfo` names: a superuser, or a role that
+    makes databases and roles. One service process at a time."""
+    try:
+        return await _install(conninfo, bundled, temp_mb, accept_weaker_walls)
+    except StatementFailed as failure:
+        if bundled or failure.sqlstate != _NO_RIGHT:
+            raise
+        raise EngineRefused(
+            f"\n- its role has no right to what is there already ({failure}): give the URL of the role that made it, or"
+            " of a superuser, or name another database in the URL"
+        ) from failure
+
+
+async def _install(conninfo: str, bundled: bool, temp_mb: int | None, accept_weaker_walls: bool) -> Installed:
+    owner = AdminConnector(conninfo)
+    walls = await make_metadata_database(owner, exclusive=bundled)
+    async with AdminSession(owner, METADATA_DATABASE, patient=True) as session:
         await session.fetch(LOCK)
         await migrate(session)
         installation = await find_installation(session)
@@ -84,16 +105,46 @@ async def install(conninfo: str, *, bundled: bool = True, temp_mb: int | None = 
         elif await has_old_secret(session):
             installation = Installation(installation.id, secrets.token_bytes(32))
             await replace_secret(session, installation.secret)
-        await hand_over(session, superuser.owners, installation.secret)
-        await make_template(superuser)
-        service = AdminConnector(as_role(conninfo, installation.secret, superuser.owners.service))
+        await hand_over(session, owner.owners, installation.secret)
+        await make_template(owner, walls)
+        service = AdminConnector(as_role(conninfo, installation.secret, owner.owners.service))
         async with _login_checked(), AdminSession(service, METADATA_DATABASE) as trial:
             await trial.fetch("SELECT 1")
-        databases = PostgresDatabases(service, installation.secret, temp_mb)
+        databases = PostgresDatabases(service, installation.secret, temp_mb, walls)
         catalog = Catalog(session)
-        await _bring_up_to_date(superuser, catalog, databases, FIRST_ENGINE)
-        await _found(service, catalog, databases, installation.secret)
-        return Installed(service.conninfo, await _has_key(session, catalog), installation)
+        await _bring_up_to_date(owner, catalog, databases, walls, FIRST_ENGINE)
+        database = await _found(service, catalog, databases, installation.secret)
+        weaknesses: tuple[Weakness, ...] = ()
+        if not bundled:
+            weaknesses = await _find_weaknesses(service, database, installation.secret, walls)
+        if not accept_weaker_walls and await catalog.organizations.count() > 1:
+            _refuse_several(weaknesses)
+        return Installed(service.conninfo, await _has_key(session, catalog), installation, walls, weaknesses)
+
+
+async def _find_weaknesses(
+    service: AdminConnector, database: str | None, secret: bytes, walls: Walls
+) -> tuple[Weakness, ...]:
+    """What a tenant reaches that it should not; all that a superuser closes, where no database is there to try it."""
+    if database is None:
+        return () if walls.full else WEAKNESSES
+    try:
+        return await find_weaknesses(service, database, secret)
+    except ForeignWords as exc:
+        raise EngineRefused(
+            f"\n- its messages are not in English ({exc}), by which the service tells some errors apart:"
+            " set lc_messages to C for the server, or give the URL of a superuser"
+        ) from exc
+
+
+def _refuse_several(weaknesses: tuple[Weakness, ...]) -> None:
+    names = [weakness.name for weakness in weaknesses if weakness.reaches_others]
+    if names:
+        raise EngineRefused(
+            "\n- there are several organizations, and it does not keep them apart in full: no superuser has prepared it"
+            f" ({', '.join(names)}). Read what that means in docs/walls.md, and start with --accept-weaker-walls,"
+            " or with the URL of a superuser"
+        )
 
 
 def service_login(conninfo: str, installation: Installation) -> str:
@@ -108,7 +159,9 @@ async def prepare_engine(name: str, conninfo: str, first: Installed, temp_mb: in
     """
     await examine(conninfo)
     superuser, installation = AdminConnector(conninfo), first.installation
-    await make_metadata_database(superuser, exclusive=False)
+    walls = await make_metadata_database(superuser, exclusive=False)
+    if not walls.full:
+        raise EngineRefused("\n- its role is no superuser, which an engine beside the first needs: give the URL of one")
     async with (
         AdminSession(AdminConnector(first.conninfo), METADATA_DATABASE) as session,
         AdminSession(superuser, METADATA_DATABASE, patient=True) as own,
@@ -123,7 +176,7 @@ async def prepare_engine(name: str, conninfo: str, first: Installed, temp_mb: in
             await trial.fetch("SELECT 1")
         databases = PostgresDatabases(service, installation.secret, temp_mb)
         await catalog.engines.add(name)
-        await _bring_up_to_date(superuser, catalog, databases, name)
+        await _bring_up_to_date(superuser, catalog, databases, walls, name)
         await own.fetch(NOTE_IDENTITY, installation.id, name, databases.furnishing)
 
 
@@ -131,14 +184,14 @@ async def _make_template_like(superuser: AdminConnector, first: AdminSession, te
     """A template whose databases sort texts as those of the first engine do, wherever the engine can."""
     sorting = await sorting_of(first, template)
     try:
-        await make_template(superuser, sorting)
+        await make_template(superuser, FULL, sorting)
     except StatementFailed as failure:
         _log.warning(
             "an engine sorts texts otherwise than the first, so no database can move there",
             first=sorting,
             reason=failure.message,
         )
-        await make_template(superuser)
+        await make_template(superuser, FULL)
 
 
 async def _claim(
@@ -189,7 +242,7 @@ async def _has_key(session: AdminSession, catalog: Catalog) -> bool:
 
 
 async def _bring_up_to_date(
-    superuser: AdminConnector, catalog: Catalog, databases: PostgresDatabases, engine: str
+    owner: AdminConnector, catalog: Catalog, databases: PostgresDatabases, walls: Walls, engine: str
 ) -> None:
     """Databases of the engine that another version has made; what was prepared there would be in the way.
 
@@ -197,9 +250,10 @@ async def _bring_up_to_date(
     """
     for place in await catalog.databases.furnished_otherwise(databases.furnishing, engine):
         try:
-            await adopt(superuser, place.engine_name)
+            if walls.full:  # before there was a role of the service's own, a superuser had made it
+                await adopt(owner, place.engine_name)
             await databases.finish_prepared(place.engine_name)
-            await furnish(superuser, place.engine_name)
+            await furnish(owner, place.engine_name, walls)
             await databases.open(place.engine_name)
         except StatementFailed as failure:
             _log.error("a database was not brought up to date", database=place.engine_name, reason=str(failure))
@@ -207,8 +261,8 @@ async def _bring_up_to_date(
         await catalog.databases.was_furnished(place.id, databases.furnishing)
 
 
-async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes) -> None:
-    """The first organization with its database."""
+async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes) -> str | None:
+    """The first organization with its database; that, where it can be entered."""
     organization = await catalog.organizations.first()
     if organization is None:
         organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
@@ -219,19 +273,21 @@ async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresD
         if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:
             await databases.create(place.engine_name)
             await catalog.databases.was_made(place.id, databases.furnishing)
-    await _check_login(service, catalog, organization, secret)
+    return await _check_login(service, catalog, organization, secret)
 
 
-async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> None:
-    """Tenants' roles log in with passwords, and the engine's rules of access must let them.
+async def _check_login(connector: AdminConnector, catalog: Catalog, organization: str, secret: bytes) -> str | None:
+    """Tenants' roles log in with passwords, and the engine's rules of access must let them. Gives the database that
+    they were tried in.
 
     A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
     """
     database = await catalog.databases.default_of(organization)
     if database is None or database in await catalog.databases.in_reset():
-        return
+        return None
     async with _login_checked():
         await check_login(connector, database, secret)
+    return database
 
 
 @asynccontextmanager

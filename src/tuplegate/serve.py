@@ -32,7 +32,7 @@ from tuplegate.engine.binaries import find_dump_tools
 from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.external import ExternalServer
 from tuplegate.engine.port import EngineFailure
-from tuplegate.engine.postgres.logins import BadUrl, read_url, where
+from tuplegate.engine.postgres.logins import BadUrl, read_url, where, without_login
 from tuplegate.engine.postgres.probes import warnings
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.further_engines import EnginePreparation, read_engines
@@ -82,6 +82,7 @@ def serve(settings: Settings) -> None:
     _check_traces(settings)
     _check_backups(settings)
     _check_tiers(settings)
+    replicas = replica_conninfos(settings)
     given_tls = _given_tls(settings)
     further = _further(settings)
     sockets = _bind_planes(settings)
@@ -96,12 +97,16 @@ def serve(settings: Settings) -> None:
         place = where(engine.conninfo) if settings.engine else ""
         settings = replace(settings, engine_connections_max=connections, engine=place, engines=" ".join(further))
         settings = _within_file_limit(settings, sockets)
+        settings = replace(settings, replicas="")
         os.environ.pop("TUPLEGATE_ENGINE", None)
         os.environ.pop("TUPLEGATE_ENGINES", None)
+        os.environ.pop("TUPLEGATE_REPLICAS", None)
+        if further and replicas:
+            _log.warning("with several engines nothing is read from replicas: see docs/operations.md")
         preparing = EnginePreparation(installed, further, settings.engine_temp_mb)
         preparing.try_all()
         tls = given_tls or _self_signed(settings, edge)
-        supervisor = Supervisor(settings, engine, installed.conninfo, sockets, edge, tls, stopped, preparing)
+        supervisor = Supervisor(settings, engine, installed, replicas, sockets, edge, tls, stopped, preparing)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
@@ -124,8 +129,8 @@ def _show_first_key(conninfo: str, announce: Callable[[Token | None], bool]) -> 
 def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
     """The settings, with as many HTTP connections as there can be files."""
     lines = len(planes) + ("alias" in planes)
-    engines = 1 + len(settings.engines.split())
-    wanted = Wanted(settings.http_connections_max, lines, engines * settings.engine_connections_max)
+    servers = 1 + len(replica_conninfos(settings)) + len(settings.engines.split())
+    wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max * servers)
     return replace(settings, http_connections_max=raise_limit(wanted))
 
 
@@ -154,6 +159,15 @@ def _further(settings: Settings) -> dict[str, str]:
         raise ServeError(f"--engines cannot be used: {exc}") from exc
 
 
+def replica_conninfos(settings: Settings) -> tuple[str, ...]:
+    """Where the standbys are. Whoever logs in there says so themselves."""
+    given = [url.strip() for url in settings.replicas.split(",") if url.strip()]
+    try:
+        return tuple(without_login(read_url(url)) for url in given)
+    except BadUrl as exc:
+        raise ServeError(f"a URL given as --replicas cannot be used: {exc}") from exc
+
+
 def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tuple[Installed, int]:
     """Brings the installation up to date; how workers log in, and how many connections the engine has."""
     if isinstance(engine, BundledServer):
@@ -166,9 +180,17 @@ def _install(settings: Settings, engine: BundledServer | ExternalServer) -> tupl
         found = asyncio.run(examine(engine.conninfo))
         for warning in warnings(found, settings.engine_connections_max):
             _log.warning(warning)
-        return asyncio.run(install(engine.conninfo, bundled=False, temp_mb=settings.engine_temp_mb)), min(
-            found.connections_free, settings.engine_connections_max
+        installed = asyncio.run(
+            install(
+                engine.conninfo,
+                bundled=False,
+                temp_mb=settings.engine_temp_mb,
+                accept_weaker_walls=settings.accept_weaker_walls,
+            )
         )
+        for weakness in installed.weaknesses:
+            _log.warning("tenants are not kept apart in full", weakness=weakness.name, meaning=weakness.meaning)
+        return installed, min(found.connections_free, settings.engine_connections_max)
     except EngineRefused as exc:
         raise ServeError(f"the engine at {place} cannot be used:{exc}") from exc
     except (EngineFailure, RuntimeError) as exc:
@@ -248,8 +270,9 @@ class WorkerProcess:
 class Supervisor:
     settings: Settings
     engine: BundledServer | ExternalServer
-    conninfo: str
-    """What workers log in with."""
+    installed: Installed
+    replicas: tuple[str, ...]
+    """Where standbys are, without a login."""
     sockets: dict[str, socket.socket]
     edge: Edge
     tls: TlsFiles | None
@@ -322,7 +345,8 @@ class Supervisor:
             worker.run(
                 worker.WorkerInput(
                     self.settings,
-                    self.conninfo,
+                    self.installed.conninfo,
+                    self.replicas,
                     self.engine.dump_tools,
                     self.sockets,
                     self.edge.addresses,
@@ -338,6 +362,8 @@ class Supervisor:
                     board=self._board,
                     beats=self._beats,
                     engines=self._engines,
+                    walls=self.installed.walls,
+                    weaknesses=self.installed.weaknesses,
                 )
             )
             status = 0

@@ -90,8 +90,18 @@ class Settings:
         "Further PostgreSQL servers for databases, as name=URL, separated by blanks. The one above is called first; it"
         " has the catalog.",
     )
+    replicas: str = _setting(
+        "",
+        "URLs of standbys of the engine, separated by commas, that reads with Tuplegate-Consistency: snapshot may be"
+        " answered from. Of each, the address and TLS count; no user or password is needed.",
+    )
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
+    )
+    accept_weaker_walls: bool = _setting(
+        False,
+        "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
+        " them apart in full.",
     )
     durability: str = _setting(
         "engine",

@@ -34,17 +34,19 @@ from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
-from tuplegate.engine.port import FIRST_ENGINE, Databases
+from tuplegate.engine.port import FIRST_ENGINE, Databases, Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
 from tuplegate.engine.postgres.foundation import check_prepared
+from tuplegate.engine.postgres.logins import same_login
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.probes import probe
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
+from tuplegate.engine.postgres.walls import FULL, Walls
 from tuplegate.engine.several import SeveralDatabases, SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
@@ -101,6 +103,7 @@ class WorkerInput:
 
     settings: Settings
     conninfo: str
+    replicas: tuple[str, ...]
     dump_tools: tuple[DumpTool, ...]
     sockets: dict[str, socket.socket]
     addresses: dict[str, Origin]
@@ -120,6 +123,10 @@ class WorkerInput:
     """Where all workers post what they count."""
     beats: Beats
     """Where the supervisor sees that the loop of this one turns."""
+    walls: Walls
+    """How databases are furnished."""
+    weaknesses: tuple[Weakness, ...]
+    """What the engine leaves open to tenants."""
     engines: tuple[FurtherEngine, ...] = ()
 
 
@@ -347,11 +354,11 @@ def _databases(
     first_temp_mb = settings.engine_temp_mb if settings.engine else None
     timeout_s = float(settings.dump_timeout_s)
     engines: dict[str, Databases] = {
-        FIRST_ENGINE: PostgresDatabases(first, secret, first_temp_mb, given.dump_tools, timeout_s)
+        FIRST_ENGINE: PostgresDatabases(first, secret, first_temp_mb, given.walls, given.dump_tools, timeout_s)
     }
     for further in given.engines:
         engines[further.name] = PostgresDatabases(
-            connectors[further.name], secret, settings.engine_temp_mb, further.dump_tools, timeout_s
+            connectors[further.name], secret, settings.engine_temp_mb, FULL, further.dump_tools, timeout_s
         )
     return SeveralDatabases(engines, catalog.engines.locate)
 
@@ -371,6 +378,8 @@ def _engine_settings(
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
+        # A database may come from another engine, where positions mean something else: see engine/several.py.
+        replicas=() if given.engines else tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,
         connections_max=max(1, (most - reserved) // workers),
@@ -391,6 +400,7 @@ def _engine_settings(
         disk=None if settings.engine or not least else Disk(settings.data_dir.absolute(), least),
         process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
         stocks=stocks,
+        weaknesses=given.weaknesses,
     )
 
 

@@ -12,7 +12,8 @@ from tests.streams import SSE
 from tests.system.test_service import clear, run
 
 PAGE = "https://app.example"
-EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idempotency-replayed"}
+EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idempotency-replayed", "tuplegate-position"}
+EXPOSED |= {"tuplegate-served-by"}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,8 @@ def test_a_preflight_needs_no_token(open_service: Service) -> None:
     assert answer.headers["access-control-allow-methods"] == "OPTIONS, POST"
     allowed = set(answer.headers["access-control-allow-headers"].split(", "))
     assert allowed == {
-        "authorization", "content-type", "accept", "idempotency-key", "tuplegate-database", "tuplegate-transaction-id"
+        "authorization", "content-type", "accept", "idempotency-key", "tuplegate-database", "tuplegate-transaction-id",
+        "tuplegate-consistency", "tuplegate-position",
     }  # fmt: skip
     assert int(answer.headers["access-control-max-age"]) > 0
     assert answer.headers["vary"] == "origin"

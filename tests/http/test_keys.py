@@ -8,7 +8,18 @@ import pytest
 from tests.control import Control, Organization, engine, error_of, new_organization, wait_until
 from tests.service import Service, Sql
 
-RECORD = {"id", "name", "hint", "scopes", "database", "state", "created_at", "expires_at", "last_used_at"}
+RECORD = {
+    "id",
+    "name",
+    "hint",
+    "scopes",
+    "database",
+    "state",
+    "created_at",
+    "expires_at",
+    "last_used_at",
+    "consistency",
+}
 
 
 def make(control: Control, *scopes: str, **more: Any) -> dict[str, Any]:

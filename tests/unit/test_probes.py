@@ -20,11 +20,13 @@ GOOD = Capabilities(
     work_mem="4MB",
     slots=11000,
     notices_leaving=True,
+    makes_databases=False,
 )
 
 
 def test_a_good_one() -> None:
     assert problems(GOOD) == []
+    assert problems(replace(GOOD, superuser=False, makes_databases=True)) == []
     assert warnings(GOOD, connections=197) == []
 
 
@@ -32,7 +34,7 @@ def test_a_good_one() -> None:
     ("found", "words"),
     [
         (replace(GOOD, version_number=140012, version="14.12"), "15 is the oldest"),
-        (replace(GOOD, superuser=False), "ALTER ROLE owner SUPERUSER"),
+        (replace(GOOD, superuser=False), "ALTER ROLE owner CREATEDB CREATEROLE"),
         (replace(GOOD, standby=True), "the primary"),
         (replace(GOOD, fsync=False), "fsync"),
         (replace(GOOD, full_page_writes=False), "full_page_writes"),

@@ -33,7 +33,8 @@ whoever makes up tokens delays those who make up tokens."""
 class Identity:
     """A principal with what it may do, spelled out. `target` is the database it gets when it names none.
 
-    `quota` is None where any number of requests is let through.
+    `quota` is None where any number of requests is let through. `reads_snapshots`: what it reads need not be
+    serializable, unless a request says otherwise.
     """
 
     principal: Principal
@@ -43,6 +44,7 @@ class Identity:
     lane: Lane
     usage: Usage
     tier: str
+    reads_snapshots: bool
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class IdentityCache:
             self._lanes.of(principal.organization),
             self._usage.of(principal.organization, "" if place is None else place[0]),
             found.tier,
+            found.reads_snapshots,
         )
 
     async def target(self, identity: Identity, exchange: Exchange) -> Target:

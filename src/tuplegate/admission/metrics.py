@@ -43,7 +43,7 @@ _STALE_NS = 5_000_000_000
 
 _OF_ALL = frozenset(
     {"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"}
-    | {"disk_free_bytes", "disk_short"}
+    | {"disk_free_bytes", "disk_short", "replica_lag_seconds", "replica_usable"}
 )
 """Gauges that a worker says of all workers, so they are not added up."""
 
@@ -191,7 +191,7 @@ class Metrics:
             sums = sums.plus(snapshot.sums)
             if time.monotonic_ns() - snapshot.at_ns < _STALE_NS:
                 for name, value in snapshot.gauges.items():
-                    gauges[name] = value + (0 if name in _OF_ALL else gauges.get(name, 0))
+                    gauges[name] = value + (0 if name.partition(" ")[0] in _OF_ALL else gauges.get(name, 0))
         if self.beats is not None:
             sums.events["worker_standstills_total"] = self.beats.replaced
         return sums, gauges

@@ -33,6 +33,8 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Retry-After": ("Seconds to wait before trying again.", {"type": "string", "pattern": "^[0-9]+$"}),
     "WWW-Authenticate": ("How to authenticate.", {"type": "string", "const": "Bearer"}),
     "Allow": ("The methods that the path takes.", {"type": "string"}),
+    "Tuplegate-Position": ("Where there are replicas: how far the engine was, to be sent back.", {"type": "string"}),
+    "Tuplegate-Served-By": ("Of a read with `snapshot`: who answered it.", {"enum": ["primary", "replica"]}),
     "Idempotency-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
 }  # fmt: skip
 _ALWAYS_THERE = frozenset({"X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow"})

@@ -23,7 +23,8 @@ class Credential:
     """What is on record for a token. `digests` are hexadecimal, as they are stored: one, or two while it is rotated.
 
     `live` is false once it is revoked, destroyed or expired. `database` is the one that a request gets when it names
-    none; None where there is none.
+    none; None where there is none. `reads_snapshots`: unless a request says otherwise, what it reads need not be
+    serializable.
     """
 
     principal: Principal
@@ -31,6 +32,7 @@ class Credential:
     live: bool
     tier: str
     database: Whereabouts | None
+    reads_snapshots: bool
 
 
 class Credentials:
@@ -42,7 +44,7 @@ class Credentials:
         rows = await self._session.fetch(
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
-            f" {_KEY_LIVES}, o.tier, d.id, d.engine_name, d.engine"
+            f" {_KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -50,10 +52,10 @@ class Credentials:
         )
         if not rows:
             return None
-        organization, bound, scopes, digest, former, live, tier, *database = rows[0]
+        organization, bound, scopes, digest, former, live, tier, snapshots, *database = rows[0]
         principal = Principal(id, str(organization), _scopes(scopes), bound)
         digests = [str(digest)] if former is None else [str(digest), former]
-        return Credential(principal, digests, live == "t", str(tier), _place(database))
+        return Credential(principal, digests, live == "t", str(tier), _place(database), snapshots == "t")
 
     async def find_session(self, id: str) -> Credential | None:
         """A session has its key's rights of now, or fewer."""
@@ -61,7 +63,7 @@ class Credentials:
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
             f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {_KEY_LIVES}, o.tier,"
-            " d.id, d.engine_name, d.engine"
+            " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")
             + " WHERE s.id = $1",
@@ -69,10 +71,10 @@ class Credentials:
         )
         if not rows:
             return None
-        key, organization, bound, scopes, key_scopes, digest, live, tier, *database = rows[0]
+        key, organization, bound, scopes, key_scopes, digest, live, tier, snapshots, *database = rows[0]
         rights = effective(_scopes(scopes)) & effective(_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
-        return Credential(principal, [str(digest)], live == "t", str(tier), _place(database))
+        return Credential(principal, [str(digest)], live == "t", str(tier), _place(database), snapshots == "t")
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
         """Of an active database."""

@@ -13,7 +13,7 @@ _STATE = (
 )
 _RECORDS = (
     f"SELECT k.id, k.name, k.hint, k.scopes, d.name AS database, {_STATE} AS state, k.created_at, k.expires_at,"
-    " k.last_used_at FROM api_key k LEFT JOIN database d ON d.id = k.database"
+    " k.last_used_at, k.consistency FROM api_key k LEFT JOIN database d ON d.id = k.database"
     " WHERE k.organization = $1 AND ($2::text IS NULL OR k.database = $2)"
 )
 _EXPIRY = "now() + ${place}::float8 * interval '1 second'"
@@ -34,15 +34,15 @@ class Keys:
 
     async def add(
         self, actor: Actor, token: Token, organization: str, name: str, scopes: Iterable[str], database: str | None,
-        expires_in: int | None,
+        expires_in: int | None, consistency: str = "serializable",
     ) -> None:  # fmt: skip
         await change(
             self._session, actor, "key.create", "id",
-            "INSERT INTO api_key (id, organization, name, digest, hint, scopes, database, expires_at)"
+            "INSERT INTO api_key (id, organization, name, digest, hint, scopes, database, expires_at, consistency)"
             " VALUES ($1, $2, $3, decode($4, 'hex'), $5, string_to_array($6, ','), $7,"
-            f" {_EXPIRY.format(place=8)}) RETURNING id, database",
+            f" {_EXPIRY.format(place=8)}, $9) RETURNING id, database",
             token.id, organization, name, token.digest.hex(), token.hint, ",".join(scopes), database,
-            None if expires_in is None else str(expires_in), concerns="database", quiet=True,
+            None if expires_in is None else str(expires_in), consistency, concerns="database", quiet=True,
         )  # fmt: skip
 
     async def page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:
@@ -55,17 +55,18 @@ class Keys:
 
     async def change(
         self, actor: Actor, id: str, *, name: str | None, scopes: Sequence[str] | None, expires: bool,
-        expires_in: int | None,
+        expires_in: int | None, consistency: str | None,
     ) -> bool:  # fmt: skip
         """What is None stays as it is; `expires` says that the expiry changes, to none where `expires_in` is None."""
         done = await change(
             self._session, actor, "key.change", "id",
             "UPDATE api_key SET name = coalesce($3, name), scopes = coalesce(string_to_array($4, ','), scopes),"
-            f" expires_at = CASE WHEN $5::boolean THEN {_EXPIRY.format(place=6)} ELSE expires_at END"
+            f" expires_at = CASE WHEN $5::boolean THEN {_EXPIRY.format(place=6)} ELSE expires_at END,"
+            " consistency = coalesce($7, consistency)"
             " WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
             " AND (expires_at IS NULL OR expires_at > now()) RETURNING id, database",
             actor.organization, id, name, None if scopes is None else ",".join(scopes), str(expires).lower(),
-            None if expires_in is None else str(expires_in), concerns="database",
+            None if expires_in is None else str(expires_in), consistency, concerns="database",
         )  # fmt: skip
         return bool(done)
 

@@ -17,6 +17,11 @@ class Organizations:
         rows = await self._session.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")
         return rows[0][0] if rows else None
 
+    async def count(self) -> int:
+        """Those that are not being deleted."""
+        rows = await self._session.fetch("SELECT count(*) FROM organization WHERE deleted_at IS NULL")
+        return int(str(rows[0][0]))
+
     async def add(
         self,
         actor: Actor,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tuplegate.client import Client
 
 SCOPES = click.Choice(["read", "write", "admin", "operator"])
+CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def _ask(question: str, yes: bool) -> None:
 
 # -- keys ----------------------------------------------------------------------------------------------------------
 
-KEY_COLUMNS = ("id", "name", "hint", "scopes", "database", "state", "expires_at", "last_used_at")
+KEY_COLUMNS = ("id", "name", "hint", "scopes", "database", "state", "consistency", "expires_at", "last_used_at")
 
 
 @click.command("list")
@@ -187,9 +188,16 @@ def key_revoke(client: "Client", format: str | None, id: str) -> None:
 
 
 def create_key(
-    client: "Client", format: str | None, name: str, scopes: Sequence[str], database: str | None, expires_in: int | None
+    client: "Client",
+    format: str | None,
+    name: str,
+    scopes: Sequence[str],
+    database: str | None,
+    expires_in: int | None,
+    consistency: str | None,
 ) -> None:
-    write_record(format, _fields(client.keys.create(name, scopes, database=database, expires_in=expires_in)))
+    made = client.keys.create(name, scopes, database=database, expires_in=expires_in, consistency=consistency)
+    write_record(format, _fields(made))
 
 
 # -- organizations -------------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ def key() -> None:
     "--scope", "scopes", multiple=True, required=True, type=control.SCOPES, help="What it may do; may be repeated."
 )
 @click.option("--expires-in", type=click.IntRange(min=1), metavar="SECONDS", help="How long it is valid.")
+@click.option("--consistency", type=control.CONSISTENCY, help="snapshot: replicas may answer its reads. [serializable]")
 @remote.options
 def key_create(
     config: str | None,
@@ -72,6 +73,7 @@ def key_create(
     name: str,
     scopes: tuple[str, ...],
     expires_in: int | None,
+    consistency: str | None,
     format: str | None,
     database: str | None,
     **where: Any,
@@ -83,12 +85,14 @@ def key_create(
     """
     chosen = any(where.values())
     if config or data_dir or local or (not chosen and (os.environ.get("TUPLEGATE_DATA_DIR") or not remote.has_key())):
-        if expires_in is not None or database is not None:
-            raise click.UsageError("--expires-in and --database need the service; a key made here has neither")
+        if expires_in is not None or database is not None or consistency is not None:
+            raise click.UsageError(
+                "--expires-in, --database and --consistency need the service; a key made here has none of them"
+            )
         make_key_here(format, config, data_dir, name, scopes)
         return
     with remote.told_apart(), remote.connect(database=None, **where) as client:
-        control.create_key(client, format, name, scopes, database, expires_in)
+        control.create_key(client, format, name, scopes, database, expires_in, consistency)
 
 
 for command in (control.key_list, control.key_rotate, control.key_revoke):

@@ -58,6 +58,15 @@ def _serve(**flags: Any) -> None:
                 )
         except BadUrl:
             pass  # it is said when it is used
+    try:
+        if any(has_password(read_url(url)) for url in str(flags.get("replicas") or "").split(",")):
+            click.echo(
+                "Warning: the password in --replicas is visible in the list of processes, and is not used:"
+                " leave it out.",
+                err=True,
+            )
+    except BadUrl:
+        pass  # it is said when it is used
     settings = settings_of(flags)
     if os.environ.get("TUPLEGATE_CONTROL_URL") and not settings.control_url:
         click.echo(

@@ -84,6 +84,7 @@ class Key:
     created_at: datetime | None = None
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+    consistency: str = "serializable"
     key: str | None = field(default=None, repr=False)
 
 

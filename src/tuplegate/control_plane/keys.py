@@ -53,7 +53,7 @@ class KeyRoutes:
         with refusing(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
                 actor_of(identity, exchange), token, principal.organization, request.name,
-                sorted(set(request.scopes)), database, request.expires_in,
+                sorted(set(request.scopes)), database, request.expires_in, request.consistency,
             )  # fmt: skip
         with after_change():
             fields = await self._fields(identity, token.id)
@@ -79,6 +79,7 @@ class KeyRoutes:
             scopes=scopes,
             expires=not isinstance(expiry, msgspec.UnsetType),
             expires_in=None if isinstance(expiry, msgspec.UnsetType) else expiry,
+            consistency=None if isinstance(request.consistency, msgspec.UnsetType) else request.consistency,
         )
         await self._changed(exchange, identity, record, changed)
 

@@ -1,7 +1,7 @@
 """Organizations: one's own for everybody, all of them for operators; and what an organization used and did."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,6 +23,7 @@ from tuplegate.control_plane.common import (
     read_page,
     refusing,
 )
+from tuplegate.engine.port import Weakness
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import OrganizationChange, OrganizationRecord, OrganizationRequest
@@ -33,7 +34,8 @@ _FIRST_DATABASE = "main"
 
 
 class OrganizationRoutes:
-    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise."""
+    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise. `unaccepted` are
+    weaknesses of the engine, with which there may be one organization only."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class OrganizationRoutes:
         tiers: Mapping[str, Tier],
         default_tier: str,
         limits: Mapping[str, int],
+        unaccepted: Sequence[Weakness] = (),
     ) -> None:
         self._catalog = catalog
         self._lifecycle = lifecycle
@@ -50,6 +53,7 @@ class OrganizationRoutes:
         self._tiers = tiers
         self._default_tier = default_tier
         self._limits = limits
+        self._unaccepted = unaccepted
 
     # -- one's own ----------------------------------------------------------------------------------------------
 
@@ -91,6 +95,7 @@ class OrganizationRoutes:
         """With its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
         tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
+        await self._check_walls()
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
         with refusing(taken=f"there is an organization {request.name!r} already"):
@@ -135,6 +140,17 @@ class OrganizationRoutes:
         if record is None:
             raise _unknown(id)
         return record
+
+    async def _check_walls(self) -> None:
+        if self._unaccepted and await self._catalog.organizations.count():
+            names = ", ".join(weakness.name for weakness in self._unaccepted)
+            raise ServiceError(
+                "weaker_walls",
+                "there may be one organization only: no superuser has prepared the engine, so it does not keep"
+                f" several apart in full ({names})",
+                hint="GET /capabilities says what that means. Start the service with --accept-weaker-walls, or with the"
+                " URL of a superuser.",
+            )
 
     def _known_tier(self, name: str) -> str:
         if name not in self._tiers:

@@ -48,7 +48,9 @@ def control_routes(
         "answer_bytes": settings.answer_bytes_max,
     }
     dump_bounds = DumpBounds(settings.dump_timeout_s, settings.reader_timeout_s, settings.dump_kib_s_min * 1024)
-    organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits)
+    accepted = settings.accept_weaker_walls
+    unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
+    organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
     return {
         **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
         **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
@@ -193,7 +195,7 @@ def _organizations(of: OrganizationRoutes) -> RouteTable:
         control.OrganizationMade,
         201,
         body=control.OrganizationRequest,
-        errors=("already_exists", "not_found"),
+        errors=("already_exists", "not_found", "weaker_walls"),
         example={"name": "acme"},
     )
     shows = Description(control.OrganizationAnswer)

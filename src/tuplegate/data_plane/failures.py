@@ -39,6 +39,8 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
             return ServiceError(
                 "copy_not_supported", "COPY from or to the client is not possible over HTTP", hint=_COPY_HINT
             )
+        case port.BadPosition():
+            return ServiceError("malformed_request", str(failure))
         case port.EngineBusy():
             return ServiceError("busy", str(failure))
         case port.OutcomeUnknown():

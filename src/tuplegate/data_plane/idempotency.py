@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
@@ -56,7 +57,7 @@ async def once(
     async with engine.hold(f"idempotency/{target.database}/{route}/{key}", target.database) as free:
         kept = await engine.find_kept(target.database, route, key)
         # Whoever has it may have answered already, and be about to let go.
-        if _replayed(exchange, kept, request):
+        if await _replayed(engine, exchange, kept, request):
             return
         if not free:
             raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
@@ -77,16 +78,18 @@ async def once(
             await run(port.Keep(route, key, request, record))
         except port.Superseded:
             # Another worker finished the same request between the look and the commit.
-            if not _replayed(exchange, await engine.find_kept(target.database, route, key), request):
+            if not await _replayed(engine, exchange, await engine.find_kept(target.database, route, key), request):
                 raise
         else:
+            await tell_newest(exchange, engine)
             exchange.respond(200, made[-1].body)
 
 
-def _replayed(exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
+async def _replayed(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
     if kept.found is None:
         return False
     if kept.found.request != request:
         raise ServiceError("idempotency_mismatch", "this Idempotency-Key was used with another body; nothing was run")
+    await tell_newest(exchange, engine)
     exchange.respond(200, kept.found.body, _REPLAYED)
     return True

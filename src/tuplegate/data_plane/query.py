@@ -8,6 +8,7 @@ import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.answers import timings
+from tuplegate.data_plane.consistency import position_of, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
 from tuplegate.data_plane.long_requests import read_query
@@ -43,6 +44,7 @@ class QueryRoutes:
         self, engine: port.Engine, identities: IdentityCache, bounds: QueryBounds, streams: StreamWriter
     ) -> None:
         self._engine = engine
+        self._tells_positions = engine.tells_positions
         self._identities = identities
         self._limit_ms = bounds.statement_timeout_ms
         self._bounds = port.Bounds(bounds.statement_timeout_ms, None, bounds.answer_bytes_max)
@@ -81,20 +83,48 @@ class QueryRoutes:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
         key = idempotency_key(exchange)
+        snapshot = False
+        headers = exchange.headers
+        if identity.reads_snapshots or b"tuplegate-consistency" in headers or b"tuplegate-position" in headers:
+            snapshot = wants_snapshot(exchange, identity, self._engine)
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
-            await self._streams.answer(exchange, format, target, statement, shape, bounds)
+            await self._streams.answer(exchange, format, target, statement, shape, bounds, snapshot=snapshot)
             return
         try:
             if key is not None:
+                if snapshot:
+                    tell_server(exchange, on_replica=False)
                 await self._answer_once(exchange, target, key, statement, shape, bounds)
                 return
-            result = await self._engine.query(target, statement, shape, bounds)
+            if snapshot:
+                result = await self._read(exchange, target, statement, shape, bounds)
+            else:
+                result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
+            if self._tells_positions and isinstance(failure, port.StatementFailed):
+                await tell_newest(exchange, self._engine)
             _respond_failure(exchange, failure, statement)
         else:
+            if result.reached is not None:
+                tell_position(exchange, result.reached)
+            elif self._tells_positions:
+                await tell_newest(exchange, self._engine)
             exchange.respond(200, _result_body(exchange, result))
+
+    async def _read(
+        self,
+        exchange: Exchange,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+    ) -> port.Result:
+        """As it was at some moment behind what the client has seen."""
+        result = await self._engine.snapshots.query(target, statement, shape, bounds, position_of(exchange))
+        tell_server(exchange, on_replica=result.on_replica)
+        return result
 
     async def _answer_once(
         self,

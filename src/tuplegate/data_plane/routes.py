@@ -49,6 +49,20 @@ _TRANSACTION_ID = Parameter(
     "header",
 )
 
+_CONSISTENCY = Parameter(
+    "Tuplegate-Consistency",
+    {"enum": ["serializable", "snapshot"]},
+    "`snapshot`: a replica may answer what only reads. Without it as the key was made; `serializable` by default.",
+    "header",
+)
+_POSITION = Parameter(
+    "Tuplegate-Position",
+    {"type": "string", "pattern": "^(?:[0-9a-f]{8}-[0-9a-f]{16}|unknown)$"},
+    "That of an earlier answer: a snapshot then shows at least what that answer did.",
+    "header",
+)
+_READ_FROM = ("Tuplegate-Position", "Tuplegate-Served-By")
+
 _ENGINE_SAID = ("sql_error", "conflict", "timeout")
 _OF_SQL = (
     "parse_error",
@@ -184,10 +198,10 @@ _JSON_QUERY = _in_database(
         answers.QueryAnswer,
         failure=answers.QueryFailure,
         body=QueryRequest,
-        parameters=(_IDEMPOTENCY_KEY,),
+        parameters=(_IDEMPOTENCY_KEY, _CONSISTENCY, _POSITION),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
         also=tuple((format.value, _stream(FRAMINGS[format])) for format in StreamFormat),
-        headers=("Idempotency-Replayed",),
+        headers=("Idempotency-Replayed", *_READ_FROM),
         text=_STREAM_TEXT,
         example={"sql": "select $1::int + 1 as n", "params": [41]},
     )
@@ -198,15 +212,17 @@ _TRANSACTION = _in_database(
         answers.TransactionAnswer,
         failure=answers.TransactionFailure,
         body=TransactionRequest,
-        parameters=(_IDEMPOTENCY_KEY, _TRANSACTION_ID),
+        parameters=(_IDEMPOTENCY_KEY, _TRANSACTION_ID, _CONSISTENCY, _POSITION),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "transaction_id_used", "transaction_aborted"),
-        headers=("Idempotency-Replayed",),
+        headers=("Idempotency-Replayed", *_READ_FROM),
         example={"statements": ["create table t (n int)", {"sql": "insert into t values ($1)", "params": [42]}]},
     )
 )
-_OUTCOME = _in_database(Description(answers.TransactionState, errors=("sql_error", "timeout")))
+_OUTCOME = _in_database(
+    Description(answers.TransactionState, errors=("sql_error", "timeout"), headers=("Tuplegate-Position",))
+)
 _RESET = _in_database(Description(answers.ResetAnswer, errors=("delete_protected",)))
-_TABLES = _in_database(Description(answers.TablesAnswer, errors=_ENGINE_SAID))
+_TABLES = _in_database(Description(answers.TablesAnswer, errors=_ENGINE_SAID, headers=("Tuplegate-Position",)))
 _CAPABILITIES = _in_database(Description(answers.CapabilitiesAnswer, errors=_ENGINE_SAID))
 _PROBE = _in_database(Description(answers.ProbeAnswer, errors=_ENGINE_SAID))
 _BENCH = _in_database(

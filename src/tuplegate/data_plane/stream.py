@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from time import perf_counter_ns
 
 import msgspec
 
 from tuplegate.data_plane.answers import note_engine
+from tuplegate.data_plane.consistency import position_of, tell_position, tell_server
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -33,13 +34,19 @@ class StreamWriter:
         statement: port.Statement,
         shape: port.Shape,
         bounds: port.Bounds,
+        *,
+        snapshot: bool,
     ) -> None:
         framing = FRAMINGS[format]
         rows: port.RowStream | None = None
         try:
-            async with self._engine.stream(target, statement, shape, bounds) as rows:
+            async with self._stream(exchange, target, statement, shape, bounds, snapshot=snapshot) as rows:
                 self.begun += 1
                 self.open += 1
+                if rows.reached is not None:
+                    tell_position(exchange, rows.reached)
+                if snapshot:
+                    tell_server(exchange, on_replica=rows.on_replica)
                 exchange.start(200, format.value.encode(), (("x-accel-buffering", "no"),))
                 exchange.sign_of_life = framing.silence
                 columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
@@ -62,7 +69,10 @@ class StreamWriter:
                 exchange.write_last(framing.event("error", _error(rows, stopping.body)))
             raise
         else:
-            await exchange.write(framing.event("done", _done(exchange, rows)))
+            position = rows.reached
+            if position is not None and not rows.on_replica:
+                position = await self._engine.position()  # behind what the statement has written
+            await exchange.write(framing.event("done", _done(exchange, rows, position)))
             exchange.finish()
         finally:
             if rows is not None:
@@ -71,6 +81,20 @@ class StreamWriter:
                 self.open -= 1
                 if exchange.traced:
                     note_engine(exchange, rows.exec_us)
+
+    def _stream(
+        self,
+        exchange: Exchange,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        *,
+        snapshot: bool,
+    ) -> AbstractAsyncContextManager[port.RowStream]:
+        if snapshot:
+            return self._engine.snapshots.stream(target, statement, shape, bounds, position_of(exchange))
+        return self._engine.stream(target, statement, shape, bounds)
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Rows as they come, and a sign of life where none come."""
@@ -103,7 +127,7 @@ def _error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
     return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
 
 
-def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
+def _done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     summary: dict[str, object] = {
         "success": True,
@@ -115,4 +139,6 @@ def _done(exchange: Exchange, rows: port.RowStream) -> bytes:
         summary["notices"] = rows.notices
     if rows.truncated:
         summary["truncated"] = True
+    if position is not None:
+        summary["position"] = position.decode()
     return _encode(summary)

@@ -1,6 +1,7 @@
 """`GET /tables`: what the caller's database holds, as far as the caller may see it."""
 
 from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -20,5 +21,6 @@ class TableRoutes:
             tables = await self._engine.tables(target, self._bounds)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
+        await tell_newest(exchange, self._engine)
         truncated = b',"truncated":true' if tables.truncated else b""
         exchange.respond(200, b'{"success":true,"tables":%b%b}' % (tables.items, truncated))

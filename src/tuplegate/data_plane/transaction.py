@@ -12,6 +12,7 @@ import msgspec
 from tuplegate.access.transaction_ids import NONCE_BYTES, Kind, TransactionId, make, read
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.answers import timings
+from tuplegate.data_plane.consistency import position_of, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
 from tuplegate.data_plane.long_requests import read_transaction
@@ -48,6 +49,11 @@ class _Job:
     read_only: bool
     chosen: str | None
 
+    @property
+    def may_be_snapshot(self) -> bool:
+        """It writes nothing, no record of an id either."""
+        return (self.read_only or not self.target.may_write) and self.chosen is None
+
 
 class TransactionRoutes:
     """`secret` signs the ids."""
@@ -75,9 +81,18 @@ class TransactionRoutes:
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = idempotency_key(exchange)
         job = await self._job(exchange, await self._identities.target(identity, exchange), request)
+        reads = wants_snapshot(exchange, identity, self._engine)
+        if reads and (key is not None or not job.may_be_snapshot):
+            reads = False
+            tell_server(exchange, on_replica=False)
         try:
             if key is None:
-                exchange.respond(200, self._body(exchange, job, await self._run(job, None)).body)
+                done = await (self._read(exchange, job) if reads else self._run(job, None))
+                if done.reached is not None:
+                    tell_position(exchange, done.reached)
+                else:
+                    await tell_newest(exchange, self._engine)
+                exchange.respond(200, self._body(exchange, job, done).body)
             else:
                 await once(
                     self._engine,
@@ -90,7 +105,17 @@ class TransactionRoutes:
         except port.Superseded as exc:
             raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
         except port.EngineFailure as failure:
+            if isinstance(failure, port.StatementFailed):
+                await tell_newest(exchange, self._engine)
             self._respond_failure(exchange, job, failure)
+
+    async def _read(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
+        """As it was at some moment behind what the client has seen."""
+        done = await self._engine.snapshots.transaction(
+            job.target, job.statements, job.shape, job.bounds, position_of(exchange)
+        )
+        tell_server(exchange, on_replica=done.on_replica)
+        return done
 
     async def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
         limit_ms = self._bounds.timeout_ms
@@ -232,6 +257,7 @@ class TransactionRoutes:
             raise ServiceError(
                 "not_found", "this database has seen no transaction with that id, or does not remember it"
             )
+        await tell_newest(exchange, self._engine)
         exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
 
     async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:

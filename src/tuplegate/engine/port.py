@@ -50,6 +50,8 @@ class TransactionResult(msgspec.Struct):
     attempts: int
     exec_us: int
     notices: list[Notice]
+    reached: bytes | None = None
+    on_replica: bool = False
     mark: str = ""
 
 
@@ -102,10 +104,21 @@ class RowStream(Protocol):
 
     columns: bytes
     types: bytes
-    row_count: int
-    affected_rows: int
-    notices: list[Notice]
-    truncated: bool
+    reached: bytes | None
+    """A position behind all that its rows show, where one is told; what it writes itself comes later."""
+    on_replica: bool
+
+    @property
+    def row_count(self) -> int: ...
+
+    @property
+    def affected_rows(self) -> int: ...
+
+    @property
+    def notices(self) -> list[Notice]: ...
+
+    @property
+    def truncated(self) -> bool: ...
 
     @property
     def exec_us(self) -> int: ...
@@ -113,6 +126,19 @@ class RowStream(Protocol):
     def lines(self) -> AsyncGenerator[bytes, None]:
         """Blocks of rows, one row of JSON a line. It ends after the commit."""
         ...
+
+
+class Weakness(msgspec.Struct, frozen=True):
+    """Something that the engine leaves open to tenants, since nobody with enough rights has prepared it.
+
+    `meaning` is what that means for tenants, `remedy` what an operator can do. `reaches_others`: beyond the
+    organization's own databases.
+    """
+
+    name: str
+    reaches_others: bool
+    meaning: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +207,51 @@ class Measured(msgspec.Struct, frozen=True):
     gauges: dict[str, float]
 
 
+class Snapshots(Protocol):
+    """Reads that need not be serializable: each shows one moment, at or behind the position `after`.
+
+    They are answered by a replica that has come so far, or else by the primary, as if there were no replica. What is no
+    position of the engine's raises BadPosition.
+    """
+
+    def check(self, position: bytes) -> None:
+        """Raises BadPosition."""
+        ...
+
+    async def query(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> Result: ...
+
+    async def transaction(
+        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> TransactionResult:
+        """It is read-only."""
+        ...
+
+    def stream(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> AbstractAsyncContextManager[RowStream]: ...
+
+
 class Engine(Protocol):
     """The port."""
+
+    @property
+    def weaknesses(self) -> tuple[Weakness, ...]:
+        """What was found open when the service started."""
+        ...
+
+    @property
+    def snapshots(self) -> Snapshots: ...
+
+    @property
+    def tells_positions(self) -> bool:
+        """Whether there are replicas, and so answers need positions."""
+        ...
+
+    async def position(self) -> bytes:
+        """A position behind all that was answered so far; one that no replica reaches, where the engine tells none."""
+        ...
 
     async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
 
@@ -475,6 +544,10 @@ class EngineLost(EngineUnavailable):
 
 class EngineBusy(EngineFailure):
     """The bounded queue for connections is full."""
+
+
+class BadPosition(EngineFailure):
+    """What was sent as a position is none."""
 
 
 class OutcomeUnknown(EngineFailure):

@@ -198,6 +198,22 @@ class SeveralEngines:
 
     # -- the port -----------------------------------------------------------------------------------------------
 
+    @property
+    def weaknesses(self) -> tuple[port.Weakness, ...]:
+        """Of the first engine; the others were prepared by a superuser."""
+        return self._first.up.weaknesses
+
+    @property
+    def snapshots(self) -> port.Snapshots:
+        return _Snapshots(self, self._first.up.snapshots)
+
+    @property
+    def tells_positions(self) -> bool:
+        return False
+
+    async def position(self) -> bytes:
+        return await self._first.up.position()
+
     async def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> port.Result:
@@ -345,6 +361,55 @@ class SeveralEngines:
     @property
     def _open(self) -> list[OpenEngine]:
         return [place.engine for place in self._places.values() if place.engine is not None]
+
+
+class _Snapshots:
+    """Answered as if there were no replica: a position of one engine means nothing on another, to which the database
+    may have moved since."""
+
+    def __init__(self, engines: SeveralEngines, of_first: port.Snapshots) -> None:
+        self._engines = engines
+        self._of_first = of_first
+
+    def check(self, position: bytes) -> None:
+        self._of_first.check(position)
+
+    async def query(
+        self,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        after: bytes | None,
+    ) -> port.Result:
+        self._check(after)
+        return await self._engines.query(target, statement, shape, bounds)
+
+    async def transaction(
+        self,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        after: bytes | None,
+    ) -> port.TransactionResult:
+        self._check(after)
+        return await self._engines.transaction(target, statements, shape, bounds, read_only=True, promise=None)
+
+    def stream(
+        self,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        after: bytes | None,
+    ) -> AbstractAsyncContextManager[port.RowStream]:
+        self._check(after)
+        return self._engines.stream(target, statement, shape, bounds)
+
+    def _check(self, after: bytes | None) -> None:
+        if after is not None:
+            self._of_first.check(after)
 
 
 _OF_THE_FIRST = ("serializable_", "disk_")

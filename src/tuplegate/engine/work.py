@@ -18,15 +18,31 @@ class Access(StrEnum):
 
 
 class Target:
-    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes."""
+    """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes.
 
-    __slots__ = ("access", "database", "id", "may_write")
+    `as_writer`: the login is that of who may write. `on_replica`: it is read there, and nothing can be written.
+    """
+
+    __slots__ = ("access", "as_writer", "database", "id", "may_write", "on_replica")
 
     def __init__(self, database: str, access: Access, id: str = "") -> None:
         self.database = database
         self.access = access
         self.id = id
-        self.may_write = access is Access.WRITE
+        self.may_write = self.as_writer = access is Access.WRITE
+        self.on_replica = False
+
+    def replicated(self) -> "Target":
+        """The same database for the same login, on a replica."""
+        target = Target(self.database, Access.READ, self.id)
+        target.as_writer = self.as_writer
+        target.on_replica = True
+        return target
+
+    @property
+    def login(self) -> Access:
+        """Whose login it is."""
+        return Access.WRITE if self.as_writer else Access.READ
 
 
 class Statement:
@@ -52,7 +68,8 @@ class Bounds:
 
 
 class Result:
-    """`columns`, `types` and `rows` are JSON arrays as bytes."""
+    """`columns`, `types` and `rows` are JSON arrays as bytes. `reached` is a position of the engine behind all that it
+    shows and has done, where one is told."""
 
     __slots__ = (
         "affected_rows",
@@ -60,6 +77,8 @@ class Result:
         "columns",
         "exec_us",
         "notices",
+        "on_replica",
+        "reached",
         "row_count",
         "rows",
         "truncated",
@@ -78,6 +97,8 @@ class Result:
         self.exec_us = 0
         self.attempts = 1
         self.notices: list[Notice] = []
+        self.reached: bytes | None = None
+        self.on_replica = False
 
     def bare(self) -> "Result":
         """The same without its rows."""

@@ -12,8 +12,14 @@ from tuplegate.http.exchange import Exchange
 
 _log: Final = structlog.get_logger()
 
-_ALLOW_HEADERS = "authorization, content-type, accept, idempotency-key, tuplegate-database, tuplegate-transaction-id"
-_EXPOSE_HEADERS = b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed"
+_ALLOW_HEADERS = (
+    "authorization, content-type, accept, idempotency-key, tuplegate-database, tuplegate-transaction-id,"
+    " tuplegate-consistency, tuplegate-position"
+)
+_EXPOSE_HEADERS = (
+    b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed, tuplegate-position,"
+    b" tuplegate-served-by"
+)
 _MAX_AGE_S = 7200
 _SHOWN_MAX = 200
 

@@ -60,6 +60,15 @@ METRICS = {
         Metric("attempts_total", _C, ("kind",), "Attempts begun: one for each request, and one more for each retry."),
         Metric("conflicts_total", _C, ("kind",), "Attempts that ended in a serialization conflict or deadlock."),
         Metric("retries_total", _C, ("kind",), "Attempts begun again, after a conflict or a lost connection."),
+        Metric(
+            "snapshot_reads_total", _C, ("served_by",),
+            "Reads that need not be serializable, by who answered them: a replica, or the primary.",
+        ),
+        Metric(
+            "replica_lag_seconds", _G, ("replica",),
+            "Age of the oldest change that a replica lacks, as one worker sees it; infinite where it is not known.",
+        ),
+        Metric("replica_usable", _G, ("replica",), "1 while the replica is read from."),
         Metric("guard_conflicts_total", _C, (), "Attempts that the guard of SERIALIZABLE ended as too long-lived."),
         Metric(
             "in_doubt_settled_total", _C, ("outcome",),

@@ -149,12 +149,21 @@ class ProbeVerdict(msgspec.Struct):
     supported: bool
 
 
+class WeaknessBody(msgspec.Struct):
+    name: str
+    reaches_others: bool
+    meaning: str
+    remedy: str
+
+
 class CapabilitiesAnswer(msgspec.Struct):
-    """`limits` are by the names of the settings, which carry their units."""
+    """`limits` are by the names of the settings, which carry their units. `weaknesses` is empty where a superuser has
+    prepared the engine."""
 
     success: Literal[True]
     engine: EngineBody
     limits: dict[str, Any]
+    weaknesses: list[WeaknessBody]
     probes: list[ProbeVerdict]
 
 

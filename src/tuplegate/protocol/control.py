@@ -20,6 +20,7 @@ Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
 Title = Annotated[str, msgspec.Meta(pattern=_TITLE)]
 ScopeName = Literal["read", "write", "admin", "operator"]
 Scopes = Annotated[list[ScopeName], msgspec.Meta(min_length=1, max_length=4)]
+Consistency = Literal["serializable", "snapshot"]
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)]
 Grace = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 
@@ -59,10 +60,13 @@ class EngineChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`consistency` is that of requests which do not say what theirs is."""
+
     name: Title
     scopes: Scopes
     database: Name | None = None
     expires_in: Seconds | None = None
+    consistency: Consistency = "serializable"
 
 
 class KeyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +75,7 @@ class KeyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Title | msgspec.UnsetType = msgspec.UNSET
     scopes: Scopes | msgspec.UnsetType = msgspec.UNSET
     expires_in: Seconds | msgspec.UnsetType | None = msgspec.UNSET
+    consistency: Consistency | msgspec.UnsetType = msgspec.UNSET
 
 
 class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +139,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
     created_at: Moment
     expires_at: Moment | None
     last_used_at: Moment | None
+    consistency: str
 
 
 class OrganizationRecord(msgspec.Struct, frozen=True):

@@ -42,6 +42,12 @@ ERRORS: dict[str, ErrorCode] = {
         ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
         ErrorCode("already_exists", 409, False, "Another thing has this name."),
         ErrorCode("wrong_state", 409, False, "The thing is in a state in which this cannot be done to it."),
+        ErrorCode(
+            "weaker_walls",
+            409,
+            False,
+            "The engine does not keep organizations apart in full, and the operator has not accepted that.",
+        ),
         ErrorCode("delete_protected", 409, False, "The database is protected; take its protection away first."),
         ErrorCode("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
         ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),

@@ -22,6 +22,7 @@ from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
 from tuplegate.client.frames import insert_of, rows_of_frame
+from tuplegate.client.positions import Consistency, checked_consistency
 from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
 from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
 from tuplegate.client.retries import AnswerLost, Course, Repeat
@@ -37,7 +38,8 @@ class AsyncClient:
 
     `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY` where they are not given, `control_url` from
     `TUPLEGATE_CONTROL_URL`, or else from what the service says of itself. `timeout_s` is for a whole call, its retries
-    included.
+    included. With `consistency="snapshot"` a replica may answer what only reads: it shows at least what this client has
+    written and seen. Where it is not given, the API key decides.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class AsyncClient:
         timeout_s: float = 60.0,
         retries: int = 5,
         ca_file: str | None = None,
+        consistency: Consistency | None = None,
     ) -> None:
         self.url = checked_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
         given = control_url or os.environ.get("TUPLEGATE_CONTROL_URL")
@@ -60,6 +63,7 @@ class AsyncClient:
         if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
             raise ValueError("the API key has characters that no key has")
         self.timeout_s = timeout_s
+        self.consistency = None if consistency is None else checked_consistency(consistency)
         secure = self.url.startswith("https:") or (given or "").startswith("https:")
         self._transport = AsyncTransport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
         self.database: str | None = None
@@ -101,6 +105,11 @@ class AsyncClient:
         self.database = name
         self._headers = {} if name is None else {"Tuplegate-Database": name}
 
+    def _reading(self, consistency: Consistency | None) -> dict[str, str]:
+        """The headers of what may be read from a replica."""
+        consistency = self.consistency if consistency is None else checked_consistency(consistency)
+        return {**self._headers, **self._transport.positions.headers(consistency)}
+
     # -- statements ---------------------------------------------------------------------------------------------
 
     async def query(
@@ -113,18 +122,20 @@ class AsyncClient:
         idempotent: bool = True,
         idempotency_key: str | None = None,
         convert: bool = True,
+        consistency: Consistency | None = None,
     ) -> Rows:
         """Runs one statement. `params` fill `$1`, `$2`, …
 
         A lost answer is asked for again, and never writes twice. `idempotent=False` sends a writing statement without
         an Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown. `convert=False` leaves the values as
-        JSON has them, numbers with a fraction as `Number`, a text of their digits.
+        JSON has them, numbers with a fraction as `Number`, a text of their digits. `consistency` is for this
+        call alone.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.course(timeout_s)
         sql = without_stream_hint(sql)
         body = query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, self._headers, exact=not convert)
+        call = Call("POST", f"{self.url}/v1/query", body, self._reading(consistency), exact=not convert)
         if idempotency_key is not None:
             answer = await self._keyed(call, idempotency_key, course)
         elif seems_to_read(sql):
@@ -179,10 +190,11 @@ class AsyncClient:
         timeout_s: float | None = None,
         max_rows: int | None = None,
         convert: bool = True,
+        consistency: Consistency | None = None,
     ) -> AsyncRowStream:
         """The rows of one statement as they come, in constant memory. Nothing is repeated once it has been sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers = {**self._headers, "Accept": "application/x-ndjson"}
+        headers = {**self._reading(consistency), "Accept": "application/x-ndjson"}
         body = query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return AsyncRowStream(self._transport, call, timeout_s)
@@ -195,6 +207,7 @@ class AsyncClient:
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
         transaction_id: str | None = None,
+        consistency: Consistency | None = None,
     ) -> Transaction:
         """Runs statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
 
@@ -202,7 +215,7 @@ class AsyncClient:
         OutcomeUnknown is raised, and `transaction_state` says what became of it.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers, repeat = dict(self._headers), Repeat.HARMLESS if read_only else Repeat.KEYED
+        headers, repeat = self._reading(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
         if transaction_id is not None:
             if idempotency_key is not None:
                 raise ValueError("give transaction_id or idempotency_key, not both")

@@ -17,6 +17,7 @@ import httpx
 
 from tuplegate.client.answers import Answer
 from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, error_of
+from tuplegate.client.positions import Positions
 from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
 from tuplegate.client.values import Number
 
@@ -51,6 +52,7 @@ class AsyncTransport:
         self._http = httpx.AsyncClient(verify=verify, limits=_LIMITS)
         self._retries = retries
         self.token = token
+        self.positions = Positions()
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -95,7 +97,9 @@ class AsyncTransport:
         timeout = httpx.Timeout(read_timeout_s, connect=min(_CONNECT_TIMEOUT_S, read_timeout_s))
         request = self._http.build_request(call.method, call.url, content=call.body, headers=headers, timeout=timeout)
         try:
-            return await self._http.send(request, stream=True)
+            response = await self._http.send(request, stream=True)
+            self.positions.note_answer(response.headers, call.headers)
+            return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
             raise _not_sent(call, exc) from exc
         except httpx.TransportError as exc:

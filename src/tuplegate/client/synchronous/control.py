@@ -165,10 +165,21 @@ class Keys:
         return record(Key, self._plane.get(_path("keys", id)))
 
     def create(
-        self, name: str, scopes: Sequence[str], *, database: str | None = None, expires_in: int | None = None
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        database: str | None = None,
+        expires_in: int | None = None,
+        consistency: str | None = None,
     ) -> Key:
-        """A new key, for one database or all of them. The record's `key` is shown this once."""
-        fields = _given(name=name, scopes=list(scopes), database=database, expires_in=expires_in)
+        """A new key, for one database or all of them. The record's `key` is shown this once.
+
+        With `consistency="snapshot"` its reads may be answered by a replica.
+        """
+        fields = _given(
+            name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
+        )
         return record(Key, self._plane.send("POST", "/v1/keys", fields))
 
     def update(
@@ -178,10 +189,11 @@ class Keys:
         name: str | None = None,
         scopes: Sequence[str] | None = None,
         expires_in: int | None = None,
+        consistency: str | None = None,
     ) -> Key:
         """Changes what is given. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
-        changes = _given(name=name, scopes=scopes, expires_in=expires_in)
+        changes = _given(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
         return record(Key, self._plane.send("PATCH", _path("keys", id), changes))
 
     def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:

@@ -125,6 +125,7 @@ class RowStream:
                 case "done":
                     self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
                     self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
+                    self._transport.positions.note(data.get("position"), self._call.headers.get("Tuplegate-Position"))
                     self._ended = True
                 case "error":
                     self._failure = error_of(200, data["error"], self._request_id(), None)

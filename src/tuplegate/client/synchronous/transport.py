@@ -18,6 +18,7 @@ import httpx
 
 from tuplegate.client.answers import Answer
 from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, error_of
+from tuplegate.client.positions import Positions
 from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
 from tuplegate.client.values import Number
 
@@ -52,6 +53,7 @@ class Transport:
         self._http = httpx.Client(verify=verify, limits=_LIMITS)
         self._retries = retries
         self.token = token
+        self.positions = Positions()
 
     def close(self) -> None:
         self._http.close()
@@ -96,7 +98,9 @@ class Transport:
         timeout = httpx.Timeout(read_timeout_s, connect=min(_CONNECT_TIMEOUT_S, read_timeout_s))
         request = self._http.build_request(call.method, call.url, content=call.body, headers=headers, timeout=timeout)
         try:
-            return self._http.send(request, stream=True)
+            response = self._http.send(request, stream=True)
+            self.positions.note_answer(response.headers, call.headers)
+            return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
             raise _not_sent(call, exc) from exc
         except httpx.TransportError as exc:

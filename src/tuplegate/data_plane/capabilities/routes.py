@@ -48,6 +48,7 @@ class CapabilityRoutes:
             "success": True,
             "engine": {"kind": health.kind, "version": health.version},
             "limits": limits(self._settings, self._engine),
+            "weaknesses": self._engine.weaknesses,
             "probes": probes,
         }
         exchange.respond(200, _encode(body))

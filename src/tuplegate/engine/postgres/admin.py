@@ -43,16 +43,23 @@ _METADATA_NAMES = "public, pg_temp"
 class AdminConnector:
     """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database
     where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement may
-    take. `primary` is shared by all who connect to the same engine."""
+    take. `primary` is shared by all who connect to the same engine. `to_standby`: it leads to a standby of it."""
 
     def __init__(
-        self, conninfo: str, timeout_s: float = 10.0, statement_ms: int = 60_000, primary: Primary | None = None
+        self,
+        conninfo: str,
+        timeout_s: float = 10.0,
+        statement_ms: int = 60_000,
+        primary: Primary | None = None,
+        *,
+        to_standby: bool = False,
     ) -> None:
         self.conninfo = conninfo
         self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
         self.primary = primary or primary_of(conninfo)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
+        self._to_standby = to_standby
 
     async def connect(
         self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
@@ -61,7 +68,8 @@ class AdminConnector:
         bounded in any case. Commits of a `local` one wait for no standby."""
         is_metadata = database == METADATA_DATABASE
         # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
-        expected = Expected("read committed", "off", "local" if local else "on")
+        names = _METADATA_NAMES if is_metadata else _OWN_NAMES
+        expected = Expected("read committed", "off", names, "local" if local else "on", self._to_standby)
         settings = {
             **_SETTINGS,
             "default_transaction_isolation": expected.isolation,
@@ -69,7 +77,7 @@ class AdminConnector:
             "synchronous_commit": expected.commit,
             "statement_timeout": "0" if patient else str(self._statement_ms),
             "lock_timeout": str(_LOCK_MS),
-            "search_path": _METADATA_NAMES if is_metadata else _OWN_NAMES,
+            "search_path": expected.search_path,
         }
         name = self.owners.metadata if is_metadata else database
         made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)

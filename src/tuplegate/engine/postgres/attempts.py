@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.execute import Execution, may_write, works_in_steps
+from tuplegate.engine.postgres.execute import Execution, may_write, text_may_write, works_in_steps
 from tuplegate.engine.postgres.failures import is_internal
 from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.ledger import Ledger
@@ -55,7 +55,7 @@ class Attempts:
     ) -> port.Result:
         pool = self._pools.of(target)
         pool.check()
-        if self._primary.refuses is not None and may_write(target, statement, pool):
+        if self._primary.refuses is not None and target.may_write and text_may_write(statement):
             pool.check_commits()
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
@@ -121,10 +121,8 @@ class Attempts:
     ) -> port.TransactionResult:
         pool = self._pools.of(target)
         pool.check()
-        if self._primary.refuses is not None and not read_only:
-            for statement in statements:
-                if may_write(target, statement, pool):
-                    pool.check_commits()
+        if self._primary.refuses is not None and not read_only and target.may_write:
+            self._check_commits(pool, statements)
         deadline = self._time() + bounds.timeout_ms / 1000
         describe, anew, two_phase = False, False, self._two_phase
         attempt = 1
@@ -199,6 +197,12 @@ class Attempts:
         finally:
             if turn:
                 turns.leave()
+
+    @staticmethod
+    def _check_commits(pool: Pool, statements: list[port.Statement]) -> None:
+        for statement in statements:
+            if text_may_write(statement):
+                pool.check_commits()
 
     async def admitted(self, pool: Pool, member: Member, deadline: float) -> None:
         """Returns when this service may begin one more transaction; the connection is kept."""

@@ -19,6 +19,11 @@ BEGIN ATOMIC
 END
 """
 """Fails where there is too little room; and lets the commit wait for the disk, whatever a statement has set."""
+FUNCTION_WITHOUT_MEMORY: Final = """
+CREATE FUNCTION tuplegate.ready_to_commit(bytes_max bigint) RETURNS text LANGUAGE sql VOLATILE
+RETURN set_config('synchronous_commit', 'on', true)
+"""
+"""The same where tenants may not ask for their memory, or nobody bounds it."""
 
 
 def ready_to_commit(process_bytes_max: int | None) -> Command:

@@ -37,15 +37,18 @@ from tuplegate.engine.postgres.metadata import ALL_RECOVERED, NOTE_RECOVERED, TA
 from tuplegate.engine.postgres.owners import literal
 from tuplegate.engine.postgres.roles import roles_of
 from tuplegate.engine.postgres.sizes import SIZES_SQL
+from tuplegate.engine.postgres.walls import FULL, Walls
 
 _log = structlog.get_logger()
 
-_MISSING, _IN_USE, _DEPENDED_ON = "3D000", "55006", "2BP01"
+_MISSING, _IN_USE, _DEPENDED_ON, _NO_RIGHT = "3D000", "55006", "2BP01", "42501"
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now, such as a server process whose worker was killed."""
 
 _WAITS = (_IN_USE, LOCK_NOT_AVAILABLE, "XX000")
 """In use; locked; changed by somebody else just now."""
+_DROP_WAITS = (*_WAITS, _NO_RIGHT)
+"""Also somebody is in it whom the service may not end, such as whoever looks after the server."""
 
 _TRY_AGAIN_S = 0.1
 _DROP_TRIES_S = 10.0
@@ -62,7 +65,7 @@ _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
 # Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
 _END_HOLDERS = f"""
 SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}'
+ WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}' AND {roles.MAY_END}
    AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
      OR l.classid = 'pg_authid'::regclass
         AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
@@ -95,13 +98,14 @@ SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_p
 
 class PostgresDatabases:
     """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
-    where the server is not told that itself."""
+    where the server is not told that itself; `walls` how the template was made."""
 
     def __init__(
         self,
         connector: AdminConnector,
         secret: bytes,
         temp_mb: int | None = None,
+        walls: Walls = FULL,
         tools: tuple[DumpTool, ...] = (),
         move_timeout_s: float = 3600.0,
     ) -> None:
@@ -110,6 +114,7 @@ class PostgresDatabases:
         self._temp_mb = temp_mb
         self._tools = tools
         self._move_timeout_s = move_timeout_s
+        self._walls = walls
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         await self._make(name, self._connector.owners.template)
@@ -124,7 +129,8 @@ class PostgresDatabases:
 
     @property
     def furnishing(self) -> str:
-        return template.version([*roles.entry("database", self._temp_mb), *template.furnishing(self._connector.owners)])
+        entry = roles.entry("database", self._temp_mb, self._walls)
+        return template.version([*entry, *template.furnishing(self._connector.owners, self._walls)])
 
     def furnishing_of(self, name: str) -> str:
         return self.furnishing
@@ -134,7 +140,7 @@ class PostgresDatabases:
         async with self._session(METADATA_DATABASE) as session:
             for role in roles_of(name):
                 await set_password(session, role, self._secret)
-            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb)])
+            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb, self._walls)])
         async with self._session(name) as session:
             await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
 
@@ -174,6 +180,7 @@ class PostgresDatabases:
         role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
         async with self._session(METADATA_DATABASE) as session:
             await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
+            await session.fetch(roles.watch_over(role))
             await session.fetch(f"GRANT {', '.join((*roles_of(source), *roles_of(name)))} TO {role}")
             await session.fetch(f"GRANT {former} TO {writer}")
             await set_password(session, role, self._secret)
@@ -196,7 +203,9 @@ class PostgresDatabases:
     async def _end_all(self, session: AdminSession, name: str) -> None:
         await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(roles_of(name))}")
         for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
-            if not await session.fetch(f"SELECT {end} FROM pg_stat_activity WHERE datname = $1", name):
+            if not await session.fetch(
+                f"SELECT {end} FROM pg_stat_activity WHERE datname = $1 AND {roles.MAY_END}", name
+            ):
                 break
             await asyncio.sleep(_TRY_AGAIN_S)
 
@@ -337,7 +346,7 @@ class PostgresDatabases:
                 except StatementFailed as failure:
                     if failure.sqlstate == _MISSING:
                         break
-                    if failure.sqlstate not in _WAITS:
+                    if failure.sqlstate not in _DROP_WAITS:
                         raise
                     if asyncio.get_running_loop().time() > deadline:
                         raise EngineBusy("the database is still in use; it is removed later") from failure

@@ -23,16 +23,19 @@ from tuplegate.engine.postgres.locks import CAPACITY_SQL
 from tuplegate.engine.postgres.measures import Measures, measured
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
+from tuplegate.engine.postgres.positions import UNKNOWN
 from tuplegate.engine.postgres.probes import Capabilities, probe
 from tuplegate.engine.postgres.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.recovery import Recovery
+from tuplegate.engine.postgres.replicas import Progress, Replica, Replicas
 from tuplegate.engine.postgres.role_settings import undo_settings
 from tuplegate.engine.postgres.scratch import Scratch
 from tuplegate.engine.postgres.session import Session, borrow_session, open_session
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SizeWatch
+from tuplegate.engine.postgres.snapshots import SnapshotReads
 from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
-from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, read_types
+from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.postgres.watch import Watch
 from tuplegate.keeping import keep
 from tuplegate.metrics.cells import observe
@@ -59,7 +62,9 @@ class PostgresEngine:
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
         self._sizes = SizeWatch()
-        self._pools = Pools(settings, connector, self._session, self._sizes, self._recovery.is_confirmed)
+        self._pools = Pools(
+            settings, connector, self._session, self._sizes, self._recovery.is_certain, self._recovery.is_confirmed
+        )
         self._recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes)
         self._ledger = Ledger(self._pools.to_write, self._session, settings.secret, self._recovery.is_certain)
@@ -71,6 +76,10 @@ class PostgresEngine:
         self._streams = Measures("stream")
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
+        self._progress: Progress | None = None
+        self._replicas: Replicas | None = None
+        self.tells_positions = bool(settings.replicas)
+        self.snapshots: SnapshotReads
         self.can: Capabilities
         self._guard: SerializableGuard
         self._attempts: Attempts
@@ -101,6 +110,13 @@ class PostgresEngine:
         watches = {"records": self._expire, "scratch": self._scratch.watch}
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
+        if settings.replicas:
+            replicas = self._replicas = self._make_replicas(built_in)
+            await replicas.look()
+            watches["replicas"] = replicas.watch
+            watches["replica_deadlines"] = replicas.watch_deadlines
+            watches["replica_connections"] = replicas.sweep
+        self.snapshots = SnapshotReads(self, self._replicas)
         self._tasks += [keep(name, watch) for name, watch in watches.items()]
         return self
 
@@ -110,6 +126,8 @@ class PostgresEngine:
         for task in self._tasks[1:] if self._primary.follows else self._tasks:
             task.cancel()
         self._dumps.stop()
+        if self._replicas is not None:
+            await self._replicas.close()
         await self._watch.end()
         await self._recovery.__aexit__(None, None, None)
         await self._pools.close()
@@ -119,7 +137,28 @@ class PostgresEngine:
         for task in self._tasks:
             task.cancel()
 
+    def _make_replicas(self, built_in: dict[int, TypeInfo]) -> Replicas:
+        settings, stocks = self._settings, self._pools.stocks
+        progress = self._progress = Progress(self._connector, flushes=settings.worker == 0)
+        replicas = [
+            Replica(number, conninfo, settings, stocks, self.can, built_in, self._guard, self._recovery)
+            for number, conninfo in enumerate(settings.replicas, 1)
+        ]
+        return Replicas(progress, replicas, settings.idle_close_s)
+
     # -- the port -----------------------------------------------------------------------------------------------
+
+    @property
+    def weaknesses(self) -> tuple[port.Weakness, ...]:
+        return self._settings.weaknesses
+
+    async def position(self) -> bytes:
+        if self._progress is None:
+            return UNKNOWN
+        try:
+            return (await self._progress.position()).written()
+        except port.EngineFailure:
+            return UNKNOWN
 
     def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
@@ -193,6 +232,8 @@ class PostgresEngine:
         measures.attempts += 1
         try:
             async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
+                if self.tells_positions:
+                    stream.reached = await self.position()
                 yield stream
         finally:
             del self._running[clock]
@@ -201,12 +242,15 @@ class PostgresEngine:
     def stop_running(self) -> None:
         self._dumps.stop()
         self._watch.stop_running()
+        if self._replicas is not None:
+            self._replicas.stop_running()
 
     async def health(self) -> port.EngineHealth:
         primary, disk = self._primary, self._watch.disk
         warnings = {} if disk is None else {"disk": disk.said()}
         if primary.follows:
             warnings["commits"] = primary.refuses or "ok"
+        warnings |= {} if self._replicas is None else self._replicas.states
         return port.EngineHealth(
             "postgresql",
             self.version,
@@ -272,12 +316,15 @@ class PostgresEngine:
 
     def measured(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
+        events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
         kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
         pools, most = self._pools, self._settings.connections_max
         found = measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
         if (disk := self._watch.disk) is not None:
             found.gauges["disk_free_bytes"] = max(0, disk.free)
             found.gauges["disk_short"] = int(disk.shortage > 0)
+        if self._replicas is not None:
+            found.gauges.update(self._replicas.gauges)
         return found
 
     async def _expire(self) -> None:

@@ -39,6 +39,7 @@ from tuplegate.engine.postgres.plans import (
     read_columns,
 )
 from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.positions import read_answer
 from tuplegate.engine.postgres.rows import RowCollector, affected_rows, find_encoder
 from tuplegate.engine.postgres.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
 from tuplegate.engine.postgres.templates import Form, Template, find_form, find_template
@@ -59,8 +60,11 @@ _BEGIN: Final = {
     port.Access.WRITE: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"),
     port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 }
+_BEGIN_ON_REPLICA: Final = Command(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", begins=False)
 _SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
 _COMMIT: Final = Command(b"COMMIT", begins=False)
+NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
+"""The engine's for the transaction, if that has written anything."""
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
@@ -89,9 +93,9 @@ RESTORE_ENCODING: Final = [
 ]
 
 
-def begin(access: port.Access) -> list[Command]:
-    """Opens a block whose isolation and rights no statement in it can change."""
-    return [_BEGIN[access], _SNAPSHOT]
+def begin(access: port.Access, *, on_replica: bool) -> list[Command]:
+    """Opens a block whose isolation and rights no statement in it can change. A replica cannot be serializable."""
+    return [_BEGIN_ON_REPLICA if on_replica else _BEGIN[access], _SNAPSHOT]
 
 
 def works_in_steps(statement: port.Statement) -> bool:
@@ -118,8 +122,8 @@ class Execution:
     """
 
     __slots__ = (
-        "applied", "as_sent", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy", "member",
-        "outlived", "pool", "prepared", "runs_code", "shape", "statement", "stopping", "target", "timed_out",
+        "applied", "as_sent", "asked", "begun", "bounds", "crowding", "deadline", "describe", "filling", "lazy",
+        "member", "outlived", "pool", "prepared", "runs_code", "shape", "statement", "stopping", "target", "timed_out",
         "unjudged",
     )  # fmt: skip
 
@@ -158,6 +162,8 @@ class Execution:
         self.crowding = False
         self.filling: int | None = None
         self.begun = 0
+        self.asked: Reply[list[PGresult]] | None = None
+        """The question for the engine's position, where it went along with the statement."""
 
     @property
     def writes(self) -> bool:
@@ -213,13 +219,13 @@ class Execution:
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()
-            self._give_back(None, broken=is_internal(failure))
+            self._give_back(None, broken=is_internal(failure), plain=plain)
             if was_ended(failure, self):
                 raise ended(failure, self) from failure
             raise
         except RowsTooWide as wide:
             # What is known of code now is in doubt: a connection was cut off.
-            if self.target.may_write and (had_code or _text_may_write(statement)):
+            if self.target.may_write and (had_code or text_may_write(statement)):
                 raise _unknown_and_too_wide() from wide
             raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
@@ -241,7 +247,9 @@ class Execution:
                     kept.runs = 0
         if self.unjudged is not None and key is not None:
             await self._judge(self.unjudged, key, template, now)
-        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers)
+        if self.pool.position is not None:
+            result.reached = await self._position(self.pool.position)
+        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers, plain=plain)
         return result
 
     def _prepared(
@@ -291,6 +299,19 @@ class Execution:
         verdict = judge_text(form, columns) if template is None else judge_template(form, template.types, columns)
         self.pool.state.often_seen.found(key, verdict, now, changes)
 
+    async def _position(self, question: list[Command]) -> bytes | None:
+        """Where the engine is, now that the statement is committed; None where it does not say."""
+        try:
+            if self.asked is None:
+                self.asked = self.member.send(question)
+                self.member.flush()
+            return read_answer(await self.asked)
+        except ConnectionLost:
+            return None
+        except BaseException:
+            self.pool.abandon(self.member)
+            raise
+
     def _send(
         self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]
     ) -> Reply[list[PGresult]]:
@@ -307,6 +328,8 @@ class Execution:
             rows.rows_of(kept)
             commands.append(Command(b"", values, chunk_rows(self.statement, self.bounds), name=kept.name))
         answer = member.send(commands, rows.take)
+        if self.pool.position is not None:
+            self.asked = member.send(self.pool.position)  # on its own, so it is run after the commit
         member.flush()
         return answer
 
@@ -383,15 +406,20 @@ class Execution:
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
-        ending = [self.pool.state.ready_to_commit, _COMMIT] if room is None else []
-        answer = self.member.send([*begin(self.target.access), statement, *ending], rows.take)
+        commit = [self.pool.state.ready_to_commit, NUMBER, _COMMIT]
+        ending = commit if room is None else []
+        answer = self.member.send(
+            [*begin(self.target.access, on_replica=self.target.on_replica), statement, *ending], rows.take
+        )
         self.member.flush()
         results = await answer
         check(results)
         if room is not None:
             await room.check(self.member)
-            results += await self.member.run(self.pool.state.ready_to_commit, _COMMIT)
+            results += await self.member.run(*commit)
             check(results)
+        if results[-2].get_value(0, 0) is None:
+            self.lazy = False  # it wrote nothing
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
         if not in_chunks and results[2].nfields:
@@ -402,7 +430,7 @@ class Execution:
         """None where the statement cannot be a cursor."""
         member = self.member
         declare = Command(DECLARE_HELD + self.statement.sql.encode(), params)
-        results = await member.run(*begin(self.target.access), declare, _COMMIT)
+        results = await member.run(*begin(self.target.access, on_replica=self.target.on_replica), declare, _COMMIT)
         if await self._is_refused(results, len(DECLARE_HELD)):
             return None
         self.applied = True
@@ -442,7 +470,9 @@ class Execution:
         names = b", ".join(b"c%d" % column for column in range(described.nfields))
         query = sql if self.statement.keyword in CURSORS else b"WITH q AS (" + sql + b"\n) SELECT * FROM q"
         table = b"CREATE TEMPORARY TABLE pg_temp.tuplegate (" + names + b") AS "
-        filled = await member.run(*begin(self.target.access), Command(table + query, params))
+        filled = await member.run(
+            *begin(self.target.access, on_replica=self.target.on_replica), Command(table + query, params)
+        )
         if await self._is_refused(filled, len(table) + query.index(sql)):
             return None
         notices = member.take_notices()
@@ -488,14 +518,14 @@ class Execution:
         self.timed_out = True
         self.pool.expire(self.member)
 
-    def _give_back(self, left: Leftovers | None, *, broken: bool = False) -> None:
+    def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
         """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
         if broken:
             self.pool.retire(self.member)
         elif self.timed_out:
             self.pool.abandon(self.member)
         elif left is None:
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             self.pool.give_back(self.member, left)
         if changes_types(self.statement.keyword):
@@ -595,10 +625,11 @@ def may_write(target: port.Target, statement: port.Statement, pool: Pool) -> boo
 
     A query can only by INTO, through functions for large objects, or through code of the tenant's own.
     """
-    return target.may_write and (pool.state.has_code or _text_may_write(statement))
+    return target.may_write and (pool.state.has_code or text_may_write(statement))
 
 
-def _text_may_write(statement: port.Statement) -> bool:
+def text_may_write(statement: port.Statement) -> bool:
+    """The same by its text alone: where there is code of the tenant's, any query may call it."""
     if statement.keyword not in CURSORS or statement.keyword == "with":
         return True
     folded = fold(statement.sql)

@@ -7,7 +7,7 @@ engine, whose socket nobody else can reach, does not ask for them.
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from psycopg import OperationalError, pq
@@ -120,13 +120,26 @@ def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> st
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
     """The same server, with nothing left of the login that the conninfo had."""
-    place = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
-    kept = " ".join(
-        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
-        for option in place
-        if option.keyword not in _LOGIN
-    )
-    return f"{kept} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
+    return f"{without_login(conninfo)} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
+
+
+def without_login(conninfo: str) -> str:
+    return _written([option for option in _given(conninfo) if option.keyword not in _LOGIN])
+
+
+def same_login(place: str, conninfo: str) -> str:
+    """Another server, with the login and the database of `conninfo`."""
+    login = _LOGIN | {b"dbname"}
+    options = [option for option in _given(place) if option.keyword not in login]
+    return _written([*options, *(option for option in _given(conninfo) if option.keyword in login)])
+
+
+def _given(conninfo: str) -> list[pq.ConninfoOption]:
+    return [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+
+
+def _written(options: Iterable[pq.ConninfoOption]) -> str:
+    return " ".join(f"{o.keyword.decode()}='{_quote((o.val or b'').decode())}'" for o in options)
 
 
 def for_program(conninfo: str) -> tuple[dict[str, str], str]:

@@ -31,6 +31,7 @@ from tuplegate.engine.postgres.places import Places
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stubborn import Ending, Stubborn
+from tuplegate.engine.postgres.traces import UNTOLD
 from tuplegate.engine.postgres.verified import Expected
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
@@ -62,14 +63,6 @@ _TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
-TRACES_FUNCTION: Final = """
-CREATE FUNCTION tuplegate.traces(seed float8) RETURNS numeric LANGUAGE sql VOLATILE
-BEGIN ATOMIC
-  SELECT setseed($1);
-  SELECT sum(used_bytes) FROM pg_get_backend_memory_contexts() WHERE name IN ('GUCMemoryContext', 'GUC hash table');
-END
-"""
-"""Sets the random seed anew, and returns how much memory the server's settings take."""
 _TRACES: Final = b"SELECT tuplegate.traces($1)"
 
 
@@ -130,13 +123,16 @@ class Pool:
         restore_login: Callable[[], Awaitable[None]],
         database: str,
         stubborn: Stubborn,
-        flush: Callable[[], Awaitable[object]],
+        is_certain: Callable[[], Awaitable[bool]],
         waits_for_standby: Callable[[int], Awaitable[bool]],
         is_confirmed: Callable[[], Awaitable[bool]],
         meter: Meter,
         stocks: Stocks,
+        position: list[Command] | None,
     ) -> None:
         self.state = state
+        self.position = position
+        """What asks for the engine's position; None where nobody wants to know it."""
         self.encoders = state.encoders
         self._conninfo = conninfo
         self._primary = primary
@@ -151,7 +147,7 @@ class Pool:
         self._restored_at = -math.inf
         self._database = database
         self._stubborn = stubborn
-        self._flush = flush
+        self._is_certain = is_certain
         self._waits_for_standby = waits_for_standby
         self._is_confirmed = is_confirmed
         self._meter = meter
@@ -308,9 +304,10 @@ class Pool:
         """Takes a connection whose statement has ended, and that nothing else is to run on."""
         member.close("the engine failed in it")
 
-    def give_back_unclean(self, member: Member) -> None:
-        """Takes a connection that may still be inside a transaction, and cleans and inspects it."""
-        self._spawn(self._inspect(member))
+    def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
+        """Takes a connection that may still be inside a transaction, and cleans and inspects it. `plain`: the text
+        itself has left nothing that DISCARD ALL does not remove."""
+        self._spawn(self._inspect(member, plain))
 
     @property
     def demands(self) -> bool:
@@ -323,11 +320,9 @@ class Pool:
             raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
 
     async def flush_commits(self) -> None:
-        """Returns when all that was committed is on disk. Raises OutcomeUnknown where the engine does not say so."""
-        try:
-            await self._flush()
-        except EngineFailure as exc:
-            raise OutcomeUnknown("it was applied, but the engine was lost before that was sure to be on disk") from exc
+        """Returns when all that was committed is so for good. Raises OutcomeUnknown where that is not known in time."""
+        if not await self._is_certain():
+            raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
     def abandon(self, member: Member) -> None:
         """Takes a connection whose statement is still running: cancels it in the engine, then closes the connection.
@@ -451,7 +446,7 @@ class Pool:
 
     # -- cleaning -----------------------------------------------------------------------------------------------
 
-    async def _inspect(self, member: Member) -> None:
+    async def _inspect(self, member: Member, plain: bool) -> None:
         member.reset = None
         member.kept.clear()
         if not self._is_light(member):
@@ -466,6 +461,8 @@ class Pool:
             member.close("its reset failed")
         elif memory is None or memory != member.settings_memory:
             member.close("a setting could not be undone")
+        elif memory == UNTOLD and (not plain or self.state.has_lasting_code):
+            member.close("a setting may be left")
         else:
             self._free_again(member)
 

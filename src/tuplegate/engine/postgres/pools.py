@@ -15,13 +15,15 @@ from tuplegate.engine.postgres.admin import (
     terminate,
 )
 from tuplegate.engine.postgres.commit_room import ready_to_commit
-from tuplegate.engine.postgres.connection import Meter
+from tuplegate.engine.postgres.connection import Command, Meter
 from tuplegate.engine.postgres.database_state import DatabaseState
 from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
 from tuplegate.engine.postgres.logins import as_tenant, with_settings
 from tuplegate.engine.postgres.places import Places
 from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.positions import ask_after_commit
 from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
+from tuplegate.engine.postgres.records import Records, database_secret
 from tuplegate.engine.postgres.roles import forget_settings, role_of
 from tuplegate.engine.postgres.settings import EngineSettings
 from tuplegate.engine.postgres.sizes import SizeWatch
@@ -52,16 +54,17 @@ SESSION_SETTINGS: Final = {
 }
 _SINCE_17: Final = {"transaction_timeout": "0"}
 
-# The commit of one that writes waits for the disk, and so for all that was committed before it.
-_FLUSH: Final = """SELECT CASE WHEN pg_catalog.pg_current_wal_flush_lsn() < pg_catalog.pg_current_wal_insert_lsn()
-                        THEN pg_catalog.pg_logical_emit_message(true, 'tuplegate', '') END"""
-
 _WAITS_FOR_STANDBY: Final = (
     "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::pg_catalog.int4 AND wait_event = 'SyncRep'"
 )
 
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 """How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
+
+
+def _isolation(target: port.Target) -> str:
+    """A standby cannot be serializable."""
+    return "repeatable read" if target.on_replica else SESSION_SETTINGS["default_transaction_isolation"]
 
 
 def _read_only(target: port.Target) -> str:
@@ -82,22 +85,27 @@ class Pools:
         connector: AdminConnector,
         session: AdminSession,
         sizes: SizeWatch,
+        is_certain: Callable[[], Awaitable[bool]],
         is_confirmed: Callable[[], Awaitable[bool]],
+        stocks: Stocks | None = None,
     ) -> None:
+        """`stocks` are those of other pools, which hold their rows within the same bound."""
         self._settings = settings
         self._connector = connector
         self.primary = connector.primary
         self._session = session
         self._sizes = sizes
+        self._is_certain = is_certain
         self._is_confirmed = is_confirmed
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
         self._places = Places(settings.connections_max, self._make_room)
-        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared
+        # What is changed on the primary comes to a replica by itself.
+        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
         self._meter = Meter()
-        self._stocks = settings.stocks or Stocks(settings.rows_bytes_max)
+        self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
@@ -108,7 +116,7 @@ class Pools:
         self._meter = meter
 
     def of(self, target: port.Target) -> Pool:
-        pools = self.writing if target.may_write else self.reading
+        pools = self.writing if target.as_writer else self.reading
         return pools.get(target.database) or self._new(pools, target)
 
     def to_write(self, database: str) -> Pool:
@@ -160,7 +168,12 @@ class Pools:
         pool = pools[target.database] = Pool(
             self._conninfo(target),
             self.primary,
-            Expected(SESSION_SETTINGS["default_transaction_isolation"], _read_only(target)),
+            Expected(
+                _isolation(target),
+                _read_only(target),
+                SESSION_SETTINGS["search_path"],
+                is_standby=target.on_replica,
+            ),
             self.states.setdefault(
                 target.database,
                 DatabaseState(TypeRegistry(self._built_in), ready_to_commit(settings.process_bytes_max)),
@@ -174,11 +187,12 @@ class Pools:
             restore_login=partial(self._restore_login, target),
             database=target.database,
             stubborn=self.stubborn,
-            flush=partial(self._session.fetch, _FLUSH),
+            is_certain=self._is_certain,
             waits_for_standby=self._waits_for_standby,
             is_confirmed=self._is_confirmed,
             meter=self._meter,
-            stocks=self._stocks,
+            stocks=self.stocks,
+            position=self._position(target.database),
         )
         pool.state.full_at = self._sizes.full_at(target.database)
         if target.database in self._paused:
@@ -192,12 +206,12 @@ class Pools:
             return False
 
     async def _restore_login(self, target: port.Target) -> None:
-        await restore_password(self._connector, role_of(target.database, target.access), self._settings.secret)
+        await restore_password(self._connector, role_of(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
         """In a session of its own: a statement of the tenant's may hold the lock that it needs. Not as the role itself:
         its settings may keep it from logging in."""
-        role = role_of(target.database, target.access)
+        role = role_of(target.database, target.login)
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
                 try:
@@ -207,9 +221,16 @@ class Pools:
                         "a transaction that changes the role's own settings is in the way"
                     ) from failure
 
+    def _position(self, database: str) -> list[Command] | None:
+        settings = self._settings
+        if not settings.replicas and not settings.is_replica:
+            return None
+        return ask_after_commit(Records(database_secret(settings.secret, database)).reached())
+
     def _conninfo(self, target: port.Target) -> str:
         options = {
             **SESSION_SETTINGS,
+            "default_transaction_isolation": _isolation(target),
             "default_transaction_read_only": _read_only(target),
             "work_mem": self.can.work_mem,
         }
@@ -218,7 +239,7 @@ class Pools:
         if self.can.notices_leaving:
             options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
-        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.access)
+        tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
         return with_settings(tenant, target.database, options)
 
     def _make_room(self, idle_since: float) -> None:

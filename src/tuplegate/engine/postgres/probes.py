@@ -23,7 +23,8 @@ SELECT current_setting('server_version_num'), current_setting('server_version'),
        (SELECT 10 * (sum(s.setting::int) + 2) FROM pg_settings s WHERE s.name IN
          ('max_connections', 'max_prepared_transactions', 'max_worker_processes', 'max_wal_senders',
           CASE WHEN current_setting('server_version_num')::int >= 180000
-               THEN 'autovacuum_worker_slots' ELSE 'autovacuum_max_workers' END))
+               THEN 'autovacuum_worker_slots' ELSE 'autovacuum_max_workers' END)),
+       r.rolcreatedb AND r.rolcreaterole
   FROM pg_roles r WHERE r.rolname = current_user
 """
 
@@ -51,6 +52,8 @@ class Capabilities:
     slots: int
     notices_leaving: bool
     """Whether it can look, while it runs a statement, if the client is still there."""
+    makes_databases: bool
+    """Whether the role has CREATEDB and CREATEROLE."""
 
     @property
     def major(self) -> int:
@@ -85,6 +88,7 @@ async def probe(session: Session) -> Capabilities:
         work_mem=row[10],
         slots=int(row[11]),
         notices_leaving=await _takes(session, "client_connection_check_interval", CHECK_INTERVAL),
+        makes_databases=row[12] == "t",
     )
 
 
@@ -103,10 +107,11 @@ def problems(found: Capabilities) -> list[str]:
         missing.append(f"it is PostgreSQL {found.version}; {MAJOR_MIN} is the oldest that will do")
     if found.standby:
         missing.append("it is a standby, which cannot write: give the address of the primary")
-    if not found.superuser:
+    if not found.superuser and not found.makes_databases:
         missing.append(
-            f"the role {found.user} is not a superuser, and could not keep tenants apart:"
-            f" ALTER ROLE {found.user} SUPERUSER, or give another in the URL"
+            f"the role {found.user} is no superuser and lacks CREATEDB or CREATEROLE, so it can make neither databases"
+            f" for tenants nor roles that keep them apart: ALTER ROLE {found.user} CREATEDB CREATEROLE, or give another"
+            " in the URL"
         )
     if not found.fsync or not found.full_page_writes:
         missing.append("it may lose what it has committed: set fsync and full_page_writes on")

@@ -82,8 +82,22 @@ BEGIN ATOMIC
     FROM (SELECT) one LEFT JOIN tuplegate.answer a ON a.route = $1 AND a.key = $2
    WHERE tuplegate.is_genuine('kept/' || $1 || '/' || $2, $3);
 END""",
+    "reached(text)": f"""
+CREATE FUNCTION tuplegate.reached(mac text, OUT timeline text, OUT lsn pg_lsn) {_DEFINER}
+BEGIN ATOMIC
+  SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
+         CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
+   WHERE tuplegate.is_genuine('reached', $1);
+END""",
 }
 """By their signatures."""
+
+_OF_POSITIONS: Final = (
+    "pg_current_wal_insert_lsn()",
+    "pg_last_wal_replay_lsn()",
+    "pg_walfile_name(pg_lsn)",
+)
+"""Functions of the engine that tenants may not call."""
 
 EMPTY: Final = f"TRUNCATE {', '.join(f'tuplegate.{table}' for table in TABLES)}"
 
@@ -108,7 +122,7 @@ ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 
 
 def furnishing(owners: Owners) -> list[str]:
-    """Statements that make the records in a database, run by a superuser. Each may be repeated."""
+    """Statements that make the records in a database. Each may be repeated."""
     records, service = quoted(owners.records), quoted(owners.service)
     tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [
@@ -119,6 +133,7 @@ def furnishing(owners: Owners) -> list[str]:
         _IS_GENUINE,
         f"ALTER FUNCTION tuplegate.is_genuine(text, text) OWNER TO {records}",
         "REVOKE ALL ON FUNCTION tuplegate.is_genuine(text, text) FROM PUBLIC",
+        *(f"GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {records}" for function in _OF_POSITIONS),
         *_FUNCTIONS.values(),
         *(f"ALTER FUNCTION tuplegate.{signature} OWNER TO {records}" for signature in _FUNCTIONS),
     ]
@@ -151,6 +166,9 @@ class Records:
 
     def kept(self, route: str, key: str) -> Command:
         return self._call("* FROM tuplegate.kept($1, $2, $3)", f"kept/{route}/{key}", route, key)
+
+    def reached(self) -> Command:
+        return self._call("* FROM tuplegate.reached($1)", "reached")
 
     def _call(self, call: str, message: str, *params: str) -> Command:
         inner = hashlib.sha256(self.secret + message.encode()).digest()

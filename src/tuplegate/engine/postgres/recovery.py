@@ -29,7 +29,7 @@ _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
 _EVERY_S: Final = 1.0
-_AGE_S: Final = 2.0
+_AGE_S: Final = 1.0
 """Younger ones are left to the worker that prepared them."""
 
 _PID_BITS: Final = 32
@@ -37,10 +37,11 @@ _SETTLE_S: Final = 25.0
 _SETTLE_PAUSE_S: Final = 0.1
 _CLOSING_PAUSE_S: Final = 0.01
 
-_CERTAIN_S: Final = 5.0
-# The engine acknowledges in the order of its log: once this is, so is all that came before it.
-_WAIT_FOR_STANDBYS: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
-                                      THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
+_CERTAIN_S: Final = 10.0
+# A commit that writes waits for the disk, and for standbys, and so for all that was committed before it.
+_COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+                                       OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+                                     THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
 _FIND_STANDBY: Final = (
     "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
 )
@@ -213,13 +214,13 @@ class Recovery:
         return _STATES.get(str(rows[0][0]))
 
     async def is_certain(self) -> bool:
-        """Whether what is committed now is so for good: standbys that commits wait for have it, too."""
+        """Whether what is committed now is so for good: it is on disk, and standbys that commits wait for have it."""
         return await asyncio.get_running_loop().create_task(self._is_certain())
 
     async def _is_certain(self) -> bool:
         try:
             async with asyncio.timeout(_CERTAIN_S):
-                await self._certain.fetch(_WAIT_FOR_STANDBYS)
+                await self._certain.fetch(_COMMIT_SOMETHING)
                 return not self._primary.demands or await self._is_confirmed()
         except (TimeoutError, EngineUnavailable):
             return False

@@ -6,6 +6,7 @@ could change settings for everybody. The service logs in as these roles and neve
 
 from tuplegate.engine.port import Access
 from tuplegate.engine.postgres.owners import Owners, quoted
+from tuplegate.engine.postgres.walls import FULL, Walls
 
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
 """Matches the names of roles that tenants' statements run as."""
@@ -44,15 +45,40 @@ def make_role(name: str, attributes: str) -> str:
     )
 
 
+def watch_over(role: str) -> str:
+    """A statement that lets the service's role, which runs it, see and end the sessions of a role that it has made.
+
+    A member of `pg_signal_backend` needs nothing for that; where there is none, it needs the rights of the role. It may
+    be repeated.
+    """
+    return f"""
+DO $$ BEGIN
+  IF NOT pg_has_role(current_user, 'pg_signal_backend', 'USAGE') THEN
+    EXECUTE 'GRANT {role} TO CURRENT_USER' || CASE WHEN current_setting('server_version_num')::int >= 160000
+                                                   THEN ' WITH INHERIT TRUE, SET FALSE' ELSE '' END;
+  END IF;
+END $$
+"""
+
+
+MAY_END = (
+    "usesysid IN (SELECT oid FROM pg_roles WHERE NOT rolsuper)"
+    " AND (pg_has_role(current_user, 'pg_signal_backend', 'USAGE') OR pg_has_role(current_user, usesysid, 'USAGE'))"
+)
+"""Matches the sessions in `pg_stat_activity` that the service's role may end: where one is among them that it may not,
+the engine ends none of them."""
+
+
 def creation(database: str, template: str) -> list[str]:
     """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
     return [
         *(make_role(role, "LOGIN INHERIT") for role in roles_of(database)),
+        *(watch_over(role) for role in roles_of(database)),
         f"CREATE DATABASE {database} TEMPLATE {quoted(template)} ENCODING 'UTF8'",
     ]
 
 
-def entry(database: str, temp_mb: int | None) -> list[str]:
+def entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
     """Who may enter the database, and with which settings. These belong to it and not to what is in it, so a copy has
     none of them. A tenant may not set such settings, so they cannot go with the start-up of a connection."""
     writer, reader = roles_of(database)
@@ -60,7 +86,10 @@ def entry(database: str, temp_mb: int | None) -> list[str]:
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
         f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
-        *(f"ALTER DATABASE {database} SET {name} TO {value}" for name, value in _settings(temp_mb).items()),
+        *(
+            walls.tried(f"ALTER DATABASE {database} SET {name} TO {value}")
+            for name, value in _settings(temp_mb).items()
+        ),
     ]
 
 
@@ -113,5 +142,6 @@ def dumping(database: str, owners: Owners) -> list[str]:
     role = dump_role_of(database)
     return [
         make_role(role, "LOGIN INHERIT"),
+        watch_over(role),
         f"GRANT {role_of(database, Access.WRITE)}, {quoted(owners.dump)} TO {role}",
     ]

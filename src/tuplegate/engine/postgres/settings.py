@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.primary import Primary
 from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
@@ -37,7 +38,13 @@ class EngineSettings:
     """That of the engine's data, where it is watched."""
     process_bytes_max: int | None = None
     """Memory that a process of the engine may take; None where the engine does not bound it."""
+    replicas: tuple[str, ...] = ()
+    """Conninfos of standbys, with the installation's owner."""
+    is_replica: bool = False
+    """`conninfo` is that of a standby."""
     rows_bytes_max: int = 256 * 2**20
     """Rows in memory that came from the engine and are in no answer yet."""
     stocks: Stocks | None = None
     """Where such rows are counted, if that is together with those of other engines."""
+    weaknesses: tuple[Weakness, ...] = ()
+    """What tenants were found to reach at the start."""

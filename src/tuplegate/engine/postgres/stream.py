@@ -92,7 +92,7 @@ async def open_stream(
         if broken:
             pool.retire(member)
         elif answered and not clock.timed_out:
-            pool.give_back_unclean(member)
+            pool.give_back_unclean(member, plain=plain)
         else:
             pool.abandon(member)
         if not plain:
@@ -147,7 +147,7 @@ async def _declare(
     declare = Command(prefix + statement.sql.encode(), params)
     # A text that could change how its rows are written is run to its end first, then written with our settings.
     after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT", begins=False)]
-    results = await member.run(*begin(target.access), declare, *after)
+    results = await member.run(*begin(target.access, on_replica=target.on_replica), declare, *after)
     if find_error(results) is not None:
         check(await member.run(Command(b"ROLLBACK", begins=False)))
         if not plain and results[2].error_field(pq.DiagnosticField.SQLSTATE) == b"0A000":
@@ -235,6 +235,8 @@ class Stream:
     """What both ways have in common; `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
+    reached: bytes | None = None
+    on_replica = False
 
     def __init__(
         self,
@@ -411,7 +413,7 @@ class _PlainStream(Stream):
         runs_code = self._statement.keyword in WRITES and self._pool.state.has_lasting_code
         in_block = at_once or runs_code or self._room is not None
         command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
-        commands = [*begin(self._target.access), command] if in_block else [command]
+        commands = [*begin(self._target.access, on_replica=self._target.on_replica), command] if in_block else [command]
         if not in_block:
             await allow_steps(member, self._statement)
         answer = member.send(commands, self._take)

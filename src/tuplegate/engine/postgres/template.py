@@ -1,7 +1,8 @@
 """What every database of a tenant has from the start: its template, and the same for those made by older versions.
 
 A superuser makes it, when the service starts and never later: tenants' databases are copies of the template, which need
-no more than the service's own role. What is revoked here stays revoked in every copy.
+no more than the service's own role. What is revoked here stays revoked in every copy. A role that is no superuser makes
+what it can of it (`walls.py`).
 
 All of it is made with a search path that holds nothing but the engine's own names, in databases where the tenant may
 have defined anything. The functions are of two kinds, and neither looks up a name when it runs: those of SQL parsed
@@ -12,13 +13,17 @@ of two roles that have next to none.
 import hashlib
 from typing import Final
 
-from tuplegate.engine.postgres import commit_room, database_state, inspect, pool, records, sizes, types, windows
+from tuplegate.engine.postgres import commit_room, database_state, inspect, records, sizes, traces, types, windows
 from tuplegate.engine.postgres.owners import Owners, quoted
+from tuplegate.engine.postgres.walls import FULL, Walls
 
-_REVOKED: Final = "|".join(
+ENDING: Final = "pg_(terminate|cancel)_backend"
+"""Matches the names of functions that end or cancel statements of others."""
+FILLING: Final = "pg_logical_emit_message|pg_export_snapshot"
+"""Matches those that fill what all databases share: the log of changes, a directory of small files."""
+SHOWING: Final = "|".join(
     (
-        # They end or cancel statements of others, or show their texts, places and numbers.
-        "pg_(terminate|cancel)_backend",
+        # They show the texts, places and numbers of others.
         "pg_stat_get_(activity|progress_info|wal_senders|wal_receiver|subscription|replication_slot)",
         "pg_stat_get_(backend|db)_.*",
         # They show how much is done in any table, also in catalogs that all databases share.
@@ -35,10 +40,10 @@ _REVOKED: Final = "|".join(
         "binary_upgrade_.*|pg_nextoid|pg_stop_making_pinned_objects|pg_import_system_collations",
         "pg_(create|copy|drop)_.*replication_slot|pg_replication_slot_advance|pg_logical_slot_.*",
         "pg_sync_replication_slots",
-        # They fill what all databases share: the log of changes, a directory of small files.
-        "pg_logical_emit_message|pg_export_snapshot",
     )
 )
+"""Matches those that show what others do, or are for programs of the engine's own."""
+_REVOKED: Final = f"{ENDING}|{SHOWING}|{FILLING}"
 _REVOKE_FUNCTIONS: Final = f"""
 DO $$
 DECLARE function regprocedure;
@@ -50,13 +55,16 @@ BEGIN
 END $$
 """
 """By their names, since their parameters differ from version to version of the engine."""
-
-# Catalogs that the databases of a server share, with a tenant's own texts or figures in them. The others name tenants
-# only by ids that mean nothing.
-_REVOKED_CATALOGS: Final = (
-    "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_auth_members, pg_catalog.pg_group,"
-    " pg_catalog.pg_roles, pg_catalog.pg_user"
+_REVOKE_EACH: Final = "EXECUTE format('REVOKE EXECUTE ON FUNCTION pg_catalog.%s FROM PUBLIC', function);"
+_TRY_TO_REVOKE_FUNCTIONS: Final = _REVOKE_FUNCTIONS.replace(
+    _REVOKE_EACH, f"BEGIN {_REVOKE_EACH} EXCEPTION WHEN insufficient_privilege THEN NULL; END;"
 )
+"""The engine refuses where the role has no right at all to a function, and only warns where it has some."""
+
+CATALOGS: Final = "pg_catalog.pg_db_role_setting, pg_catalog.pg_shdepend, pg_catalog.pg_auth_members"
+"""Catalogs that the databases of a server share, with a tenant's own texts or figures in them. The others name tenants
+only by ids that mean nothing."""
+_REVOKED_CATALOGS: Final = f"{CATALOGS}, pg_catalog.pg_group, pg_catalog.pg_roles, pg_catalog.pg_user"
 _SHOWN_COLUMNS: Final = {
     "pg_roles": "oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication,"
     " rolconnlimit, rolvaliduntil, rolbypassrls",
@@ -109,10 +117,8 @@ END $$
 """
 
 _FUNCTIONS: Final = (
-    commit_room.FUNCTION,
     database_state.CODE_FUNCTION,
     inspect.TABLES_FUNCTION,
-    pool.TRACES_FUNCTION,
     sizes.RUNS_CODE_AT_COMMIT,
     sizes.TAKES_ROOM,
     sizes.VACUUM_RUNS_CODE,
@@ -121,25 +127,54 @@ _FUNCTIONS: Final = (
 """With the rights of whoever calls them."""
 
 
-def furnishing(owners: Owners) -> list[str]:
-    """Statements that make what is the service's own in a database, run by a superuser in one transaction."""
+def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
+    """Statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
+    superuser, or has the rights of the installation's own roles and makes what `walls` says."""
     return [
         "CREATE SCHEMA IF NOT EXISTS tuplegate",
         "REVOKE ALL ON SCHEMA tuplegate FROM PUBLIC",
         "GRANT USAGE ON SCHEMA tuplegate TO PUBLIC",
+        *_lent(owners, "GRANT {} TO", walls),
         _DROP_FUNCTIONS,
-        _REVOKE_FUNCTIONS,
-        f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC",
-        "REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC",  # a SET in disguise, which no text need show
-        *(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC" for view, columns in _SHOWN_COLUMNS.items()),
-        f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quoted(owners.dump)}",
+        _REVOKE_FUNCTIONS if walls.full else _TRY_TO_REVOKE_FUNCTIONS,
+        walls.tried(f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC"),
+        # A SET in disguise, which no text need show.
+        walls.tried("REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC"),
+        *(
+            walls.tried(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC")
+            for view, columns in _SHOWN_COLUMNS.items()
+        ),
+        walls.tried(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quoted(owners.dump)}"),
         # How the service finds out that a setting of an earlier request is still there.
-        "GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC",
-        _grant_writing_functions(owners),
-        _grant_following(owners),
+        walls.tried("GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC"),
+        walls.tried(_grant_writing_functions(owners)),
+        walls.tried(_grant_following(owners)),
         *records.furnishing(owners),
-        *windows.furnishing(owners),
+        *windows.furnishing(owners, walls),
         *_FUNCTIONS,
+        *_of_memory(owners, walls),
+        *_lent(owners, "REVOKE {} FROM", walls),
+    ]
+
+
+def _lent(owners: Owners, action: str, walls: Walls) -> list[str]:
+    """Who is to own a function needs the right to make one where it lies, unless a superuser gives it away."""
+    if walls.full:
+        return []
+    return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quoted(owners.records)}, {quoted(owners.warden)}"]
+
+
+def _of_memory(owners: Owners, walls: Walls) -> list[str]:
+    """The functions that ask how much memory a session takes. By default only who reads all statistics may ask."""
+    if walls.full:
+        return [commit_room.FUNCTION, traces.FUNCTION]
+    if not walls.sees_memory:
+        return [commit_room.FUNCTION_WITHOUT_MEMORY, traces.FUNCTION_WITHOUT_MEMORY]
+    return [
+        commit_room.FUNCTION_WITHOUT_MEMORY,  # nobody bounds the memory of a server elsewhere
+        traces.MEMORY_FUNCTION,
+        f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quoted(owners.warden)}",
+        traces.FUNCTION_OF_WARDEN,
     ]
 
 

@@ -22,6 +22,7 @@ from tuplegate.engine import port
 from tuplegate.engine.postgres.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.postgres.execute import (
     CURSORS,
+    NUMBER,
     STREAM_IT,
     begin,
     changes_types,
@@ -51,7 +52,6 @@ _LOST: Final = int(pq.TransactionStatus.UNKNOWN)
 _DECIDE_S: Final = 25.0
 """How long the engine may take over a commit before its connection is given up for lost."""
 
-_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
 # The query of a cursor WITH HOLD runs at the commit, and can write there.
 _NUMBER_OF_HELD: Final = Command(
     b"SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)"
@@ -219,7 +219,9 @@ class TransactionRun:
         room = await self._find_room()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         # What is plain cannot change the isolation, and takes its snapshot with its first statement.
-        waiting: list[Command] = begin(access)[:1] if self.is_plain else begin(access)
+        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
+        if self.is_plain:
+            waiting = waiting[:1]
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
@@ -242,11 +244,11 @@ class TransactionRun:
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
         if self.is_read_only:
-            waiting.append(_NUMBER)
+            waiting.append(NUMBER)
         elif numbered:
             waiting.append(_NEW_NUMBER)
         else:
-            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else _NUMBER)
+            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else NUMBER)
         owners.append(None)
         results = await self._send(waiting, owners)
         status = self.member.pgconn.transaction_status
@@ -471,7 +473,7 @@ class TransactionRun:
         elif self.timed_out or self.member.closed:
             self.pool.abandon(self.member)
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
-            self.pool.give_back_unclean(self.member)
+            self.pool.give_back_unclean(self.member, plain=plain)
         else:
             left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
             most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)

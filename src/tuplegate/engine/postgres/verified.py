@@ -14,7 +14,8 @@ from tuplegate.engine.postgres.failures import find_error
 VERIFY: Final = Command(
     b"SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery(),"
     b" pg_catalog.current_setting('default_transaction_isolation'),"
-    b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('synchronous_commit')"
+    b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('search_path'),"
+    b" pg_catalog.current_setting('synchronous_commit')"
 )
 
 
@@ -23,7 +24,9 @@ class Expected(NamedTuple):
 
     isolation: str
     read_only: str
+    search_path: str
     commit: str = "on"
+    is_standby: bool = False
 
 
 class Unfit(ConnectionLost):
@@ -35,18 +38,19 @@ def check_connection(connection: Connection, results: list[PGresult], expected: 
     error = find_error(results)
     if error is not None:
         raise ConnectionLost(error.get_error_message())
-    process, started, standby, isolation, read_only, commit = (str(value) for value in text_rows(results[-1])[0])
+    process, started, standby, isolation, read_only, names, commit = (str(v) for v in text_rows(results[-1])[0])
+    found = Expected(isolation, read_only, names, commit, is_standby=standby == "t")
     if int(process) != connection.backend:
         raise Unfit(
             "a pooler stands between the service and the engine, so that one connection can be several sessions:"
             " give the address of PostgreSQL itself"
         )
-    if (isolation, read_only, commit) != expected:
+    if found != expected._replace(is_standby=found.is_standby):
         raise Unfit(
             "something between the service and the engine keeps back what the service sets when it connects"
-            f" (isolation is {isolation}, read-only is {read_only}, synchronous_commit is {commit}):"
-            " give the address of PostgreSQL itself"
+            f" (isolation is {found.isolation}, read-only is {found.read_only}, search_path is {found.search_path},"
+            f" synchronous_commit is {found.commit}): give the address of PostgreSQL itself"
         )
-    if standby == "t":
-        raise Unfit("it is a standby")
+    if found.is_standby != expected.is_standby:
+        raise Unfit("it is no standby" if expected.is_standby else "it is a standby")
     return started

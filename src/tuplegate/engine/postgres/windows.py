@@ -14,6 +14,7 @@ from typing import Final
 
 from tuplegate.engine.postgres.owners import Owners, quoted
 from tuplegate.engine.postgres.roles import PASSING
+from tuplegate.engine.postgres.walls import FULL, Walls
 
 _NOT_SHARED: Final = "a.relid <> ALL (ARRAY(SELECT c.oid FROM pg_class c WHERE c.relisshared))"
 _OWN: Final = "(SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
@@ -170,19 +171,19 @@ RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.set
 """Whether the role that logged in has told the server to start its next connections with settings of its own."""
 
 
-def furnishing(owners: Owners) -> list[str]:
-    """Statements that make the windows of a database, run by a superuser. Each may be repeated."""
+def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
+    """Statements that make the windows of a database. Each may be repeated."""
     warden = quoted(owners.warden)
     views = ", ".join(
         f"($c${name}$c$, $c${condition}$c$)"
         for name, condition in {"pg_stat_activity": _ACTIVITY_CONDITION, **_VIEWS}.items()
     )
     return [
-        _GRANT_BEHIND.format(behind=_BEHIND, warden=warden),
-        _SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden),
-        _ROLES,
-        _ADVISORY.format(warden=warden, seconds=_LOCK_S),
-        f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}",
+        walls.tried(_GRANT_BEHIND.format(behind=_BEHIND, warden=warden)),
+        walls.tried(_SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden)),
+        walls.tried(_ROLES),
+        walls.tried(_ADVISORY.format(warden=warden, seconds=_LOCK_S)),
+        walls.tried(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}"),
         _ROLE_HAS_SETTINGS,
         f"ALTER FUNCTION tuplegate.role_has_settings() OWNER TO {warden}",
     ]

@@ -1,0 +1,60 @@
+"""How new what a request reads has to be, and how its answer tells where the engine was.
+
+`Tuplegate-Consistency: snapshot`, or a key made so, lets a replica answer. `Tuplegate-Position` of an answer, sent back
+with the next request, keeps that one from reading what was before it.
+"""
+
+from typing import Final
+
+from tuplegate.admission.identity import Identity
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
+
+_SERVED_BY: Final = {
+    False: b"tuplegate-served-by: primary\r\n",
+    True: b"tuplegate-served-by: replica\r\n",
+}
+
+
+def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) -> bool:
+    """Return whether what is read need not be serializable: the request decides, or else its key.
+
+    Raises malformed_request also for a position that is none.
+    """
+    position = position_of(exchange)
+    if position is not None:
+        try:
+            engine.snapshots.check(position)
+        except port.BadPosition as failure:
+            raise to_service_error(failure) from failure
+    said = exchange.headers.get(b"tuplegate-consistency")
+    if said is None:
+        return identity.reads_snapshots
+    if said not in (b"serializable", b"snapshot"):
+        raise ServiceError(
+            "malformed_request",
+            f"Tuplegate-Consistency cannot be {said[:50].decode('latin-1')!r}; it is serializable or snapshot",
+        )
+    return said == b"snapshot"
+
+
+def position_of(exchange: Exchange) -> bytes | None:
+    """What the client has sent back. The engine knows what it means."""
+    return exchange.headers.get(b"tuplegate-position")
+
+
+def tell_position(exchange: Exchange, position: bytes) -> None:
+    """In the headers of the answer."""
+    exchange.extra_headers += b"tuplegate-position: %b\r\n" % position
+
+
+def tell_server(exchange: Exchange, *, on_replica: bool) -> None:
+    exchange.extra_headers += _SERVED_BY[on_replica]
+
+
+async def tell_newest(exchange: Exchange, engine: port.Engine) -> None:
+    """The position of the engine as it is now, which is behind all that was done and seen."""
+    if engine.tells_positions:
+        tell_position(exchange, await engine.position())

@@ -1,0 +1,277 @@
+"""An engine that is a primary with a standby: what is acknowledged is on both, and whichever is the primary is used.
+
+The tests follow one cluster through its life, in their order: the last one ends with another primary.
+"""
+
+import socket
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.external import ExternalServer, Standby
+from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.system.servers import needs_linux, wait_until
+from tests.system.test_external_engine import run_serve
+
+ID = "Tuplegate-Transaction-Id"
+WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and query !~ 'logical_emit'"
+
+pytestmark = needs_linux
+
+
+class Cluster:
+    """Its URL names the standby first."""
+
+    def __init__(self) -> None:
+        self.primary = ExternalServer()
+        self.standby = Standby(self.primary)
+        self.wait_for_standby("*")
+
+    @property
+    def url(self) -> str:
+        hosts = f"127.0.0.1:{self.standby.port},127.0.0.1:{self.primary.port}"
+        return self.primary.url("cluster").replace(f"127.0.0.1:{self.primary.port}", hosts)
+
+    def wait_for_standby(self, names: str) -> None:
+        """From now on, commits do."""
+        self.primary.execute(f"alter system set synchronous_standby_names = '{names}'")
+        self.primary.execute("select pg_reload_conf()")
+        wait_until(lambda: self.primary.execute("show synchronous_standby_names") == [(names,)])
+
+    def commits_that_wait(self) -> int:
+        [(count,)] = self.primary.execute(WAITING)
+        assert isinstance(count, int)
+        return count
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.standby.remove()
+    made.primary.remove()
+
+
+@pytest.fixture(scope="module")
+def service(cluster: Cluster) -> Iterator[Service]:
+    started = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": cluster.url})
+    with started.client() as client:
+        Sql(client)("create table t (a int primary key)")
+    yield started
+    assert started.stop() == 0
+    remove(started.data_dir)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
+    with service.client() as made:
+        yield made
+
+
+def query(client: httpx.Client, sql: str, **more: Any) -> httpx.Response:
+    return client.post("/v1/query", json={"sql": sql, **more}, timeout=60)
+
+
+def rows(client: httpx.Client) -> list[int]:
+    answer = query(client, "select a from t order by a")
+    assert answer.status_code == 200, answer.text
+    return [row["a"] for row in answer.json()["rows"]]
+
+
+def health(client: httpx.Client) -> dict[str, Any]:
+    answered: dict[str, Any] = client.get("/health").json()
+    return answered
+
+
+def test_the_primary_is_found_behind_a_standby(client: httpx.Client) -> None:
+    assert query(client, "insert into t values (1)").status_code == 200
+    said = health(client)
+    assert (said["status"], said["engine"]["commits"]) == ("ok", "replicated")
+    assert said["checks"] == {"engine": "ok", "commits": "ok"}
+
+
+def test_the_storage_test_says_that_a_standby_has_it(client: httpx.Client) -> None:
+    assert client.get("/storage/test").json()["replicated"] is True
+
+
+def test_a_commit_that_no_standby_confirms(cluster: Cluster, client: httpx.Client) -> None:
+    """It is neither acknowledged nor cancelled; nothing else is written, and reads go on."""
+    before = rows(client)
+    cluster.standby.freeze()
+    try:
+        late = query(client, "insert into t values (2)", timeout_ms=1000)
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "outcome_unknown")
+        assert cluster.commits_that_wait() == 1
+        assert 2 not in rows(client)
+        wait_until(lambda: health(client)["status"] == "degraded")
+        assert "standby" in health(client)["checks"]["commits"]
+        refused = query(client, "insert into t values (3)")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
+        body = {"statements": [{"sql": "insert into t values (3)"}]}
+        chosen = client.post("/v1/transaction", json=body, headers={ID: f"txn_{uuid.uuid4().hex}"}, timeout=60)
+        assert (chosen.status_code, chosen.json()["error"]["code"]) == (503, "engine_unavailable")
+        assert rows(client) == before
+    finally:
+        cluster.standby.thaw()
+    wait_until(lambda: health(client)["status"] == "ok")
+    wait_until(lambda: rows(client) == [*before, 2])
+    assert query(client, "insert into t values (3)").status_code == 200
+
+
+def test_a_transaction_that_no_standby_confirms(cluster: Cluster, service: Service, client: httpx.Client) -> None:
+    """What became of it is told when it is certain, and not before."""
+    answers: list[httpx.Response] = []
+    id = f"txn_{uuid.uuid4().hex}"
+
+    def commit() -> None:
+        body = {"statements": [{"sql": "insert into t values (4)"}]}
+        answers.append(client.post("/v1/transaction", json=body, headers={ID: id}, timeout=120))
+
+    def outcome() -> str:
+        with service.client() as other:
+            return str(other.get(f"/v1/transaction/{id}").json()["state"])
+
+    [(database,)] = cluster.primary.execute("select datname from pg_database where datname ~ '^tg_'")
+    lock = psycopg.connect(cluster.primary.url(str(database)))
+    begun = threading.Thread(target=commit)
+    try:
+        # The id is taken, and known to the standby, before the standby is away.
+        lock.execute("lock table t in access exclusive mode")
+        begun.start()
+        wait_until(lambda: cluster.primary.execute(_LOCKED) == [(1,)])
+        cluster.standby.freeze()
+        lock.rollback()
+        wait_until(lambda: cluster.commits_that_wait() == 1)
+        assert outcome() == "in_progress"
+    finally:
+        lock.close()
+        cluster.standby.thaw()
+    begun.join()
+    assert answers[0].status_code == 200, answers[0].text
+    assert outcome() == "committed"
+
+
+_LOCKED = "select count(*)::int from pg_stat_activity where wait_event_type = 'Lock'"
+
+
+def test_replicated_or_not_at_all(cluster: Cluster, client: httpx.Client) -> None:
+    """Where the engine waits for no standby, a service that is told to acknowledge nothing less writes nothing."""
+    strict = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": cluster.url, "TUPLEGATE_DURABILITY": "replicated"})
+    try:
+        strict.key = client.headers["authorization"].partition(" ")[2]
+        with strict.client() as other:
+            assert query(other, "insert into t values (5)").status_code == 200
+            cluster.wait_for_standby("")
+            try:
+                wait_until(lambda: health(other)["status"] == "degraded")
+                refused = query(other, "insert into t values (6)")
+                assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
+                assert rows(other)[-1] == 5
+                assert query(client, "insert into t values (7)").status_code == 200
+                assert health(client)["engine"]["commits"] == "local"
+            finally:
+                cluster.wait_for_standby("*")
+            wait_until(lambda: health(other)["status"] == "ok")
+            assert query(other, "insert into t values (6)").status_code == 200
+    finally:
+        assert strict.stop() == 0
+        remove(strict.data_dir)
+
+
+class _Between:
+    """A proxy that does to a connection what poolers do: `change` gets each message of the start, and gives another."""
+
+    def __init__(self, port: int, of_client: Callable[[bytes], bytes], of_server: Callable[[bytes], bytes]) -> None:
+        self._port = port
+        self._of_client = of_client
+        self._of_server = of_server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._port))
+            start = client.recv(1 << 16)
+            server.sendall(self._of_client(start))
+            threading.Thread(target=_pass_on, args=(client, server, bytes), daemon=True).start()
+            threading.Thread(target=_pass_on, args=(server, client, self._of_server), daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            sink.sendall(change(data))
+    except OSError:
+        pass
+    sink.close()
+
+
+def _without_options(start: bytes) -> bytes:
+    """The start-up packet as a pooler passes it on that ignores options."""
+    parts = start[8:].split(b"\0")
+    kept = [part for pair in zip(parts[::2], parts[1::2], strict=False) if pair[0] != b"options" for part in pair]
+    body = start[4:8] + b"\0".join(kept).rstrip(b"\0") + b"\0\0"
+    return struct.pack("!i", len(body) + 4) + body
+
+
+def _other_process(data: bytes) -> bytes:
+    """A pooler gives its clients numbers of its own."""
+    place = data.find(b"K\0\0\0\x0c")
+    return data if place < 0 else data[: place + 5] + struct.pack("!i", 77) + data[place + 9 :]
+
+
+@pytest.mark.parametrize(
+    ("of_client", "of_server", "said"),
+    [
+        (_without_options, bytes, "keeps back what the service sets when it connects"),
+        (bytes, _other_process, "a pooler stands between the service and the engine"),
+    ],
+)
+def test_a_pooler_is_refused(
+    cluster: Cluster, of_client: Callable[[bytes], bytes], of_server: Callable[[bytes], bytes], said: str
+) -> None:
+    between = _Between(cluster.primary.port, of_client, of_server)
+    try:
+        done = run_serve(cluster.primary.url("pooled").replace(str(cluster.primary.port), str(between.port)))
+    finally:
+        between.close()
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_frozen_primary_is_left_for_the_next(cluster: Cluster, service: Service, client: httpx.Client) -> None:
+    """And nothing is read from it when it wakes up."""
+    cluster.wait_for_standby("")
+    before = rows(client)
+    cluster.primary.freeze()
+    thawed = False
+    try:
+        wait_until(lambda: health(client)["status"] == "failing")
+        assert "no answer" in health(client)["checks"]["engine"]
+        cluster.standby.execute("select pg_promote()")
+        wait_until(lambda: query(client, "insert into t values (100)").status_code == 200)
+        cluster.primary.thaw()
+        thawed = True
+        with service.client() as other:
+            for _ in range(50):
+                assert rows(other) == [*before, 100]
+        ours = "select count(*)::int from pg_stat_activity where usename ~ '^(tg_|cluster)'"
+        wait_until(lambda: cluster.primary.execute(ours) == [(0,)])
+        assert health(client)["status"] == "ok"
+    finally:
+        if not thawed:
+            cluster.primary.thaw()

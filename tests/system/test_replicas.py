@@ -1,0 +1,355 @@
+"""Reads from a standby: as new as the client has seen, and answered by the primary wherever the standby cannot.
+
+A primary, a standby that streams its log, and one service, for the whole module. The last test promotes the standby.
+"""
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.control import Control
+from tests.external import ExternalServer, Standby
+from tests.metrics import Page
+from tests.service import Service, new_data_dir, remove, start_service
+from tests.system.servers import needs_linux, wait_until
+from tuplegate.client import AsyncClient, Client
+
+SNAPSHOT = {"Tuplegate-Consistency": "snapshot"}
+POSITION = "Tuplegate-Position"
+SERVED_BY = "Tuplegate-Served-By"
+WHERE = "select pg_is_in_recovery() as standby, current_setting('transaction_isolation') as level"
+
+pytestmark = needs_linux
+
+
+@dataclass
+class Cluster:
+    primary: ExternalServer
+    standby: Standby
+    service: Service
+    client: httpx.Client
+
+    def query(self, sql: str, *, after: str | None = None, snapshot: bool = True, **more: Any) -> httpx.Response:
+        headers = {**(SNAPSHOT if snapshot else {}), **({} if after is None else {POSITION: after})}
+        answer = self.client.post("/v1/query", json={"sql": sql, **more}, headers=headers)
+        assert answer.json()["success"], answer.json()
+        return answer
+
+    def write(self, sql: str) -> str:
+        """The position behind it."""
+        return self.query(sql, snapshot=False).headers[POSITION]
+
+    def read(self, sql: str, after: str | None = None) -> tuple[Any, str]:
+        """The only value, and who answered."""
+        answer = self.query(sql, after=after, row_mode="arrays")
+        [[value]] = answer.json()["rows"]
+        return value, answer.headers[SERVED_BY]
+
+    @property
+    def health(self) -> dict[str, Any]:
+        answer = self.client.get("/health")
+        assert answer.status_code == 200
+        body: dict[str, Any] = answer.json()
+        return body
+
+    def wait_until_usable(self) -> None:
+        wait_until(lambda: self.health["checks"]["replica 1"] == "ok")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The standby gets what is committed, and shows none of it."""
+        self.standby.execute("select pg_wal_replay_pause()")
+        wait_until(lambda: self.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+        try:
+            yield
+        finally:
+            self.standby.execute("select pg_wal_replay_resume()")
+
+    def metric(self, name: str, **labels: str) -> float:
+        headers = {"Authorization": f"Bearer {self.service.key}"}
+        page = httpx.get(f"{self.service.control_url}/metrics", headers=headers, trust_env=False)
+        return Page(page.text).value(name, **labels)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    primary = ExternalServer()
+    standby = Standby(primary, max_standby_streaming_delay="0")
+    data_dir = new_data_dir()
+    env = {"TUPLEGATE_ENGINE": primary.url(), "TUPLEGATE_REPLICAS": f"postgresql://127.0.0.1:{standby.port}"}
+    service = start_service(data_dir, env=env)
+    with service.client() as client:
+        made = Cluster(primary, standby, service, client)
+        made.write("create table t (a int)")
+        made.write("insert into t values (1)")
+        made.wait_until_usable()
+        wait_until(lambda: made.read("select count(*) from t", made.write("select 1")) == (1, "replica"))
+        yield made
+    assert service.stop() == 0
+    standby.remove(signal.SIGQUIT)  # nobody needs what they hold
+    primary.remove(signal.SIGQUIT)
+    remove(data_dir)
+
+
+def test_a_snapshot_is_read_from_the_standby(cluster: Cluster) -> None:
+    """At REPEATABLE READ; everything else is serializable, on the primary, and says nothing of who answered."""
+    before = cluster.metric("snapshot_reads_total", served_by="replica")
+    answer = cluster.query(WHERE)
+    assert answer.json()["rows"] == [{"standby": True, "level": "repeatable read"}]
+    assert answer.headers[SERVED_BY] == "replica"
+    assert cluster.metric("snapshot_reads_total", served_by="replica") == before + 1
+    assert cluster.metric("replica_usable", replica="1") == 1
+    assert cluster.metric("replica_lag_seconds", replica="1") < 5
+    plain = cluster.query(WHERE, snapshot=False)
+    assert plain.json()["rows"] == [{"standby": False, "level": "serializable"}]
+    assert SERVED_BY not in plain.headers
+    assert plain.headers[POSITION] >= answer.headers[POSITION]
+
+
+def test_many_reads_with_positions_are_the_standbys(cluster: Cluster) -> None:
+    """Also of statements that come often, and with parameters of types that are asked for."""
+    position = cluster.write("create table often (a int primary key, b jsonb)")
+    for number in range(8):
+        position = cluster.write(f"insert into often values ({number}, '[1]')")
+        wait_until(lambda position=position: cluster.read("select max(a) from often", position)[1] == "replica")  # type: ignore[misc]
+        found = cluster.query("select a from often where a = $1 and b = $2", after=position, params=[number, [1]])
+        assert found.json()["rows"] == [{"a": number}]
+        assert cluster.read(f"select a from often where a = {number}", found.headers[POSITION])[0] == number
+
+
+@pytest.mark.parametrize("saw", ["wrote", "read", "failed", "transaction", "keyed", "streamed"])
+def test_nobody_reads_what_was_before_their_own(cluster: Cluster, saw: str) -> None:
+    """Whatever told the client of a row: with that answer's position the row is there, while the standby lacks it."""
+    cluster.write(f"create table {saw} (a int primary key)")
+    wait_until(lambda: cluster.read(f"select count(*) from {saw}")[1] == "replica")
+    with cluster.paused():
+        insert = f"insert into {saw} values (1)"
+        position = ""
+        if saw in ("wrote", "read", "failed"):
+            position = cluster.write(insert)
+        if saw == "read":
+            position = cluster.write(f"select * from {saw}")
+        elif saw == "failed":
+            again = cluster.client.post("/v1/query", json={"sql": insert})
+            assert again.json()["error"]["sqlstate"] == "23505"
+            position = again.headers[POSITION]
+        elif saw == "transaction":
+            position = cluster.client.post("/v1/transaction", json={"statements": [insert]}).headers[POSITION]
+        elif saw == "keyed":
+            for _ in range(2):
+                done = cluster.client.post("/v1/query", json={"sql": insert}, headers={"Idempotency-Key": "once"})
+            assert done.headers["Idempotency-Replayed"] == "true"
+            position = done.headers[POSITION]
+        elif saw == "streamed":
+            events = stream(cluster, insert)[1]
+            position = events[-1]["data"]["position"]
+        assert cluster.read(f"select count(*) from {saw}", position) == (1, "primary")
+        assert cluster.read(f"select count(*) from {saw}") == (0, "replica")
+    wait_until(lambda: cluster.read(f"select count(*) from {saw}", position) == (1, "replica"))
+
+
+def test_a_standby_that_is_a_moment_behind_is_waited_for(cluster: Cluster) -> None:
+    """The replay goes on while the read waits: it need not go to the primary."""
+    cluster.write("create table moment (a int)")
+    answers = []
+    for _ in range(10):
+        with cluster.paused():
+            position = cluster.write("insert into moment values (1)")
+            reading = threading.Thread(target=lambda at=position: answers.append(cluster.read("select 1", at)))
+            reading.start()
+        reading.join()
+    assert (1, "replica") in answers
+
+
+def stream(cluster: Cluster, sql: str, **headers: str) -> tuple[httpx.Response, list[dict[str, Any]]]:
+    accept = {"Accept": "application/x-ndjson", **headers}
+    answer = cluster.client.post("/v1/query", json={"sql": sql}, headers=accept)
+    return answer, [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_streams_are_read_from_the_standby(cluster: Cluster) -> None:
+    """To their end; one that the standby refuses at its first row comes from the primary, whole."""
+    answer, events = stream(cluster, "select n from generate_series(1, 1000) n", **SNAPSHOT)
+    assert answer.headers[SERVED_BY] == "replica"
+    assert [event["data"]["n"] for event in events[1:-1]] == list(range(1, 1001))
+    assert events[-1]["event"] == "done"
+    assert events[-1]["data"]["position"] == answer.headers[POSITION]
+    cluster.write("create unlogged table held as select n from generate_series(1, 3) n")
+    answer, events = stream(cluster, "select n from held order by n", **SNAPSHOT)
+    assert answer.headers[SERVED_BY] == "primary"
+    assert [event["data"]["n"] for event in events[1:-1]] == [1, 2, 3]
+
+
+def test_transactions_that_only_read_are_read_from_the_standby(cluster: Cluster) -> None:
+    """All their statements show one moment; one that may write is the primary's."""
+    body = {"statements": [WHERE, {"sql": "select $1::int as n", "params": [7]}], "read_only": True}
+    answer = cluster.client.post("/v1/transaction", json=body, headers=SNAPSHOT)
+    results = answer.json()["results"]
+    assert (answer.json()["commit"], answer.headers[SERVED_BY]) == ("read_only", "replica")
+    assert [result["rows"][0] for result in results] == [{"standby": True, "level": "repeatable read"}, {"n": 7}]
+    writing = cluster.client.post("/v1/transaction", json={"statements": [WHERE]}, headers=SNAPSHOT)
+    assert writing.json()["results"][0]["rows"][0]["standby"] is False
+    assert writing.headers[SERVED_BY] == "primary"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select nextval('numbers')",
+        "select writes()",
+        "with w as (insert into t2 values (1) returning a) select a from w",
+        "select a from t2 for update",
+        "select a into temporary made from t2",
+        "select pg_try_advisory_xact_lock(1)",
+        "select a from unlogged_t",
+        "select a from arrived_just_now",
+        "insert into t2 values (2)",
+        "create temporary table temporary_t (a int)",
+        "select pg_current_xact_id()",
+    ],
+)
+def test_what_only_the_primary_can_do_goes_on(cluster: Cluster, sql: str) -> None:
+    """As if there were no standby."""
+    cluster.write("create table if not exists t2 (a int)")
+    cluster.write("create unlogged table if not exists unlogged_t (a int)")
+    cluster.write("create sequence if not exists numbers")
+    cluster.write(
+        "create or replace function writes() returns int language plpgsql as"
+        " $$ begin insert into t2 values (3); return 1; end $$"
+    )
+    if "arrived" in sql:
+        with cluster.paused():
+            cluster.write("create table arrived_just_now (a int)")
+            assert cluster.query(sql).headers[SERVED_BY] == "primary"
+    assert cluster.query(sql).headers[SERVED_BY] == ("replica" if "arrived" in sql else "primary")
+
+
+def test_an_error_is_the_primarys(cluster: Cluster) -> None:
+    """With its own words and position."""
+    answer = cluster.client.post("/v1/query", json={"sql": "select 1 / 0"}, headers=SNAPSHOT).json()
+    assert answer["error"]["sqlstate"] == "22012"
+    answer = cluster.client.post("/v1/query", json={"sql": "select 1 +"}, headers=SNAPSHOT)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "parse_error")
+
+
+def test_the_time_limit_is_for_both_together(cluster: Cluster) -> None:
+    """One that takes too long is cancelled on the standby, and not begun again."""
+    answer = cluster.client.post(
+        "/v1/query", json={"sql": "select pg_sleep(60)", "timeout_ms": 300}, headers=SNAPSHOT
+    ).json()
+    assert answer["error"]["code"] == "timeout"
+    assert "300 ms" in answer["error"]["message"]
+    wait_until(lambda: cluster.standby.execute(SLEEPING) == [(0,)])
+
+
+SLEEPING = (
+    "select count(*) from pg_stat_activity"
+    " where query like '%pg_sleep%' and state = 'active' and pid <> pg_backend_pid()"
+)
+
+
+def test_what_the_replay_ends_is_run_on_the_primary(cluster: Cluster) -> None:
+    """The standby cancels a read that is in the way of a change."""
+    cluster.write("create table emptied as select 1 as a")
+    wait_until(lambda: cluster.read("select count(*) from emptied") == (1, "replica"))
+    found: list[tuple[Any, str]] = []
+    sql = "select (select count(*) from emptied) + (select 0 from (select pg_sleep(1)) s)"
+    reading = threading.Thread(target=lambda: found.append(cluster.read(sql)))
+    reading.start()
+    wait_until(lambda: cluster.standby.execute(SLEEPING) == [(1,)])
+    with cluster.service.client() as other:
+        assert other.post("/v1/query", json={"sql": "truncate emptied"}).json()["success"]
+    reading.join()
+    assert found == [(0, "primary")]
+
+
+@pytest.mark.parametrize("after", ["ffffffff-ffffffffffffffff", "00000001-ffffffffffffffff", "unknown"])
+def test_a_position_that_was_made_up_is_the_primarys(cluster: Cluster, after: str) -> None:
+    """It costs a moment at most, and does no harm."""
+    assert cluster.read("select 1", after) == (1, "primary")
+
+
+def test_a_key_can_be_made_so(cluster: Cluster) -> None:
+    """Its sessions read from the standby too, unless a request says otherwise."""
+    control = Control(cluster.service, cluster.service.key)
+    made = control.post("/v1/keys", {"name": "reports", "scopes": ["read"], "consistency": "snapshot"})
+    session = Control(cluster.service, made["key"]).post("/v1/session")
+    for token in (made["key"], session["token"]):
+        with cluster.service.client(token) as client:
+            answer = client.post("/v1/query", json={"sql": "select 1"})
+            assert answer.headers[SERVED_BY] == "replica"
+            serializable = {"Tuplegate-Consistency": "serializable"}
+            assert SERVED_BY not in client.post("/v1/query", json={"sql": "select 1"}, headers=serializable).headers
+
+
+def test_the_client_reads_its_own_writes(cluster: Cluster) -> None:
+    """By itself: it sends back the latest position that it has seen."""
+    count = "select count(*) from seen"
+    with Client(cluster.service.url, cluster.service.key, consistency="snapshot") as client:
+        client.query("create table seen (a int)")
+        wait_until(lambda: bool(client.query(WHERE).column("standby")[0]))
+        with cluster.paused():
+            client.query("insert into seen values (1)")
+            assert client.query(count).value() == 1
+            for _ in client.stream("insert into seen values (2)"):
+                pass
+            assert client.query(count).value() == 2
+            client.transaction(["insert into seen values (3)"])
+            assert [row["n"] for row in client.stream("select count(*) as n from seen")] == [3]
+            assert client.transaction([count], read_only=True).results[0].value() == 3
+            with Client(cluster.service.url, cluster.service.key) as other:
+                assert other.query(count, consistency="snapshot").value() == 0
+            assert client.query("select pg_is_in_recovery()", consistency="serializable").value() is False
+    asyncio.run(_asynchronously(cluster, count))
+
+
+async def _asynchronously(cluster: Cluster, count: str) -> None:
+    async with AsyncClient(cluster.service.url, cluster.service.key, consistency="snapshot") as client:
+        with cluster.paused():
+            await client.query("insert into seen values (4)")
+            assert (await client.query(count)).value() == 4
+
+
+def test_a_standby_that_goes_and_comes_back(cluster: Cluster) -> None:
+    """Reads go on meanwhile, and health only warns."""
+    cluster.standby.stop()
+    assert cluster.read("select 1") == (1, "primary")
+    wait_until(lambda: cluster.health["status"] == "degraded")
+    assert "does not answer" in cluster.health["checks"]["replica 1"]
+    cluster.standby.start()
+    cluster.wait_until_usable()
+    assert cluster.read("select 1") == (1, "replica")
+
+
+def test_a_standby_that_stands_still(cluster: Cluster) -> None:
+    """It takes connections and answers nobody. Who waits for it is answered by the primary, long before its time is
+    over."""
+    assert cluster.read("select 1") == (1, "replica")
+    cluster.standby.freeze()
+    try:
+        assert cluster.read("select 1") == (1, "primary")
+        assert cluster.health["status"] == "degraded"
+        assert cluster.read("select 1") == (1, "primary")
+    finally:
+        cluster.standby.thaw()
+    cluster.wait_until_usable()
+    assert cluster.read("select 1") == (1, "replica")
+
+
+def test_a_standby_that_is_promoted(cluster: Cluster) -> None:
+    """From that moment on it is another server, whose connections are still open."""
+    wait_until(lambda: cluster.read("select 1") == (1, "replica"))
+    with psycopg.connect(cluster.standby.url("postgres"), autocommit=True) as server:
+        server.execute("select pg_promote()")
+        assert cluster.read("select pg_is_in_recovery()") == (False, "primary")
+    wait_until(lambda: cluster.health["checks"]["replica 1"] == "it is no standby any more")
+    assert cluster.read("select 1") == (1, "primary")
