@@ -276,7 +276,7 @@ def test_a_move_brings_everything(
     once = {KEY: "only-once", "Tuplegate-Transaction-Id": chosen}
     body = {"statements": ["insert into loose values (3, '{}')"]}
     kept = sql.client.post("/v1/transaction", json=body, headers=once).json()
-    lost = lost_ids(pair, tenant)
+    ids = former_ids(pair, second, tenant)
     before[2] = sql.rows(LOOK[2])
     for to in ("second", "first"):
         moved = move(operator, tenant, to)
@@ -286,7 +286,7 @@ def test_a_move_brings_everything(
         assert [sql.rows(statement) for statement in LOOK] == before
         assert sql.client.get(f"/v1/transaction/{own['transaction_id']}").json()["state"] == "committed"
         assert sql.client.get(f"/v1/transaction/{chosen}").json()["state"] == "committed"
-        assert [sql.client.get(f"/v1/transaction/{id}").json()["state"] for id in lost] == ["committed", "aborted"]
+        assert {id: sql.client.get(f"/v1/transaction/{id}").json()["state"] for id in ids} == ids
         again = sql.client.post("/v1/transaction", json=body, headers=once)
         assert (again.json(), again.headers["idempotency-replayed"]) == (kept, "true")
         assert read_sql.value("select count(*) from parent") == 100
@@ -301,9 +301,14 @@ def test_a_move_brings_everything(
     wait_until(lambda: settled(pair, second), SETTLED_S)
 
 
-def lost_ids(service: Service, tenant: Organization) -> list[str]:
-    """Ids of transactions that their worker lost while they were prepared: one that another worker has committed, one
-    that was never prepared."""
+def former_ids(service: Service, second: ExternalServer, tenant: Organization) -> dict[str, str]:
+    """Ids from before a move, and what they stand for: of transactions that their worker lost while they were prepared,
+    one that another worker has committed and one that was never prepared; and of one that was committed, with a number
+    that the other engine has given to one that was aborted."""
+    with psycopg.connect(second.url("postgres")) as other:
+        aborted = other.execute("select pg_current_xact_id()::text::bigint").fetchone()
+        other.rollback()
+    assert aborted is not None
     with engine(service) as catalog:
         row = catalog.execute("select i.id, i.secret, d.id, d.engine_name from installation i, database d"
                               " where d.organization = %s", [tenant.id]).fetchone()  # fmt: skip
@@ -311,9 +316,12 @@ def lost_ids(service: Service, tenant: Organization) -> list[str]:
         catalog.execute("insert into engine.recovered (gid) values (%s)", [f"tuplegate_{row[0]}_7_{'w' * 10}"])
     mark = mark_of(str(row[3]))
     number = (7 << 32) + 1
-    return [
-        make(TransactionId(Kind.LOST, number, word * 10, mark), str(row[2]), bytes(row[1]), b"") for word in ("w", "x")
-    ]
+    made = {
+        TransactionId(Kind.LOST, number, "w" * 10, mark): "committed",
+        TransactionId(Kind.LOST, number, "x" * 10, mark): "aborted",
+        TransactionId(Kind.NUMBERED, int(aborted[0]), "y" * 10, mark): "committed",
+    }
+    return {make(id, str(row[2]), bytes(row[1]), b""): state for id, state in made.items()}
 
 
 class Writer:
