@@ -7,11 +7,12 @@ exception would end it for good, and nobody would hear of it.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 _log = structlog.get_logger()
+_T = TypeVar("_T")
 
 _PAUSE_S = 0.1
 _PAUSE_S_MAX = 5.0
@@ -37,6 +38,30 @@ async def attempt(name: str, work: Work) -> None:
         await work()
     except Exception:  # noqa: BLE001 - whatever it is, the caller has more to do
         _note(name, "a step of a background task failed")
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the work. Raises TimeoutError where it does not come in time; the work is cancelled then.
+
+    For those who run outside of a task, which `asyncio.timeout` needs.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(_hear)
+    try:
+        done, _ = await asyncio.wait([task], timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        raise TimeoutError
+    return task.result()
+
+
+def _hear(task: "asyncio.Task[Any]") -> None:
+    """What it raises when nobody waits for it any more is no news."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _keep(name: str, work: Work) -> None:

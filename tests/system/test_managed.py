@@ -305,12 +305,22 @@ def test_nothing_is_seen_of_what_others_run(one: Tenant, two: Tenant) -> None:
     other = database_of(two)
     seen = (
         "select count(*), count(*) filter (where query <> '<insufficient privilege>' or client_addr is not null"
-        " or client_port is not null or state is not null or query_start is not null or xact_start is not null)"
+        " or client_port is not null or state is not null or query_start is not null or xact_start is not null"
+        " or backend_start is not null or wait_event is not null)"
         " from pg_stat_activity where datname = $1"
     )
     [[sessions, told]] = one.write.rows(seen, [other], row_mode="arrays")
     assert sessions > 0, "that there are sessions is the weakness"
     assert told == 0
+
+
+def test_a_flood_of_locks_passes(one: Tenant, two: Tenant) -> None:
+    """It meets the bound of the server, which others can meet meanwhile; then all of them are free again."""
+    error = one.write.fails("select count(pg_advisory_lock(i)) from generate_series(1, 1000000) i")
+    assert error["sqlstate"] == "53200", error
+    wait_until(lambda: two.write.answer("create table after_the_flood ()").json()["success"] is True)
+    two.write("drop table after_the_flood")
+    wait_until(lambda: one.write.answer("select 1").status_code == 200)  # it may be held back for a while
 
 
 def test_a_role_that_knows_its_password_enters_its_own_database_alone(

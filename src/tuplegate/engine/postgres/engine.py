@@ -37,7 +37,7 @@ from tuplegate.engine.postgres.snapshots import SnapshotReads
 from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
 from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.postgres.watch import Watch
-from tuplegate.keeping import keep
+from tuplegate.keeping import keep, within
 from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()
@@ -260,12 +260,13 @@ class PostgresEngine:
         )
 
     async def _answers(self) -> str:
-        asked = asyncio.get_running_loop().create_task(self._session.fetch("SELECT 1"))
-        done, _ = await asyncio.wait([asked], timeout=_HEALTH_TIMEOUT_S)
-        if done:
-            return "ok" if asked.exception() is None else "it accepts no connection"
-        asked.cancel()
-        return f"no answer within {_HEALTH_TIMEOUT_S:g} s"
+        try:
+            await within(_HEALTH_TIMEOUT_S, self._session.fetch("SELECT 1"))
+        except TimeoutError:
+            return f"no answer within {_HEALTH_TIMEOUT_S:g} s"
+        except port.EngineFailure:
+            return "it accepts no connection"
+        return "ok"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
         async with self._watched(borrow_session, target, bounds) as session:

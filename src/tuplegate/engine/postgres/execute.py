@@ -295,6 +295,9 @@ class Execution:
             check(results)
         except (ConnectionLost, port.EngineFailure):
             return
+        except BaseException:
+            self.pool.abandon(self.member)
+            raise
         columns = read_columns(results[-1])
         verdict = judge_text(form, columns) if template is None else judge_template(form, template.types, columns)
         self.pool.state.often_seen.found(key, verdict, now, changes)

@@ -26,11 +26,11 @@ _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)
 
 _LOOK_EVERY_S: Final = 1.0
-_SEEK_EVERY_S: Final = 0.25
+_SEEK_PAUSE_S: Final = 0.1
 _ANSWER_S: Final = 2.0
 """What a server may take to say what it is, connecting included."""
-_OTHERS_S: Final = 0.25
-"""How much longer the others may take once one has said that it is the primary: of two, the newer one counts."""
+_ROUND_S: Final = 0.25
+"""How long all are waited for, also when one has said that it is the primary: of two, the newer one counts."""
 _PATIENCE_S: Final = 2.0
 """How long whoever wants a connection waits for a primary."""
 _STANDS_STILL_S: Final = 2.0
@@ -100,6 +100,8 @@ class Primary:
         self._doubted = asyncio.Event()
         self._session: Connection | None = None
         self._connections: set[Connection] = set()
+        self._asked: dict[Place, asyncio.Task[list[tuple[Server, Connection]]]] = {}
+        """Places that have not said yet what they are."""
         self._lookups: dict[str, asyncio.Future[list[str]]] = {}
         self._addresses: dict[str, list[str]] = {}
         self._waiting_since: dict[str, float] = {}
@@ -176,7 +178,11 @@ class Primary:
 
     async def _find(self) -> None:
         """Where nobody watches, and so nobody else may have found it."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _ANSWER_S + _ROUND_S
         found = await self._ask_all()
+        while found is None and self._asked and loop.time() < until:
+            found = await self._ask_all()
         if found is not None:
             self._take(*found)
             self._close_session()
@@ -231,7 +237,7 @@ class Primary:
             self._present.clear()
             self._close_session()
         while (found := await self._ask_all()) is None:  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(_SEEK_EVERY_S)
+            await asyncio.sleep(_SEEK_PAUSE_S)
         self._take(*found)
         if former is not None:
             _log.warning("the primary was found", place=str(found[0].place), moved=found[0].started != former.started)
@@ -268,23 +274,26 @@ class Primary:
     # -- seeking ------------------------------------------------------------------------------------------------
 
     async def _ask_all(self) -> tuple[Server, Connection] | None:
-        """Asks every place; the primary, with the session that it said so on, if there is one."""
+        """Asks every place that has answered the last time, and gives all a moment; the primary, if one says so.
+
+        Who is silent is left to its own bound meanwhile, and holds up nothing.
+        """
         loop = asyncio.get_running_loop()
-        pending = {loop.create_task(self._ask_place(place)) for place in self._places}
-        found: list[tuple[Server, Connection]] = []
-        while pending:
-            done, pending = await asyncio.wait(
-                pending, timeout=_OTHERS_S if found else None, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
-                break
-            found += [answer for task in done for answer in task.result()]
-        for task in pending:  # they have a bound of their own
-            task.add_done_callback(_close_found)
+        for place in self._places:
+            if place not in self._asked:
+                self._asked[place] = loop.create_task(self._ask_place(place))
+        await asyncio.wait(self._asked.values(), timeout=_ROUND_S)
+        answered = [place for place, task in self._asked.items() if task.done()]
+        found = [answer for place in answered for answer in self._asked.pop(place).result()]
+        if not found:
+            return None
+        for late in self._asked.values():
+            late.add_done_callback(_close_found)
+        self._asked.clear()
         found.sort(key=lambda answer: answer[0].timeline)
         for _, session in found[:-1]:
             session.close()
-        return found[-1] if found else None
+        return found[-1]
 
     async def _ask_place(self, place: Place) -> list[tuple[Server, Connection]]:
         """Those of its addresses that are the primary: one, as a rule. What it says otherwise is kept."""

@@ -22,7 +22,7 @@ from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, Sta
 from tuplegate.engine.postgres import metadata
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession, terminate
 from tuplegate.engine.postgres.connection import Connection
-from tuplegate.keeping import keep
+from tuplegate.keeping import keep, within
 from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()
@@ -215,13 +215,9 @@ class Recovery:
 
     async def is_certain(self) -> bool:
         """Whether what is committed now is so for good: it is on disk, and standbys that commits wait for have it."""
-        return await asyncio.get_running_loop().create_task(self._is_certain())
-
-    async def _is_certain(self) -> bool:
         try:
-            async with asyncio.timeout(_CERTAIN_S):
-                await self._certain.fetch(_COMMIT_SOMETHING)
-                return not self._primary.demands or await self._is_confirmed()
+            await within(_CERTAIN_S, self._certain.fetch(_COMMIT_SOMETHING))
+            return not self._primary.demands or await self._is_confirmed()
         except (TimeoutError, EngineUnavailable):
             return False
 

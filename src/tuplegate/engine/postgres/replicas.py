@@ -29,7 +29,7 @@ from tuplegate.engine.postgres.guard import SerializableGuard
 from tuplegate.engine.postgres.logins import places_of
 from tuplegate.engine.postgres.measures import Measures
 from tuplegate.engine.postgres.parameters import wants_types
-from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.positions import Position, read_lsn, standby_lsn
 from tuplegate.engine.postgres.probes import Capabilities
@@ -41,6 +41,7 @@ from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
 from tuplegate.engine.postgres.transaction import TransactionRun
 from tuplegate.engine.postgres.types import TypeInfo
+from tuplegate.keeping import within
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -95,16 +96,10 @@ class _StandbySession(AdminSession):
 
 async def in_time(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of a question to a server. Raises EngineUnavailable where it does not come within `ANSWER_S`."""
-    task = asyncio.get_running_loop().create_task(work)
     try:
-        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if not done:
-        task.cancel()
-        raise port.EngineUnavailable(f"no answer within {ANSWER_S:g} s")
-    return task.result()
+        return await within(ANSWER_S, work)
+    except TimeoutError:
+        raise port.EngineUnavailable(f"no answer within {ANSWER_S:g} s") from None
 
 
 class Progress:
@@ -200,6 +195,8 @@ class Replica:
         except port.EngineFailure as failure:
             await self._let_go(f"it does not answer: {failure}")
             return
+        if session is not self._session:
+            return  # it was let go meanwhile
         if row[0] != "t":
             await self._let_go("it is no standby any more")
         elif not progress.timeline:
@@ -316,15 +313,30 @@ class Replica:
         pool.check()
         return pool, target, self.timeline
 
+    async def _take(self, pool: Pool, after: Position | None, deadline: float) -> Member:
+        """A connection. It may have been waited for, and the standby restarted meanwhile: that is known by now, since
+        the connection that is asked how far it is was lost before any other could be had."""
+        member = pool.take() or await pool.wait(deadline)
+        if not self.timeline or not self.has_reached(after):
+            pool.give_back_unclean(member)
+            raise port.EngineUnavailable("the replica was restarted")
+        return member
+
     async def query(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds, deadline: float
+        self,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        after: Position | None,
+        deadline: float,
     ) -> port.Result:
         """One try. Raises what keeps it from being answered here."""
         pool, target, timeline = self._of(target)
         now = asyncio.get_running_loop().time
         describe = False
         while True:
-            member = pool.take() or await pool.wait(deadline)
+            member = await self._take(pool, after, deadline)
             execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe, False)
             self.running[execution] = now()
             try:
@@ -348,13 +360,14 @@ class Replica:
         statements: list[port.Statement],
         shape: port.Shape,
         bounds: port.Bounds,
+        after: Position | None,
         deadline: float,
     ) -> port.TransactionResult:
         """As `query`."""
         pool, target, timeline = self._of(target)
         describe = False
         while True:
-            member = pool.take() or await pool.wait(deadline)
+            member = await self._take(pool, after, deadline)
             run = TransactionRun(
                 pool,
                 member,
@@ -388,10 +401,16 @@ class Replica:
 
     @asynccontextmanager
     async def stream(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds, deadline: float
+        self,
+        target: port.Target,
+        statement: port.Statement,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        after: Position | None,
+        deadline: float,
     ) -> AsyncIterator[Stream]:
         pool, target, timeline = self._of(target)
-        member = pool.take() or await pool.wait(deadline)
+        member = await self._take(pool, after, deadline)
         clock = EngineClock(pool, member, target, statement, bounds, 1)
         self.running[clock] = asyncio.get_running_loop().time()
         try:

@@ -50,11 +50,11 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> port.Result:
-        watch = _Watch(bounds)
-        replica = await self._choose(read_position(after), [statement], watch)
+        watch, position = _Watch(bounds), read_position(after)
+        replica = await self._choose(position, [statement], watch)
         if replica is not None:
             try:
-                result = await replica.query(target, statement, shape, bounds, watch.deadline)
+                result = await replica.query(target, statement, shape, bounds, position, watch.deadline)
             except port.EngineFailure as failure:
                 watch.check(failure)
             else:
@@ -74,11 +74,11 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> port.TransactionResult:
-        watch = _Watch(bounds)
-        replica = await self._choose(read_position(after), statements, watch)
+        watch, position = _Watch(bounds), read_position(after)
+        replica = await self._choose(position, statements, watch)
         if replica is not None:
             try:
-                done = await replica.transaction(target, statements, shape, bounds, watch.deadline)
+                done = await replica.transaction(target, statements, shape, bounds, position, watch.deadline)
             except port.EngineFailure as failure:
                 watch.check(failure)
             else:
@@ -101,12 +101,12 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> AsyncIterator[port.RowStream]:
-        watch = _Watch(bounds)
-        replica = await self._choose(read_position(after), [statement], watch)
+        watch, position = _Watch(bounds), read_position(after)
+        replica = await self._choose(position, [statement], watch)
         async with AsyncExitStack() as stack:
             rows: port.RowStream | None = None
             if replica is not None:
-                rows = await _begin(stack, replica, target, statement, shape, bounds, watch)
+                rows = await _begin(stack, replica, target, statement, shape, bounds, position, watch)
             self.counts["primary" if rows is None else "replica"] += 1
             if rows is None:
                 rows = await stack.enter_async_context(self._primary.stream(target, statement, shape, watch.left()))
@@ -153,12 +153,15 @@ async def _begin(
     statement: port.Statement,
     shape: port.Shape,
     bounds: port.Bounds,
+    after: Position | None,
     watch: _Watch,
 ) -> port.RowStream | None:
     """A stream whose first rows are there, so that it is known to run. None where the primary is to be asked."""
     opened = AsyncExitStack()
     try:
-        stream = await opened.enter_async_context(replica.stream(target, statement, shape, bounds, watch.deadline))
+        stream = await opened.enter_async_context(
+            replica.stream(target, statement, shape, bounds, after, watch.deadline)
+        )
         lines = stream.lines()
         first = await anext(lines, None)
     except port.EngineFailure as failure:

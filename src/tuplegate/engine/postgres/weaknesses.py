@@ -44,8 +44,8 @@ _TRIALS: Final = (
         Weakness(
             "activity_of_others",
             True,
-            "`pg_stat_activity` shows the sessions of all databases: when they began, which role and database, by ids"
-            " that say nothing. It shows no text, no address and no state of them.",
+            "`pg_stat_activity` shows that sessions of other databases are there: role and database, by ids that say"
+            " nothing, and the numbers of their processes and transactions. It shows no text, time, state or address.",
             _SUPERUSER,
         ),
         "SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname <> current_database())",
@@ -85,7 +85,8 @@ _TRIALS: Final = (
             "advisory_locks_unpaced",
             True,
             "Advisory locks take no moment each, so one tenant can fill the table of locks, which all share, before"
-            " the service has looked and ends it: statements of others can fail with 53200 for about a second.",
+            " the service has looked. It fails then, and its locks go; but statements of others can fail with 53200"
+            " meanwhile, for a moment each time.",
             "Set `max_locks_per_transaction` to 256 or more.",
         ),
         "SELECT EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang"
