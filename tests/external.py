@@ -108,6 +108,18 @@ class ExternalServer:
             self._process.wait(START_S)
             self._process = None
 
+    def crash(self) -> None:
+        """As kill -9 does it; its processes are gone afterwards."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._process.kill()
+        self._process.wait(START_S)
+        self._process = None
+        deadline = time.monotonic() + START_S
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     def remove(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """At once: nobody needs what it would write."""
         self.stop(how)

@@ -24,8 +24,9 @@ from tuplegate.catalog.schema import (
     replace_secret,
 )
 from tuplegate.catalog.session import Actor
-from tuplegate.engine.port import EngineUnavailable, StatementFailed, Weakness
+from tuplegate.engine.port import FIRST_ENGINE, EngineUnavailable, StatementFailed, Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
+from tuplegate.engine.postgres.carrying import sorting_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.foundation import (
     adopt,
@@ -36,7 +37,7 @@ from tuplegate.engine.postgres.foundation import (
     make_template,
 )
 from tuplegate.engine.postgres.logins import as_role
-from tuplegate.engine.postgres.metadata import LOCK
+from tuplegate.engine.postgres.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
 from tuplegate.engine.postgres.probes import Capabilities, problems
 from tuplegate.engine.postgres.walls import FULL, Walls
 from tuplegate.engine.postgres.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
@@ -70,6 +71,7 @@ class Installed:
 
     conninfo: str
     has_key: bool
+    installation: Installation
     walls: Walls = FULL
     weaknesses: tuple[Weakness, ...] = ()
 
@@ -110,14 +112,14 @@ async def _install(conninfo: str, bundled: bool, temp_mb: int | None, accept_wea
             await trial.fetch("SELECT 1")
         databases = PostgresDatabases(service, installation.secret, temp_mb, walls)
         catalog = Catalog(session)
-        await _bring_up_to_date(owner, catalog, databases, walls)
+        await _bring_up_to_date(owner, catalog, databases, walls, FIRST_ENGINE)
         database = await _found(service, catalog, databases, installation.secret)
         weaknesses: tuple[Weakness, ...] = ()
         if not bundled:
             weaknesses = await _find_weaknesses(service, database, installation.secret, walls)
         if not accept_weaker_walls and await catalog.organizations.count() > 1:
             _refuse_several(weaknesses)
-        return Installed(service.conninfo, await _has_key(session, catalog), walls, weaknesses)
+        return Installed(service.conninfo, await _has_key(session, catalog), installation, walls, weaknesses)
 
 
 async def _find_weaknesses(
@@ -142,6 +144,75 @@ def _refuse_several(weaknesses: tuple[Weakness, ...]) -> None:
             "\n- there are several organizations, and it does not keep them apart in full: no superuser has prepared it"
             f" ({', '.join(names)}). Read what that means in docs/walls.md, and start with --accept-weaker-walls,"
             " or with the URL of a superuser"
+        )
+
+
+def service_login(conninfo: str, installation: Installation) -> str:
+    """What workers log in with at an engine, of what the supervisor does."""
+    return as_role(conninfo, installation.secret, AdminConnector(conninfo).owners.service)
+
+
+async def prepare_engine(name: str, conninfo: str, first: Installed, temp_mb: int) -> None:
+    """Makes on an engine beside the first what the installation needs there: everything but the catalog.
+
+    `conninfo` names its superuser. May be repeated; raises EngineRefused where the engine cannot be used at all.
+    """
+    await examine(conninfo)
+    superuser, installation = AdminConnector(conninfo), first.installation
+    walls = await make_metadata_database(superuser, exclusive=False)
+    if not walls.full:
+        raise EngineRefused("\n- its role is no superuser, which an engine beside the first needs: give the URL of one")
+    async with (
+        AdminSession(AdminConnector(first.conninfo), METADATA_DATABASE) as session,
+        AdminSession(superuser, METADATA_DATABASE, patient=True) as own,
+    ):
+        catalog = Catalog(session)
+        await own.fetch(LOCK)
+        await _claim(own, superuser, installation.id, name, is_used=name in await catalog.engines.used())
+        await hand_over(own, superuser.owners, installation.secret)
+        await _make_template_like(superuser, session, AdminConnector(first.conninfo).owners.template)
+        service = AdminConnector(service_login(conninfo, installation))
+        async with _login_checked(), AdminSession(service, METADATA_DATABASE) as trial:
+            await trial.fetch("SELECT 1")
+        databases = PostgresDatabases(service, installation.secret, temp_mb)
+        await catalog.engines.add(name)
+        await _bring_up_to_date(superuser, catalog, databases, walls, name)
+        await own.fetch(NOTE_IDENTITY, installation.id, name, databases.furnishing)
+
+
+async def _make_template_like(superuser: AdminConnector, first: AdminSession, template: str) -> None:
+    """A template whose databases sort texts as those of the first engine do, wherever the engine can."""
+    sorting = await sorting_of(first, template)
+    try:
+        await make_template(superuser, FULL, sorting)
+    except StatementFailed as failure:
+        _log.warning(
+            "an engine sorts texts otherwise than the first, so no database can move there",
+            first=sorting,
+            reason=failure.message,
+        )
+        await make_template(superuser, FULL)
+
+
+async def _claim(
+    session: AdminSession, superuser: AdminConnector, installation: str, name: str, *, is_used: bool
+) -> None:
+    """Raises EngineRefused where the metadata database of the engine is another's, or not the one that it was."""
+    metadata = superuser.owners.metadata
+    if (await session.fetch(HAS_CATALOG))[0][0] == "t":
+        raise EngineRefused(
+            f"\n- its database {metadata} has the catalog of an installation: give another engine, or another database"
+            " in the URL"
+        )
+    found = await session.fetch(FIND_IDENTITY)
+    if found and found[0][:2] != (installation, name):
+        whose = f"under the name {found[0][1]}" if found[0][0] == installation else "by another installation"
+        raise EngineRefused(
+            f"\n- its database {metadata} is used {whose}: give each engine its own database in the URL"
+        )
+    if not found and is_used:
+        raise EngineRefused(
+            f"\n- it has nothing of this installation, but databases live on the engine {name}: check the URL"
         )
 
 
@@ -171,13 +242,13 @@ async def _has_key(session: AdminSession, catalog: Catalog) -> bool:
 
 
 async def _bring_up_to_date(
-    owner: AdminConnector, catalog: Catalog, databases: PostgresDatabases, walls: Walls
+    owner: AdminConnector, catalog: Catalog, databases: PostgresDatabases, walls: Walls, engine: str
 ) -> None:
-    """Databases that another version has made; what was prepared there would be in the way.
+    """Databases of the engine that another version has made; what was prepared there would be in the way.
 
     One that a tenant has made impossible to bring up to date does not keep the others from being served.
     """
-    for place in await catalog.databases.furnished_otherwise(databases.furnishing):
+    for place in await catalog.databases.furnished_otherwise(databases.furnishing, engine):
         try:
             if walls.full:  # before there was a role of the service's own, a superuser had made it
                 await adopt(owner, place.engine_name)
@@ -199,7 +270,7 @@ async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresD
         database = (new_database_id(), FIRST_DATABASE)
         await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
     for place in await catalog.databases.unfinished(organization):
-        if place.state == "creating" and place.clone_of is None:
+        if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:
             await databases.create(place.engine_name)
             await catalog.databases.was_made(place.id, databases.furnishing)
     return await _check_login(service, catalog, organization, secret)

@@ -5,6 +5,8 @@ reach the engine, so fewer HTTP connections are allowed where the hard limit is 
 not used for them.
 """
 
+import contextlib
+import os
 import resource
 from dataclasses import dataclass
 
@@ -61,3 +63,12 @@ def accepted_below() -> int:
     """Return the descriptor from which on HTTP connections wait. Descriptors are given out from the lowest on."""
     given, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if given == resource.RLIM_INFINITY else given - min(_SPARE, given // _CLIENTS_SHARE_MIN)
+
+
+def close_others(keep: set[int]) -> None:
+    """A forked child must not hold the data directory's lock, nor the end of the pipe that tells it to go."""
+    for name in os.listdir("/dev/fd"):
+        descriptor = int(name)
+        if descriptor not in keep:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

@@ -35,13 +35,21 @@ from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.logins import BadUrl, read_url, where, without_login
 from tuplegate.engine.postgres.probes import warnings
 from tuplegate.engine.postgres.tally import Tally
+from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http import self_signed
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.http.tls import TlsContext, TlsError, TlsFiles, fingerprint
-from tuplegate.installation import EngineRefused, Installed, examine, install, show_first_key
+from tuplegate.installation import (
+    EngineRefused,
+    Installed,
+    examine,
+    install,
+    service_login,
+    show_first_key,
+)
 from tuplegate.metrics.board import Board
-from tuplegate.open_files import Wanted, accepted_below, raise_limit
+from tuplegate.open_files import Wanted, accepted_below, close_others, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
 
@@ -76,6 +84,7 @@ def serve(settings: Settings) -> None:
     _check_tiers(settings)
     replicas = replica_conninfos(settings)
     given_tls = _given_tls(settings)
+    further = _further(settings)
     sockets = _bind_planes(settings)
     edge = _edge(settings, sockets)
     if settings.metrics_address:
@@ -86,13 +95,18 @@ def serve(settings: Settings) -> None:
         installed, connections = _install(settings, engine)
         # What workers are given holds nothing of the superuser's login.
         place = where(engine.conninfo) if settings.engine else ""
-        settings = replace(settings, engine_connections_max=connections, engine=place)
+        settings = replace(settings, engine_connections_max=connections, engine=place, engines=" ".join(further))
         settings = _within_file_limit(settings, sockets)
         settings = replace(settings, replicas="")
         os.environ.pop("TUPLEGATE_ENGINE", None)
+        os.environ.pop("TUPLEGATE_ENGINES", None)
         os.environ.pop("TUPLEGATE_REPLICAS", None)
+        if further and replicas:
+            _log.warning("with several engines nothing is read from replicas: see docs/operations.md")
+        preparing = EnginePreparation(installed, further, settings.engine_temp_mb)
+        preparing.try_all()
         tls = given_tls or _self_signed(settings, edge)
-        supervisor = Supervisor(settings, engine, installed, replicas, sockets, edge, tls, stopped)
+        supervisor = Supervisor(settings, engine, installed, replicas, sockets, edge, tls, stopped, preparing)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())
@@ -115,7 +129,7 @@ def _show_first_key(conninfo: str, announce: Callable[[Token | None], bool]) -> 
 def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
     """The settings, with as many HTTP connections as there can be files."""
     lines = len(planes) + ("alias" in planes)
-    servers = 1 + len(replica_conninfos(settings))
+    servers = 1 + len(replica_conninfos(settings)) + len(settings.engines.split())
     wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max * servers)
     return replace(settings, http_connections_max=raise_limit(wanted))
 
@@ -136,6 +150,13 @@ def engine_conninfo(settings: Settings) -> str:
         return read_url(settings.engine)
     except BadUrl as exc:
         raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
+
+
+def _further(settings: Settings) -> dict[str, str]:
+    try:
+        return read_engines(settings.engines)
+    except BadUrl as exc:
+        raise ServeError(f"--engines cannot be used: {exc}") from exc
 
 
 def replica_conninfos(settings: Settings) -> tuple[str, ...]:
@@ -256,6 +277,7 @@ class Supervisor:
     edge: Edge
     tls: TlsFiles | None
     stopped: Callable[[], bool]
+    preparing: EnginePreparation
     _workers: list[WorkerProcess] = field(default_factory=list)
     _life: tuple[int, int] = field(default_factory=os.pipe)
     _reload_asked: bool = False
@@ -266,6 +288,20 @@ class Supervisor:
         self._board = Board(workers)
         self._beats = Beats(workers)
         self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
+        self._engines = self._further_engines()
+
+    def _further_engines(self) -> tuple[worker.FurtherEngine, ...]:
+        first, given = self.preparing.first, self.preparing.engines
+        tools = find_dump_tools(Path(self.settings.engine_bin) if self.settings.engine_bin else None) if given else ()
+        return tuple(
+            worker.FurtherEngine(
+                name,
+                service_login(conninfo, first.installation),
+                tools,
+                Tally(self.settings.workers, shared=True),
+            )
+            for name, conninfo in given.items()
+        )
 
     def start_workers(self) -> None:
         """Forks the workers and waits until all of them serve."""
@@ -299,9 +335,10 @@ class Supervisor:
                 ready_write,
                 stacks_write,
                 self._tally.lock,
+                *(engine.tally.lock for engine in self._engines),
                 *(sock.fileno() for sock in self.sockets.values()),
             }
-            _close_others(keep)
+            close_others(keep)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             offer_stacks(stacks_write)
@@ -324,6 +361,7 @@ class Supervisor:
                     alone=first and not self.settings.engine,
                     board=self._board,
                     beats=self._beats,
+                    engines=self._engines,
                     walls=self.installed.walls,
                     weaknesses=self.installed.weaknesses,
                 )
@@ -347,6 +385,7 @@ class Supervisor:
         while not self.stopped():
             self._watch_engine()
             self._keep_reserve()
+            self.preparing.watch(self._life[0])
             for number in range(len(self._workers)):
                 self._watch_worker(number)
             if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
@@ -355,6 +394,7 @@ class Supervisor:
             if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.engine.bound_log()
+        self.preparing.stop()
         self._stop_workers()
 
     def ask_reload(self) -> None:
@@ -462,15 +502,6 @@ def _signals() -> Iterator[Callable[[], bool]]:
         selector.close()
         os.close(read)
         os.close(write)
-
-
-def _close_others(keep: set[int]) -> None:
-    """A forked child must not hold the data directory's lock, nor the end of the pipe that tells it to go."""
-    for name in os.listdir("/dev/fd"):
-        descriptor = int(name)
-        if descriptor not in keep:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
 
 
 def _check_address(settings: Settings) -> None:

@@ -85,6 +85,11 @@ class Settings:
     engine: str = _setting(
         "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
     )
+    engines: str = _setting(
+        "",
+        "Further PostgreSQL servers for databases, as name=URL, separated by blanks. The one above is called first; it"
+        " has the catalog.",
+    )
     replicas: str = _setting(
         "",
         "URLs of standbys of the engine, separated by commas, that reads with Tuplegate-Consistency: snapshot may be"

@@ -5,8 +5,9 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -33,16 +34,20 @@ from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
-from tuplegate.engine.port import Weakness
+from tuplegate.engine.port import FIRST_ENGINE, Databases, Weakness
 from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.foundation import check_prepared
 from tuplegate.engine.postgres.logins import same_login
 from tuplegate.engine.postgres.primary import Primary
+from tuplegate.engine.postgres.probes import probe
 from tuplegate.engine.postgres.settings import EngineSettings
+from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
 from tuplegate.engine.postgres.vacuum_pace import keep_pace
-from tuplegate.engine.postgres.walls import Walls
+from tuplegate.engine.postgres.walls import FULL, Walls
+from tuplegate.engine.several import SeveralDatabases, SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
@@ -58,6 +63,7 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
+from tuplegate.tenancy.moves import Moves
 
 _log = structlog.get_logger()
 
@@ -75,6 +81,16 @@ class Upstream:
 
     origin: Origin
     own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherEngine:
+    """An engine beside the first, and what workers log in with there."""
+
+    name: str
+    conninfo: str
+    dump_tools: tuple[DumpTool, ...]
+    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,7 @@ class WorkerInput:
     """How databases are furnished."""
     weaknesses: tuple[Weakness, ...]
     """What the engine leaves open to tenants."""
+    engines: tuple[FurtherEngine, ...] = ()
 
 
 def run(given: WorkerInput) -> None:
@@ -134,9 +151,19 @@ async def _main(given: WorkerInput) -> None:
     installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
     catalog = Catalog(session, lookups, notes)
-    engine = PostgresEngine(_engine_settings(given, installation, primary))
+    stocks = Stocks(settings.http_memory_mb * 2**20)
+    first = PostgresEngine(_engine_settings(given, installation, primary, stocks))
+    connectors = {further.name: _connector(given, further) for further in given.engines}
     tiers = read_tiers(settings.tiers)
-    async with session, lookups, notes, engine:
+    async with (
+        session,
+        lookups,
+        notes,
+        first,
+        _several(given, installation, catalog, first, connectors, stocks) as several,
+    ):
+        # With one engine it serves by itself: nothing stands between.
+        engine: PostgresEngine | SeveralEngines = several or first
         quotas = Quotas(catalog.permits, tiers)
         usage = UsageBook(catalog.journal, catalog.credentials)
         lanes = Lanes(
@@ -146,18 +173,16 @@ async def _main(given: WorkerInput) -> None:
             settings.statement_timeout_ms / 1000,
         )
 
-        def bound_size(database: str, tier: str) -> None:
+        def found_database(database: str, on: str, tier: str) -> None:
+            if several is not None:
+                several.learn(database, on)
             engine.bound_size(database, tier_of(tiers, tier).bytes_max)
 
-        identities = IdentityCache(catalog.credentials, quotas, lanes, usage, bound_size)
-        pulse = Pulse(catalog, identities, engine)
-        databases = PostgresDatabases(
-            connector,
-            installation.secret,
-            settings.engine_temp_mb if settings.engine else None,
-            given.walls,
-        )
-        lifecycle = Lifecycle(catalog, databases, engine)
+        identities = IdentityCache(catalog.credentials, quotas, lanes, usage, found_database)
+        pulse = Pulse(catalog, identities, engine, several.follow if several is not None else None)
+        databases = _databases(given, installation, catalog, connector, connectors)
+        lifecycle = Lifecycle(catalog, databases, engine, several.reachable if several is not None else None)
+        moves = Moves(catalog, databases, engine, lifecycle)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
         metrics.beats = given.beats
@@ -167,7 +192,7 @@ async def _main(given: WorkerInput) -> None:
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
-            control_routes(catalog, engine, identities, lifecycle, databases, settings, tiers, metrics)
+            control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, tiers, metrics)
         )
         memory = Memory(settings.http_memory_mb * 2**20)
         tls = _tls(given.tls)
@@ -265,7 +290,87 @@ def metrics_routes(metrics: Metrics) -> RouteTable:
     return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
 
 
-def _engine_settings(given: WorkerInput, installation: Installation, primary: Primary) -> EngineSettings:
+@asynccontextmanager
+async def _several(
+    given: WorkerInput,
+    installation: Installation,
+    catalog: Catalog,
+    first: PostgresEngine,
+    connectors: Mapping[str, AdminConnector],
+    stocks: Stocks,
+) -> AsyncIterator[SeveralEngines | None]:
+    """None where there is one engine alone, and no database lives on another."""
+    missing = await catalog.engines.used() - {FIRST_ENGINE, *connectors}
+    if not connectors and not missing:
+        yield None
+        return
+    openings = {
+        further.name: partial(_open_engine, given, further, installation, connectors[further.name], stocks)
+        for further in given.engines
+    }
+    async with SeveralEngines(first, openings, catalog.engines.locate, missing) as several:
+        yield several
+
+
+@asynccontextmanager
+async def _open_engine(
+    given: WorkerInput, further: FurtherEngine, installation: Installation, connector: AdminConnector, stocks: Stocks
+) -> AsyncIterator[PostgresEngine]:
+    databases = PostgresDatabases(connector, installation.secret, given.settings.engine_temp_mb)
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        await check_prepared(session, installation.id, further.name, databases.furnishing)
+        connections = min(given.settings.engine_connections_max, (await probe(session)).connections_free)
+    settings = replace(given.settings, engine=further.name, engine_connections_max=connections)
+    engine = PostgresEngine(
+        _engine_settings(
+            replace(
+                given,
+                settings=settings,
+                conninfo=further.conninfo,
+                dump_tools=further.dump_tools,
+                tally=further.tally,
+                alone=False,
+            ),
+            installation,
+            connector.primary,
+            stocks,
+        )
+    )
+    try:
+        await engine.__aenter__()
+        yield engine
+    finally:
+        await engine.__aexit__(None, None, None)  # also of one that was opened in part
+
+
+def _databases(
+    given: WorkerInput,
+    installation: Installation,
+    catalog: Catalog,
+    first: AdminConnector,
+    connectors: Mapping[str, AdminConnector],
+) -> SeveralDatabases:
+    settings, secret = given.settings, installation.secret
+    first_temp_mb = settings.engine_temp_mb if settings.engine else None
+    timeout_s = float(settings.dump_timeout_s)
+    engines: dict[str, Databases] = {
+        FIRST_ENGINE: PostgresDatabases(first, secret, first_temp_mb, given.walls, given.dump_tools, timeout_s)
+    }
+    for further in given.engines:
+        engines[further.name] = PostgresDatabases(
+            connectors[further.name], secret, settings.engine_temp_mb, FULL, further.dump_tools, timeout_s
+        )
+    return SeveralDatabases(engines, catalog.engines.locate)
+
+
+def _connector(given: WorkerInput, further: FurtherEngine) -> AdminConnector:
+    demands = given.settings.durability == "replicated"
+    return AdminConnector(further.conninfo, primary=primary_of(further.conninfo, follows=True, demands=demands))
+
+
+def _engine_settings(
+    given: WorkerInput, installation: Installation, primary: Primary, stocks: Stocks
+) -> EngineSettings:
     """Every worker has its share of the connections."""
     settings, workers = given.settings, given.tally.workers
     least = settings.disk_free_mb_min * 2**20
@@ -273,7 +378,8 @@ def _engine_settings(given: WorkerInput, installation: Installation, primary: Pr
     reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
-        replicas=tuple(same_login(replica, given.conninfo) for replica in given.replicas),
+        # A database may come from another engine, where positions mean something else: see engine/several.py.
+        replicas=() if given.engines else tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,
         connections_max=max(1, (most - reserved) // workers),
@@ -293,7 +399,7 @@ def _engine_settings(given: WorkerInput, installation: Installation, primary: Pr
         dumps_max=settings.dumps_max,
         disk=None if settings.engine or not least else Disk(settings.data_dir.absolute(), least),
         process_bytes_max=None if settings.engine else settings.engine_process_memory_mb * 2**20,
-        rows_bytes_max=settings.http_memory_mb * 2**20,
+        stocks=stocks,
         weaknesses=given.weaknesses,
     )
 

@@ -58,7 +58,7 @@ def test_every_method_is_on_the_page() -> None:
     for name in (name for name in vars(Client) if not name.startswith("_")):
         assert re.search(rf"\b{name}\b", PAGE), name
     with Client("http://127.0.0.1:1", "svc_k_x") as client:
-        for collection in (client.databases, client.keys, client.organizations):
+        for collection in (client.databases, client.keys, client.organizations, client.engines):
             for name in (name for name in vars(type(collection)) if not name.startswith("_")):
                 assert f".{name}(" in PAGE, name
 

@@ -21,7 +21,7 @@ from tests.control import (
 )
 from tests.service import Service
 
-RECORD = {"id", "name", "state", "default", "delete_protection", "size_bytes", "created_at"}
+RECORD = {"id", "name", "state", "engine", "default", "delete_protection", "size_bytes", "created_at"}
 _numbers = count(1)
 
 

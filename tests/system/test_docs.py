@@ -40,7 +40,11 @@ _OWN = {
     "expires_at",
     "last_used_at",
 }
-_MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"}
+_MEASURED = {"exec_us", "steps_us", "latency_us", "seconds", "operations", "per_second", "retries", "size_bytes"} | {
+    "connections",
+    "running",
+    "connections_max",
+}
 _WHERE = ("data_url", "control_url", "address")
 VOLATILE = frozenset({"timings", "request_id", "transaction_id", "engine", "sha256", *_WHERE} | _MEASURED | _OWN)
 """Fields whose value differs from run to run, or with the engine's version."""

@@ -1,7 +1,8 @@
 """Ids of transactions, made so that their outcome can be answered without a record. Pure.
 
 `txn_` + a letter for the kind + the engine's number of the transaction + a random word + a MAC over all of it and the
-database. Nobody can make one up, and a key of another database cannot ask for it.
+database. Nobody can make one up, and a key of another database cannot ask for it. Where there are several engines a
+mark stands before the MAC: it tells whose the number is.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ PREFIX: Final = "txn_"
 _NUMBER_LENGTH: Final = 11
 _WORD_LENGTH: Final = 10
 _MAC_LENGTH: Final = 22
+MARK_LENGTH: Final = 6
 _LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
 NONCE_BYTES: Final = 16
 
@@ -38,6 +40,7 @@ class TransactionId:
     kind: Kind
     number: int = 0
     word: str = ""
+    mark: str = ""
 
 
 def random_word(random_bytes: bytes) -> str:
@@ -46,19 +49,20 @@ def random_word(random_bytes: bytes) -> str:
 
 def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
     """The nonce is used where the id has no word of its own."""
-    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + (id.word or random_word(nonce))
+    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + (id.word or random_word(nonce)) + id.mark
     return PREFIX + text + _mac(text, database, secret)
 
 
 def read(text: str, database: str, secret: bytes) -> TransactionId | None:
     """The id, if this installation made it for this database; None otherwise."""
-    if len(text) != _LENGTH or not text.startswith(PREFIX) or not text.isascii():
+    if len(text) not in (_LENGTH, _LENGTH + MARK_LENGTH) or not text.startswith(PREFIX) or not text.isascii():
         return None
     body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
     if not hmac.compare_digest(mac, _mac(body, database, secret)):
         return None
     number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
-    return TransactionId(Kind(body[0]), number, body[1 + _NUMBER_LENGTH :])
+    rest = body[1 + _NUMBER_LENGTH :]
+    return TransactionId(Kind(body[0]), number, rest[:_WORD_LENGTH], rest[_WORD_LENGTH:])
 
 
 def _mac(text: str, database: str, secret: bytes) -> str:

@@ -16,7 +16,7 @@ from tuplegate.access.tokens import Kind, digest, read_token
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.quota import Quota, Quotas
 from tuplegate.admission.usage import Usage, UsageBook
-from tuplegate.catalog.credentials import Credential, Credentials
+from tuplegate.catalog.credentials import Credential, Credentials, Whereabouts
 from tuplegate.engine.port import Access, EngineFailure, Target
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.control import NAME_LENGTH_MAX
@@ -62,10 +62,10 @@ class IdentityCache:
         quotas: Quotas,
         lanes: Lanes,
         usage: UsageBook,
-        bound_size: Callable[[str, str], None],
+        found_database: Callable[[str, str, str], None],
     ) -> None:
-        """`bound_size` is told a database and the tier it is in whenever the catalog was asked for it."""
-        self._bound_size = bound_size
+        """`found_database` is told a database, its engine and its tier whenever the catalog was asked for it."""
+        self._found_database = found_database
         self._credentials = credentials
         self._lanes = lanes
         self._quotas = quotas
@@ -74,7 +74,7 @@ class IdentityCache:
         self._unknown: dict[bytes, float] = {}
         """Tokens that are not good, and until when that is taken for granted."""
         self._strangers = asyncio.Semaphore(_STRANGERS_ASKED_MAX)
-        self._databases: dict[tuple[str, str], tuple[tuple[str, str] | None, float]] = {}
+        self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
 
     def forget(self) -> None:
         """Something has changed in the catalog."""
@@ -152,7 +152,7 @@ class IdentityCache:
         scopes = effective(principal.scopes)
         place = found.database
         if place is not None:
-            self._bound_size(place[1], found.tier)
+            self._found_database(place[1], place[2], found.tier)
         return Identity(
             principal,
             scopes,
@@ -183,14 +183,14 @@ class IdentityCache:
                 self._databases.clear()
             self._databases[key] = found
             if found[0] is not None:
-                self._bound_size(found[0][1], identity.tier)
+                self._found_database(found[0][1], found[0][2], identity.tier)
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
         exchange.usage = self._usage.of(identity.principal.organization, place[0])
         return Target(place[1], access_of(identity.scopes), place[0])
 
-    async def _find_database(self, organization: str, name: str) -> tuple[str, str] | None:
+    async def _find_database(self, organization: str, name: str) -> Whereabouts | None:
         try:
             return await self._credentials.find_database(organization, name)
         except EngineFailure as exc:

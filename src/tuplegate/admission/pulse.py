@@ -1,10 +1,11 @@
 """How a worker hears of changes: a look at the catalog several times a second.
 
 A change there (a key revoked, a database renamed) empties the worker's cache of identities; a database that is paused
-is let go of.
+is let go of, and one that goes to another engine is followed.
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.catalog.catalog import Catalog
@@ -14,7 +15,15 @@ _EVERY_S = 0.25
 
 
 class Pulse:
-    def __init__(self, catalog: Catalog, identities: IdentityCache, engine: Engine) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        identities: IdentityCache,
+        engine: Engine,
+        follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None = None,
+    ) -> None:
+        """`follow` is told of databases that move, where there are several engines."""
+        self._follow = follow
         self._catalog = catalog
         self._identities = identities
         self._engine = engine
@@ -30,8 +39,10 @@ class Pulse:
                 continue  # identities grow stale by themselves; it is asked again in a moment
 
     async def look(self) -> None:
-        revision, paused = await self._catalog.pulse()
-        if revision != self._revision:
-            self._revision = revision
+        beat = await self._catalog.pulse()
+        if beat.revision != self._revision:
+            self._revision = beat.revision
             self._identities.forget()
-        self._engine.pause(paused)
+        if self._follow is not None:
+            self._follow(beat.moves)
+        self._engine.pause(beat.paused)

@@ -3,14 +3,31 @@
 It is given a session on that database and knows nothing of the engine beyond it.
 """
 
+from dataclasses import dataclass
+
 from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.databases import Databases
+from tuplegate.catalog.engines import Engines
 from tuplegate.catalog.journal import Journal
 from tuplegate.catalog.keys import Keys
+from tuplegate.catalog.moves import Moves
 from tuplegate.catalog.organizations import Organizations
 from tuplegate.catalog.permits import Permits
 from tuplegate.catalog.session import Session
 from tuplegate.catalog.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What workers must not sleep through. Databases are named as the engine knows them.
+
+    `revision` grows with every change; `paused` are to be let go of. `moves` are those that go to another engine, each
+    with its successor and the engine of that, once it is there.
+    """
+
+    revision: int
+    paused: frozenset[str]
+    moves: dict[str, tuple[str, str] | None]
 
 
 class Catalog:
@@ -22,16 +39,24 @@ class Catalog:
         self._lookups = lookups
         self.organizations = Organizations(session)
         self.databases = Databases(session)
+        self.engines = Engines(session)
+        self.moves = Moves(session)
         self.keys = Keys(session)
         self.sessions = Sessions(session)
         self.credentials = Credentials(lookups, notes)
         self.permits = Permits(notes)
         self.journal = Journal(notes)
 
-    async def pulse(self) -> tuple[int, frozenset[str]]:
-        """The revision, which grows with every change, and the engine's names of the databases that are paused."""
+    async def pulse(self) -> Beat:
         rows = await self._lookups.fetch(
-            "SELECT number, (SELECT string_agg(engine_name, ',') FROM database"
-            " WHERE paused_until > clock_timestamp()) FROM revision"
+            "SELECT number, (SELECT string_agg(engine_name, ',') FROM database WHERE paused_until > clock_timestamp()),"
+            " (SELECT string_agg(concat_ws('=', former, CASE WHEN step IN ('switched', 'done')"
+            " THEN successor || '=' || engine END), ',') FROM move) FROM revision"
         )
-        return int(str(rows[0][0])), frozenset(rows[0][1].split(",") if rows[0][1] else ())
+        number, paused, moves = rows[0]
+        names = (move.split("=") for move in moves.split(",")) if moves else ()
+        return Beat(
+            int(str(number)),
+            frozenset(paused.split(",") if paused else ()),
+            {former: (successor[0], successor[1]) if successor else None for former, *successor in names},
+        )

@@ -14,20 +14,24 @@ _DATABASE = (
 )
 
 
+Whereabouts = tuple[str, str, str]
+"""A database: its id, what the engine calls it, and the engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """What is on record for a token. `digests` are hexadecimal, as they are stored: one, or two while it is rotated.
 
     `live` is false once it is revoked, destroyed or expired. `database` is the one that a request gets when it names
-    none: its id and what the engine calls it; None where there is none. `reads_snapshots`: unless a request says
-    otherwise, what it reads need not be serializable.
+    none; None where there is none. `reads_snapshots`: unless a request says otherwise, what it reads need not be
+    serializable.
     """
 
     principal: Principal
     digests: list[str]
     live: bool
     tier: str
-    database: tuple[str, str] | None
+    database: Whereabouts | None
     reads_snapshots: bool
 
 
@@ -40,7 +44,7 @@ class Credentials:
         rows = await self._session.fetch(
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
-            f" {_KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name"
+            f" {_KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM api_key k JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="k.database")
             + " WHERE k.id = $1",
@@ -59,7 +63,7 @@ class Credentials:
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
             f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {_KEY_LIVES}, o.tier,"
-            " k.consistency = 'snapshot', d.id, d.engine_name"
+            " k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
             " FROM session s JOIN api_key k ON k.id = s.key JOIN organization o ON o.id = k.organization "
             + _DATABASE.format(bound="coalesce(s.database, k.database)")
             + " WHERE s.id = $1",
@@ -72,14 +76,14 @@ class Credentials:
         principal = Principal(str(key), str(organization), rights, bound, session=id)
         return Credential(principal, [str(digest)], live == "t", str(tier), _place(database), snapshots == "t")
 
-    async def find_database(self, organization: str, name: str) -> tuple[str, str] | None:
-        """Id and engine name of an active database."""
+    async def find_database(self, organization: str, name: str) -> Whereabouts | None:
+        """Of an active database."""
         rows = await self._session.fetch(
-            "SELECT id, engine_name FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
+            "SELECT id, engine_name, engine FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
             organization,
             name,
         )
-        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+        return _place(list(rows[0])) if rows else None
 
     async def were_used(self, keys: list[str]) -> None:
         await self._notes.fetch(
@@ -87,8 +91,8 @@ class Credentials:
         )
 
 
-def _place(row: list[str | None]) -> tuple[str, str] | None:
-    return None if row[0] is None else (row[0], str(row[1]))
+def _place(row: list[str | None]) -> Whereabouts | None:
+    return None if row[0] is None else (row[0], str(row[1]), str(row[2]))
 
 
 def _scopes(text: str | None) -> frozenset[Scope]:

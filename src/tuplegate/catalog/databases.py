@@ -7,7 +7,9 @@ from tuplegate.catalog.session import Actor, Session, change, noted, read
 from tuplegate.protocol.control import DatabaseRecord
 
 _RECORDS = (
-    "SELECT d.id, d.name, d.state, d.is_default AS default, d.delete_protection, NULL AS size_bytes, d.created_at"
+    "SELECT d.id, d.name, CASE WHEN EXISTS (SELECT FROM move m WHERE m.database = d.id AND m.step <> 'done')"
+    " AND d.state = 'active' THEN 'moving' ELSE d.state END AS state, d.engine, d.is_default AS default,"
+    " d.delete_protection, NULL AS size_bytes, d.created_at"
     " FROM database d WHERE d.organization = $1 AND ($2::text IS NULL OR d.id = $2)"
 )
 
@@ -20,6 +22,7 @@ class Place:
     engine_name: str
     state: str
     clone_of: str | None
+    engine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A database of the engine that took part in a reset. One that is not `doomed` is in place."""
+    """A database of the engine that took part in a reset or a move. One that is not `doomed` is in place."""
 
     engine_name: str
     doomed: bool
@@ -48,14 +51,21 @@ class Databases:
         self._session = session
 
     async def add(
-        self, actor: Actor, id: str, engine_name: str, organization: str, name: str, clone_of: str | None
+        self,
+        actor: Actor,
+        id: str,
+        engine_name: str,
+        organization: str,
+        name: str,
+        clone_of: str | None,
+        engine: str,
     ) -> None:
         """Puts it on record, still to be made. A name that is taken fails with SQLSTATE 23505."""
         await change(
             self._session, actor, "database.clone" if clone_of else "database.create", "name",
-            "INSERT INTO database (id, engine_name, organization, name, state, clone_of)"
-            " VALUES ($1, $2, $3, $4, 'creating', $5) RETURNING id, name",
-            id, engine_name, organization, name, clone_of, concerns="id",
+            "INSERT INTO database (id, engine_name, organization, name, state, clone_of, engine)"
+            " VALUES ($1, $2, $3, $4, 'creating', $5, $6) RETURNING id, name",
+            id, engine_name, organization, name, clone_of, engine, concerns="id",
         )  # fmt: skip
 
     async def page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
@@ -71,9 +81,11 @@ class Databases:
         return records[0] if records else None
 
     async def default_of(self, organization: str) -> str | None:
-        """What the engine knows its default database as, if that is in use."""
+        """What the first engine knows its default database as, if that is in use there."""
         rows = await self._session.fetch(
-            "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'", organization
+            "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'"
+            " AND engine = 'first'",
+            organization,
         )
         return rows[0][0] if rows else None
 
@@ -144,9 +156,10 @@ class Databases:
     async def is_protected(self, id: str) -> bool:
         return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
 
-    async def furnished_otherwise(self, furnishing: str) -> list[Place]:
-        """Active ones that another version has furnished."""
-        return await self._places("state = 'active' AND furnishing IS DISTINCT FROM $1", furnishing)
+    async def furnished_otherwise(self, furnishing: str, engine: str) -> list[Place]:
+        """Active ones of the engine that another version has furnished."""
+        condition = "state = 'active' AND furnishing IS DISTINCT FROM $1 AND engine = $2"
+        return await self._places(condition, furnishing, engine)
 
     async def was_furnished(self, id: str, furnishing: str) -> None:
         await self._session.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
@@ -174,16 +187,18 @@ class Databases:
         """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
         await self._advance("DELETE FROM database WHERE id = $1 AND state = 'deleting'", id)
 
-    async def note_leftovers(self, id: str, engine_names: list[str]) -> None:
+    async def note_leftovers(self, id: str, engine_names: list[str], engine: str) -> None:
         """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
         await self._session.fetch(
-            "INSERT INTO leftover SELECT unnest(string_to_array($2, ',')), $1 ON CONFLICT DO NOTHING",
+            "INSERT INTO leftover (engine_name, database, engine)"
+            " SELECT unnest(string_to_array($2, ',')), $1, $3 ON CONFLICT DO NOTHING",
             id,
             ",".join(engine_names),
+            engine,
         )
 
     async def in_reset(self) -> dict[str, str]:
-        """Databases of the engine that take part in a reset, each with the id of the one that is reset."""
+        """Databases of the engines that take part in a reset or a move, each with the id of the one that does."""
         rows = await self._session.fetch("SELECT engine_name, database FROM leftover")
         return {str(name): str(id) for name, id in rows}
 
@@ -213,25 +228,33 @@ class Databases:
             self._session, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
             " AND NOT delete_protection"
-            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
+            " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE)"
+            " RETURNING id, name",
             actor.organization, id, engine_name, concerns="id",
         )  # fmt: skip
         return bool(done)
 
-    async def pause(self, id: str, seconds: float) -> None:
-        """Asks all workers to let go of it for so long, or with 0 no longer."""
+    async def pause(self, id: str, seconds: float, engine_name: str | None = None) -> None:
+        """Asks all workers to let go of it for so long, or with 0 no longer; only while it has this name in the engine,
+        where one is given."""
         await self._session.fetch(
             "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"
-            " THEN clock_timestamp() + $2::float8 * interval '1 second' END WHERE id = $1",
+            " THEN clock_timestamp() + $2::float8 * interval '1 second' END"
+            " WHERE id = $1 AND ($3::text IS NULL OR engine_name = $3)",
             id,
             str(seconds),
+            engine_name,
         )
 
     async def _places(self, condition: str, *params: str | None) -> list[Place]:
         rows = await self._session.fetch(
-            f"SELECT id, engine_name, state, clone_of FROM database WHERE {condition} ORDER BY created_at", *params
+            f"SELECT id, engine_name, state, clone_of, engine FROM database WHERE {condition} ORDER BY created_at",
+            *params,
         )
-        return [Place(str(id), str(engine_name), str(state), clone_of) for id, engine_name, state, clone_of in rows]
+        return [
+            Place(str(id), str(engine_name), str(state), clone_of, str(engine))
+            for id, engine_name, state, clone_of, engine in rows
+        ]
 
     async def _advance(self, sql: str, *params: str) -> None:
         await self._session.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

@@ -23,18 +23,26 @@ class Organizations:
         return int(str(rows[0][0]))
 
     async def add(
-        self, actor: Actor, id: str, name: str, tier: str, database: tuple[str, str], key: Token | None = None
+        self,
+        actor: Actor,
+        id: str,
+        name: str,
+        tier: str,
+        database: tuple[str, str],
+        key: Token | None = None,
+        engine: str = "first",
     ) -> None:
         """The organization, its default database, still to be made, and a key that manages it.
 
-        A name that is taken fails with 23505. `database` is its id and its name.
+        A name that is taken fails with 23505. `database` is its id and its name, `engine` where it is to be.
         """
         await change(
             self._session, actor, "organization.create", "name",
             "INSERT INTO organization (id, name, tier) VALUES ($1, $2, $3) RETURNING id, name",
             id, name, tier, *database, *((key.id, key.digest.hex(), key.hint) if key else (None, None, None)),
-            also="placed AS (INSERT INTO database (id, engine_name, organization, name, state, is_default)"
-            " SELECT $4::text, $4, id, $5, 'creating', true FROM done),"
+            engine,
+            also="placed AS (INSERT INTO database (id, engine_name, organization, name, state, is_default, engine)"
+            " SELECT $4::text, $4, id, $5, 'creating', true, $9 FROM done),"
             " keyed AS (INSERT INTO api_key (id, organization, name, digest, hint, scopes)"
             " SELECT $6::text, id, 'first', decode($7, 'hex'), $8, ARRAY['admin'] FROM done WHERE $6 IS NOT NULL)",
         )  # fmt: skip

@@ -88,7 +88,8 @@ def database() -> None:
 @with_client
 def database_list(client: "Client", format: str | None) -> None:
     """List them."""
-    _write(format, client.databases.list(), "name", "state", "default", "delete_protection", "size_bytes", "created_at")
+    columns = ("name", "state", "engine", "default", "delete_protection", "size_bytes", "created_at")
+    _write(format, client.databases.list(), *columns)
 
 
 @database.command("create")
@@ -106,6 +107,16 @@ def database_create(client: "Client", format: str | None, name: str) -> None:
 def database_clone(client: "Client", format: str | None, source: str, name: str) -> None:
     """Make a database NAME with all that SOURCE holds."""
     write_record(format, _fields(client.databases.create(name, clone_of=source)))
+
+
+@database.command("move")
+@click.argument("name")
+@click.argument("engine")
+@click.option("--organization", metavar="ID", help="The organization whose database it is, if not the key's own.")
+@with_client
+def database_move(client: "Client", format: str | None, name: str, engine: str, organization: str | None) -> None:
+    """Move the database NAME to another ENGINE. Needs the scope operator."""
+    write_record(format, _fields(client.databases.move(name, engine, organization=organization)))
 
 
 @database.command("update")
@@ -259,3 +270,31 @@ def organization_delete(client: "Client", format: str | None, id: str, yes: bool
     _ask(f"Delete the organization {id} with all its databases and keys?", yes)
     client.organizations.delete(id)
     click.echo(f"the organization {id} is deleted", err=True)
+
+
+# -- engines -------------------------------------------------------------------------------------------------------
+
+
+@click.group()
+def engine() -> None:
+    """Engines that databases live on. Needs the scope operator."""
+
+
+@engine.command("list")
+@with_client
+def engine_list(client: "Client", format: str | None) -> None:
+    """List them, with their databases and their load."""
+    columns = ("name", "state", "weight", "databases", "size_bytes", "connections", "running", "problem")
+    _write(format, client.engines.list(), *columns)
+
+
+@engine.command("update")
+@click.argument("name")
+@click.option("--weight", type=click.IntRange(min=0, max=1000), help="Its share of new databases, beside the others'.")
+@click.option("--state", type=click.Choice(["active", "draining"]), help="One that is draining takes no databases.")
+@with_client
+def engine_update(client: "Client", format: str | None, name: str, weight: int | None, state: str | None) -> None:
+    """Change which share of the new databases it takes."""
+    if weight is None and state is None:
+        raise click.UsageError("say what to change: --weight or --state")
+    write_record(format, _fields(client.engines.update(name, weight=weight, state=state)))

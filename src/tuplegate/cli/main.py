@@ -99,7 +99,7 @@ for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
 for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
-for command in (control.session, control.database, control.organization):
+for command in (control.session, control.database, control.organization, control.engine):
     cli.add_command(command)
 
 

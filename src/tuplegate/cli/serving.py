@@ -45,13 +45,20 @@ def _serve(**flags: Any) -> None:
     from tuplegate.engine.postgres.logins import BadUrl, has_password, read_url
     from tuplegate.serve import ServeError, serve
 
+    for name, urls in (
+        ("engine", [flags.get("engine")]),
+        ("engines", [entry.partition("=")[2] for entry in (flags.get("engines") or "").split()]),
+    ):
+        try:
+            if any(url and has_password(read_url(url)) for url in urls):
+                click.echo(
+                    f"Warning: the password in --{name} is visible in the list of processes;"
+                    f" give the URL as TUPLEGATE_{name.upper()} or in the settings file.",
+                    err=True,
+                )
+        except BadUrl:
+            pass  # it is said when it is used
     try:
-        if flags.get("engine") and has_password(read_url(flags["engine"])):
-            click.echo(
-                "Warning: the password in --engine is visible in the list of processes;"
-                " give the URL as TUPLEGATE_ENGINE or in the settings file.",
-                err=True,
-            )
         if any(has_password(read_url(url)) for url in str(flags.get("replicas") or "").split(",")):
             click.echo(
                 "Warning: the password in --replicas is visible in the list of processes, and is not used:"

@@ -51,7 +51,17 @@ from tuplegate.client.errors import (
     UniqueViolation,
 )
 from tuplegate.client.frames import MissingLibrary
-from tuplegate.client.records import Column, Database, Key, Organization, Session, Table, Transaction
+from tuplegate.client.records import (
+    Column,
+    Database,
+    Engine,
+    Key,
+    MovedDatabase,
+    Organization,
+    Session,
+    Table,
+    Transaction,
+)
 from tuplegate.client.rows import Row, Rows
 from tuplegate.client.synchronous.client import Client
 from tuplegate.client.synchronous.stream import RowStream
@@ -72,6 +82,7 @@ __all__ = [
     "DiskFull",
     "DivisionByZero",
     "DuplicateTable",
+    "Engine",
     "ExclusionViolation",
     "Forbidden",
     "ForeignKeyViolation",
@@ -82,6 +93,7 @@ __all__ = [
     "InvalidTransactionState",
     "Key",
     "MissingLibrary",
+    "MovedDatabase",
     "NotFound",
     "NotNullViolation",
     "NotOneRow",

@@ -44,6 +44,31 @@ class Database:
     delete_protection: bool = False
     size_bytes: int | None = None
     created_at: datetime | None = None
+    engine: str | None = None
+
+
+@dataclass(frozen=True)
+class MovedDatabase(Database):
+    """A database that has arrived on another engine: how, and for how long requests to it were held at the end."""
+
+    way: str | None = None
+    held_ms: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that databases live on. Where there is a `problem` it cannot be used now."""
+
+    name: str
+    state: str
+    weight: int = 1
+    problem: str | None = None
+    databases: int = 0
+    size_bytes: int | None = None
+    connections: int | None = None
+    running: int | None = None
+    connections_max: int | None = None
 
 
 @dataclass(frozen=True)

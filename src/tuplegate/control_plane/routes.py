@@ -10,13 +10,15 @@ from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import LIMIT_MAX
 from tuplegate.control_plane.databases import DatabaseRoutes
 from tuplegate.control_plane.dumps import DUMP_TYPE, DumpBounds, DumpRoute
+from tuplegate.control_plane.engines import EngineRoutes
 from tuplegate.control_plane.keys import KeyRoutes
 from tuplegate.control_plane.organizations import OrganizationRoutes
 from tuplegate.control_plane.sessions import SessionBounds, SessionRoutes
-from tuplegate.engine.port import Databases, Engine
+from tuplegate.engine.port import AllDatabases, Engine
 from tuplegate.protocol import control
 from tuplegate.settings import Settings
 from tuplegate.tenancy.lifecycle import Lifecycle
+from tuplegate.tenancy.moves import Moves
 
 ABOUT = """Sessions, databases, keys and organizations: what is managed rather than queried.
 
@@ -30,7 +32,8 @@ def control_routes(
     engine: Engine,
     identities: IdentityCache,
     lifecycle: Lifecycle,
-    databases: Databases,
+    moves: Moves,
+    databases: AllDatabases,
     settings: Settings,
     tiers: dict[str, Tier],
     metrics: Metrics,
@@ -55,6 +58,7 @@ def control_routes(
         **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
         **grouped("The organization", _own_organization(organizations)),
         **grouped("Organizations, for operators", _organizations(organizations)),
+        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, moves))),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,
@@ -211,4 +215,34 @@ def _organizations(of: OrganizationRoutes) -> RouteTable:
         ("GET", one): Route("One organization.", operator, guarded=of.show, describes=shows),
         ("PATCH", one): Route("Change it.", operator, guarded=of.change, describes=changes),
         ("DELETE", one): Route("Delete it.", operator, guarded=of.delete, describes=deletes),
+    }
+
+
+def _engines(of: EngineRoutes) -> RouteTable:
+    lists = Description(control.EngineList)
+    changes = Description(
+        control.EngineAnswer,
+        body=control.EngineChange,
+        body_required=False,
+        errors=("not_found",),
+        example={"state": "draining"},
+    )
+    moves = Description(
+        control.DatabaseMoved,
+        body=control.MoveRequest,
+        errors=("not_found", "wrong_state", "move_failed", "not_supported"),
+        text="It is answered when the database has arrived. Requests are held at the end of the move, not refused, and"
+        " `GET /v1/databases/{name}` shows the state `moving` meanwhile. A move that fails leaves the database where it"
+        " was.",
+        example={"engine": "second"},
+    )
+    operator = Scope.OPERATOR
+    return {
+        ("GET", "/v1/engines"): Route("List engines, with their load.", operator, guarded=of.index, describes=lists),
+        ("PATCH", "/v1/engines/{name}"): Route(
+            "Change how many databases it takes.", operator, guarded=of.change, describes=changes
+        ),
+        ("POST", "/v1/databases/{name}/move"): Route(
+            "Move a database to another engine.", operator, guarded=of.move, describes=moves
+        ),
     }

@@ -167,7 +167,7 @@ class TransactionRoutes:
     async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
         """The id that the client chose is this request's alone, and shows as in progress while it runs."""
         database = job.target.database
-        async with self._engine.hold(f"transaction/{database}/{id}") as free:
+        async with self._engine.hold(f"transaction/{database}/{id}", database) as free:
             if not free or not await self._engine.begin_id(database, id):
                 raise _used(id)
             try:
@@ -184,7 +184,9 @@ class TransactionRoutes:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _body(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
-        kind = TransactionId(Kind.READ_ONLY) if done.number is None else TransactionId(Kind.NUMBERED, done.number)
+        kind = TransactionId(Kind.READ_ONLY)
+        if done.number is not None:
+            kind = TransactionId(Kind.NUMBERED, done.number, mark=done.mark)
         id = (job.chosen or self._id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
         return Answer(
@@ -196,7 +198,8 @@ class TransactionRoutes:
         if isinstance(failure, port.OutcomeUnknown):
             known = job.chosen or failure.id
             if known is None and failure.ticket is not None:
-                known = self._id(TransactionId(Kind.LOST, failure.ticket.number, failure.ticket.word), job.target)
+                ticket = failure.ticket
+                known = self._id(TransactionId(Kind.LOST, ticket.number, ticket.word, failure.mark), job.target)
             if known is None:
                 respond_error(exchange, error)
             else:
@@ -260,9 +263,9 @@ class TransactionRoutes:
     async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
         """An id of the service's own making tells, or the engine does."""
         if id.kind is Kind.NUMBERED:
-            return await self._engine.outcome(target, id.number)
+            return await self._engine.outcome(target, id.number, id.mark)
         if id.kind is Kind.LOST:
-            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word))
+            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word), id.mark)
         return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
 
 

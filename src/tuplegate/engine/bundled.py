@@ -98,7 +98,8 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
         "deadlock_timeout": "20ms",
         "fsync": "on",
         "synchronous_commit": "on",
-        "wal_level": "replica",
+        # So that databases can move to another engine while they are in use: see postgres/following.py.
+        "wal_level": "logical",
         "autovacuum": "on",
         "timezone": "UTC",
         "log_timezone": "UTC",

@@ -41,7 +41,8 @@ class Commit(Enum):
 
 
 class TransactionResult(msgspec.Struct):
-    """`number` is the engine's own for a transaction that wrote; None for one that had nothing to commit."""
+    """`number` is the engine's own for a transaction that wrote; None for one that had nothing to commit. `mark` tells
+    which engine's, where there are several."""
 
     results: list[Result]
     commit: Commit
@@ -51,6 +52,7 @@ class TransactionResult(msgspec.Struct):
     notices: list[Notice]
     reached: bytes | None = None
     on_replica: bool = False
+    mark: str = ""
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -288,15 +290,22 @@ class Engine(Protocol):
         """How large the database may be; beyond it what takes more room is refused. None for any size."""
         ...
 
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        """Whether the name was free; it is held, by this installation alone, until the block is left."""
+    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
+        """Whether the name was free; it is held, by this installation alone, until the block is left.
+
+        It is held on the engine of the database, where one is named.
+        """
         ...
 
-    async def outcome(self, target: Target, number: int) -> Outcome | None:
-        """What became of the transaction; None where the engine does not know it any more."""
+    async def outcome(self, target: Target, number: int, mark: str = "") -> Outcome | None:
+        """What became of the transaction; None where the engine does not know it any more.
+
+        `mark` is what its result came with. A number is told only of what is committed: so one that another engine has
+        given is of a committed transaction.
+        """
         ...
 
-    async def outcome_of_lost(self, target: Target, ticket: Ticket) -> Outcome:
+    async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
         """The same by the ticket that an OutcomeUnknown came with."""
         ...
 
@@ -343,12 +352,13 @@ class Engine(Protocol):
 class Databases(Protocol):
     """The databases that the engine holds, by the names it knows them under. Every step may be repeated."""
 
-    @property
-    def furnishing(self) -> str:
-        """Stands for what of the service's own is in a database that this version has made."""
+    def furnishing_of(self, name: str) -> str:
+        """Stands for what of the service's own is in the database, if this version has made it."""
         ...
 
-    async def create(self, name: str) -> None: ...
+    async def create(self, name: str, *, for_copy: bool = False) -> None:
+        """`for_copy` leaves out what a copy brings with it."""
+        ...
 
     async def copy(self, source: str, name: str) -> None:
         """Raises EngineBusy where the source is not let go of in time."""
@@ -373,8 +383,88 @@ class Databases(Protocol):
         ...
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Bytes on disk."""
+        """Bytes on disk, of those that can be measured."""
         ...
+
+    async def take_over(self, other: "Databases", source: str, name: str) -> None:
+        """Brings all that is in `source`, a silent database of `other`, into `name`, which is new and empty.
+
+        With what is on record of its transactions. Raises NotSupported where this engine cannot hold the same, and
+        MoveFailed where it was not all brought over.
+        """
+        ...
+
+    def follow(self, other: "Databases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
+        """The same of a source that is in use. The block is entered when all of one moment is here.
+
+        Raises NotSupported where that cannot be done with the source, and MoveFailed.
+        """
+        ...
+
+    async def stop_following(self, name: str, *, dumped: bool) -> None:
+        """Removes what `follow` and `take_over` have made for a database that is in place, as a source or as a copy.
+
+        It may be `dumped` just now. May be repeated.
+        """
+        ...
+
+    async def forget_source(self, source: str) -> None:
+        """Removes what `take_over` has made here for the time that it takes."""
+        ...
+
+    async def let_end(self, name: str, seconds: float) -> None:
+        """Waits until nobody uses the database, at most for so long. Whoever does was asked to let go."""
+        ...
+
+    async def check_silent(self, name: str) -> None:
+        """Raises EngineBusy where the tenant could still commit something in a database that was silenced."""
+        ...
+
+    async def analyze(self, name: str) -> None:
+        """Lets the engine learn what is in a database that was filled at once."""
+        ...
+
+    async def load(self) -> "Load": ...
+
+
+class AllDatabases(Databases, Protocol):
+    """Those of all engines. Each step is done by the engine that the name is on."""
+
+    def on(self, engine: str) -> Databases:
+        """Those of one engine. Raises EngineUnavailable where the service knows none of that name."""
+        ...
+
+    def keep_up(self, source: str, name: str) -> AbstractAsyncContextManager["Following"]:
+        """The same of a source that is in use: see `follow`."""
+        ...
+
+    async def bring(self, source: str, name: str) -> None:
+        """All that is in `source`, which is silent, into `name`, which is on another engine: see `take_over`."""
+        ...
+
+
+class Following(Protocol):
+    """A copy that is kept up to date."""
+
+    async def catch_up(self) -> int:
+        """Brings what was committed since the last time; how many changes."""
+        ...
+
+    async def finish(self) -> None:
+        """Brings the rest; the source is silent. Raises MoveFailed where the copy has become another."""
+        ...
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What an engine is doing: connections that are open, those that run a statement, and how many there can be."""
+
+    connections: int
+    running: int
+    connections_max: int
+
+
+FIRST_ENGINE = "first"
+"""The name of the engine that holds the catalog: the bundled one, or that of the setting `engine`."""
 
 
 class EngineFailure(Exception):
@@ -470,6 +560,7 @@ class OutcomeUnknown(EngineFailure):
         super().__init__(message)
         self.id = id
         self.ticket = ticket
+        self.mark = ""
 
 
 class NotSupported(EngineFailure):
@@ -487,6 +578,10 @@ class DumpFailed(EngineFailure):
         super().__init__(message)
         self.detail = detail
         self.hint = hint
+
+
+class MoveFailed(EngineFailure):
+    """A database could not be brought to another engine; it is where it was."""
 
 
 class DumpStopped(DumpFailed):

@@ -45,6 +45,20 @@ class DatabaseChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delete_protection: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class MoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`organization` is the id of the one whose database it is, if that is not the token's own."""
+
+    engine: Name
+    organization: str | None = None
+
+
+class EngineChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New databases go to the engine with the fewest for its weight; with 0 none do."""
+
+    weight: Annotated[int, msgspec.Meta(ge=0, le=1000)] | msgspec.UnsetType = msgspec.UNSET
+    state: Literal["active", "draining"] | msgspec.UnsetType = msgspec.UNSET
+
+
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`consistency` is that of requests which do not say what theirs is."""
 
@@ -93,10 +107,26 @@ class DatabaseRecord(msgspec.Struct, frozen=True):
     id: str
     name: str
     state: str
+    engine: str
     default: bool
     delete_protection: bool
     size_bytes: int | None
     created_at: Moment
+
+
+class EngineRecord(msgspec.Struct, frozen=True):
+    """`problem` says why it cannot be used now; then what is asked of it is null. `running` are connections that run a
+    statement."""
+
+    name: str
+    state: str
+    weight: int
+    problem: str | None
+    databases: int
+    size_bytes: int | None
+    connections: int | None
+    running: int | None
+    connections_max: int | None
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -197,6 +227,23 @@ class AuditList(Listing):
 
 
 class DatabaseAnswer(DatabaseRecord, frozen=True):
+    success: Literal[True]
+
+
+class DatabaseMoved(DatabaseAnswer, frozen=True):
+    """`way` is how it was brought over: while it was in use, by replication, or all at once; then `reason` says why.
+    `held_ms` is how long what was asked of it was held."""
+
+    way: Literal["dump", "replication"]
+    held_ms: int
+    reason: str | None
+
+
+class EngineList(Listing):
+    items: list[EngineRecord]
+
+
+class EngineAnswer(EngineRecord, frozen=True):
     success: Literal[True]
 
 

@@ -59,6 +59,9 @@ ERRORS: dict[str, ErrorCode] = {
             "Only one of its kind runs at a time in a database or an organization, and one is running.",
         ),
         ErrorCode("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
+        ErrorCode(
+            "move_failed", 409, False, "The database could not be moved, and is where it was; the message says why."
+        ),
         ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
         ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
         ErrorCode("answers_full", 503, True, "The database keeps as many answers for Idempotency-Keys as it may."),

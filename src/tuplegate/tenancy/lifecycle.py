@@ -7,7 +7,7 @@ every few seconds. A name held in the engine keeps two from doing the same.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -17,10 +17,12 @@ import structlog
 
 from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.databases import Place
+from tuplegate.catalog.databases import Leftover, Place
+from tuplegate.catalog.moves import Move
 from tuplegate.catalog.session import Actor
 from tuplegate.engine.port import (
-    Databases,
+    FIRST_ENGINE,
+    AllDatabases,
     Engine,
     EngineBusy,
     EngineFailure,
@@ -44,7 +46,16 @@ _PAUSE_S = 4.0
 
 
 class Lifecycle:
-    def __init__(self, catalog: Catalog, databases: Databases, engine: Engine) -> None:
+    """`engines` tells the names of the engines that can be used now; None where there is one alone."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        databases: AllDatabases,
+        engine: Engine,
+        engines: Callable[[], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        self._engines = engines
         self._catalog = catalog
         self._databases = databases
         self._engine = engine
@@ -55,20 +66,20 @@ class Lifecycle:
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
         """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
-        return await self._see_through(actor, self._create(actor, name, clone_of))
+        return await self.see_through(actor, self._create(actor, name, clone_of))
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
         """Makes an organization with its first database, of that name, and a key that manages it."""
         making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
-        await self._see_through(actor, making)
+        await self.see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
         """False where the catalog does not let it go."""
-        return await self._see_through(actor, self._delete(actor, id))
+        return await self.see_through(actor, self._delete(actor, id))
 
     async def delete_organization(self, actor: Actor, id: str) -> bool:
         """With everything in it. False where there is none."""
-        return await self._see_through(actor, self._delete_organization(actor, id))
+        return await self.see_through(actor, self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
         """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
@@ -77,7 +88,7 @@ class Lifecycle:
         """
         if await self._catalog.databases.is_protected(id):
             return False
-        return await self._see_through(actor, self._reset(actor, id))
+        return await self.see_through(actor, self._reset(actor, id))
 
     async def finish_all(self) -> None:
         """Brings everything to an end that was left half done."""
@@ -107,7 +118,8 @@ class Lifecycle:
 
     async def _create(self, actor: Actor, name: str, clone_of: str | None) -> str:
         id = new_database_id()
-        await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of)
+        engine = await self._choose(clone_of)
+        await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
             await self._finish_made(id)
         except (StatementFailed, EngineBusy):
@@ -118,12 +130,24 @@ class Lifecycle:
     async def _create_organization(
         self, actor: Actor, id: str, name: str, tier: str, database: tuple[str, str], key: Token
     ) -> None:
-        await self._catalog.organizations.add(actor, id, name, tier, database, key)
+        await self._catalog.organizations.add(actor, id, name, tier, database, key, await self._choose(None))
         try:
             await self._finish_made(database[0])
         except (StatementFailed, EngineBusy):
             await self._catalog.organizations.start_deleting(actor, id)
             raise
+
+    async def _choose(self, clone_of: str | None) -> str:
+        """Where a new database goes: to the engine with most room. A copy stays with its source."""
+        if clone_of is not None:
+            source = await self._catalog.databases.find_place(clone_of)
+            return FIRST_ENGINE if source is None else source.engine
+        if self._engines is None:
+            return FIRST_ENGINE
+        chosen = await self._catalog.engines.choose(await self._engines())
+        if chosen is None:
+            raise EngineBusy("no engine takes new databases: those that answer are draining, or have no weight")
+        return chosen
 
     async def _delete(self, actor: Actor, id: str) -> bool:
         if not await self._catalog.databases.start_deleting(actor, id):
@@ -182,7 +206,7 @@ class Lifecycle:
         except (StatementFailed, EngineBusy):
             await self._take_back(place)
             raise
-        await self._catalog.databases.was_made(place.id, self._databases.furnishing)
+        await self._catalog.databases.was_made(place.id, self._databases.furnishing_of(place.engine_name))
 
     async def _take_back(self, place: Place) -> None:
         """Where what is there of it cannot be removed now, the next sweep finds it as `creating` and makes it."""
@@ -196,7 +220,7 @@ class Lifecycle:
         source = await self._catalog.databases.find_place(source_id)
         if source is None or source.state != "active":
             raise EngineBusy("the database to copy is gone")
-        async with self._paused(source_id):
+        async with self.paused(source_id):
             await self._databases.copy(source.engine_name, place.engine_name)
 
     async def _remove(self, place: Place) -> None:
@@ -209,59 +233,80 @@ class Lifecycle:
             if place is None or place.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
             fresh = new_database_id()
-            await self._catalog.databases.note_leftovers(id, [place.engine_name, fresh])
+            await self._catalog.databases.note_leftovers(id, [place.engine_name, fresh], place.engine)
             try:
                 await self._databases.create(fresh)
-                async with self._paused(id):
+                async with self.paused(id):
                     await self._databases.silence(place.engine_name)
                     await self._databases.keep_outcomes(place.engine_name, fresh)
                     return await self._catalog.databases.move(actor, id, fresh)
             finally:
-                await self._try_to_clear(id)  # whether it was reset is settled
+                await self.clear(id)  # whether it was reset is settled
 
     async def _clear_interrupted(self) -> None:
-        """What resets have left behind that did not come to their end."""
-        for id in set((await self._catalog.databases.in_reset()).values()):
+        """What resets and moves have left behind that did not come to their end."""
+        ids = {*(await self._catalog.databases.in_reset()).values(), *await self._catalog.moves.unfinished()}
+        for id in ids:
             async with self._engine.hold(f"database/{id}") as free:
                 if free:
-                    await self._try_to_clear(id)
+                    await self.clear(id)
+        await self._catalog.moves.forget_old()
 
-    async def _try_to_clear(self, id: str) -> None:
-        """What is in the way is tried again by the next sweep."""
+    async def clear(self, id: str) -> None:
+        """After a reset or a move, done or not: opens what is in place, in case it was silenced, and drops the other.
+        What is in the way is tried again by the next sweep."""
         try:
-            await self._clear_leftovers(id)
+            leftovers = await self._catalog.databases.doom_leftovers(id)
+            # What is in place comes first, and does not wait for an engine that is gone.
+            for leftover in sorted(leftovers, key=lambda leftover: leftover.doomed):
+                await self._clear_leftover(id, leftover)
+            for move in await self._catalog.moves.find(id):
+                await self._forget_source(move)
+                await self._catalog.moves.end(move.former)
         except EngineFailure as failure:
-            _log.warning("a reset could not be cleared up after", database=id, reason=str(failure))
+            _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
 
-    async def _clear_leftovers(self, id: str) -> None:
-        """The one in place is opened again, in case it was silenced; the others are dropped."""
-        for leftover in await self._catalog.databases.doom_leftovers(id):
+    async def _clear_leftover(self, id: str, leftover: Leftover) -> None:
+        try:
             if leftover.doomed:
                 await self._databases.drop(leftover.engine_name)
             else:
                 await self._databases.open(leftover.engine_name)
+                name = leftover.engine_name
+                async with self._engine.hold(f"dump/{name}", name) as is_free:
+                    await self._databases.stop_following(name, dumped=not is_free)
+        except EngineFailure as failure:
+            _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))
+        else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
 
+    async def _forget_source(self, move: Move) -> None:
+        try:
+            await self._databases.on(move.engine).forget_source(move.former)
+        except EngineFailure as failure:
+            _log.warning("roles of a move were not removed", engine=move.engine, reason=str(failure))
+
     @asynccontextmanager
-    async def _paused(self, id: str) -> AsyncIterator[None]:
-        """Asks all workers to let go of the database, again and again until the block is left."""
-        await self._catalog.databases.pause(id, _PAUSE_S)
-        keeper = keep("pauses", partial(self._keep_paused, id))
+    async def paused(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
+        """Asks all workers to let go of the database, again and again until the block is left; only while it has that
+        name in the engine, where one is given."""
+        await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
+        keeper = keep("pauses", partial(self._keep_paused, id, engine_name))
         try:
             yield
         finally:
             keeper.cancel()
             await self._catalog.databases.pause(id, 0)
 
-    async def _keep_paused(self, id: str) -> None:
+    async def _keep_paused(self, id: str, engine_name: str | None) -> None:
         while True:
             await asyncio.sleep(_PAUSE_S / 4)
             try:
-                await self._catalog.databases.pause(id, _PAUSE_S)
+                await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
             except EngineFailure:
                 continue  # it is asked again before the pause is over
 
-    async def _see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
+    async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Waits for work that goes on even when whoever waits for it is gone."""
         task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._in_turn(actor.organization, work))
         self._tasks.add(task)

@@ -13,6 +13,7 @@ from tuplegate.client.answers import Answer, rows_of, transaction_of
 from tuplegate.client.asynchronous.control import (
     AsyncControlAddress,
     AsyncDatabases,
+    AsyncEngines,
     AsyncKeys,
     AsyncOrganizations,
     AsyncPlane,
@@ -73,6 +74,7 @@ class AsyncClient:
         self.databases = AsyncDatabases(self._control)
         self.keys = AsyncKeys(self._control)
         self.organizations = AsyncOrganizations(self._control)
+        self.engines = AsyncEngines(self._control)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"

@@ -10,7 +10,7 @@ import httpx
 from tuplegate.client.addresses import control_url_of
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Key, Organization, record, records
+from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, record, records
 from tuplegate.client.retries import AnswerLost, Repeat
 
 _PAGE = 100
@@ -18,6 +18,7 @@ _PAGE = 100
 # Each collection has a method `list`, so within it the type needs another name.
 _Items = list[Mapping[str, Any]]
 _Databases = list[Database]
+_Engines = list[Engine]
 _Keys = list[Key]
 _Organizations = list[Organization]
 
@@ -136,6 +137,15 @@ class AsyncDatabases:
         """
         return await self._plane.write(_path("databases", name) + "/dump", file, progress)
 
+    async def move(self, name: str, engine: str, *, organization: str | None = None) -> MovedDatabase:
+        """Moves the database to another engine; `organization` is the id of its own, if that is another than the key's.
+
+        Needs the scope operator. It takes as long as there is data: raises OutcomeUnknown where that is longer than the
+        client waits, and then `get` tells what became of it.
+        """
+        body = _given(engine=engine, organization=organization)
+        return record(MovedDatabase, await self._plane.send("POST", _path("databases", name) + "/move", body))
+
     async def delete(self, name: str) -> None:
         """Deletes the database and all that it holds."""
         await self._plane.send("DELETE", _path("databases", name))
@@ -218,3 +228,19 @@ class AsyncOrganizations:
 
     async def delete(self, id: str) -> None:
         await self._plane.send("DELETE", _path("organizations", id))
+
+
+class AsyncEngines:
+    """The engines that databases live on. Needs the scope operator."""
+
+    def __init__(self, plane: AsyncPlane) -> None:
+        self._plane = plane
+
+    async def list(self) -> _Engines:
+        return records(Engine, (await self._plane.get("/v1/engines"))["items"])
+
+    async def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
+        """Changes how many of the new databases it takes. With the state `draining` it takes none."""
+        return record(
+            Engine, await self._plane.send("PATCH", _path("engines", name), _given(weight=weight, state=state))
+        )

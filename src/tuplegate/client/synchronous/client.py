@@ -22,6 +22,7 @@ from tuplegate.client.statements import seems_to_read
 from tuplegate.client.synchronous.control import (
     ControlAddress,
     Databases,
+    Engines,
     Keys,
     Organizations,
     Plane,
@@ -74,6 +75,7 @@ class Client:
         self.databases = Databases(self._control)
         self.keys = Keys(self._control)
         self.organizations = Organizations(self._control)
+        self.engines = Engines(self._control)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"

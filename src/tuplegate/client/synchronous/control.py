@@ -10,7 +10,7 @@ import httpx
 
 from tuplegate.client.addresses import control_url_of
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Key, Organization, record, records
+from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, record, records
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.synchronous.transport import Call, Transport
 
@@ -19,6 +19,7 @@ _PAGE = 100
 # Each collection has a method `list`, so within it the type needs another name.
 _Items = list[Mapping[str, Any]]
 _Databases = list[Database]
+_Engines = list[Engine]
 _Keys = list[Key]
 _Organizations = list[Organization]
 
@@ -137,6 +138,15 @@ class Databases:
         """
         return self._plane.write(_path("databases", name) + "/dump", file, progress)
 
+    def move(self, name: str, engine: str, *, organization: str | None = None) -> MovedDatabase:
+        """Moves the database to another engine; `organization` is the id of its own, if that is another than the key's.
+
+        Needs the scope operator. It takes as long as there is data: raises OutcomeUnknown where that is longer than the
+        client waits, and then `get` tells what became of it.
+        """
+        body = _given(engine=engine, organization=organization)
+        return record(MovedDatabase, self._plane.send("POST", _path("databases", name) + "/move", body))
+
     def delete(self, name: str) -> None:
         """Deletes the database and all that it holds."""
         self._plane.send("DELETE", _path("databases", name))
@@ -219,3 +229,17 @@ class Organizations:
 
     def delete(self, id: str) -> None:
         self._plane.send("DELETE", _path("organizations", id))
+
+
+class Engines:
+    """The engines that databases live on. Needs the scope operator."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def list(self) -> _Engines:
+        return records(Engine, (self._plane.get("/v1/engines"))["items"])
+
+    def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
+        """Changes how many of the new databases it takes. With the state `draining` it takes none."""
+        return record(Engine, self._plane.send("PATCH", _path("engines", name), _given(weight=weight, state=state)))

@@ -4,12 +4,23 @@ The service's own role does it, which owns them; what belongs to the tenant in t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
-from tuplegate.engine.port import EngineBusy, EngineFailure, StatementFailed
+from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.port import (
+    Databases,
+    EngineBusy,
+    EngineFailure,
+    Following,
+    Load,
+    NotSupported,
+    StatementFailed,
+)
 from tuplegate.engine.postgres import copies, records, roles, template
 from tuplegate.engine.postgres.admin import (
     LOCK_NOT_AVAILABLE,
@@ -20,7 +31,10 @@ from tuplegate.engine.postgres.admin import (
     membership,
     set_password,
 )
-from tuplegate.engine.postgres.metadata import NOTE_RECOVERED
+from tuplegate.engine.postgres.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
+from tuplegate.engine.postgres.following import PUBLICATION, Follower, stop_following, try_to_stop
+from tuplegate.engine.postgres.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
+from tuplegate.engine.postgres.owners import literal
 from tuplegate.engine.postgres.roles import roles_of
 from tuplegate.engine.postgres.sizes import SIZES_SQL
 from tuplegate.engine.postgres.walls import FULL, Walls
@@ -69,24 +83,47 @@ SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT r
 """Roles of this installation that stayed behind when their database was dropped."""
 
 
+_USERS = f"SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND usename ~ '{roles.TENANTS}' LIMIT 1"
+_MAY_ENTER = (
+    "SELECT 1 FROM pg_roles WHERE rolname IN ($1 || '_w', $1 || '_r')"
+    " AND has_database_privilege(oid, $1::name, 'CONNECT') LIMIT 1"
+)
+_LET_END_TICK_S = 0.02
+_LOAD = """
+SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_pid()),
+       current_setting('max_connections')
+  FROM pg_stat_activity WHERE backend_type = 'client backend'
+"""
+
+
 class PostgresDatabases:
     """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
     where the server is not told that itself; `walls` how the template was made."""
 
     def __init__(
-        self, connector: AdminConnector, secret: bytes, temp_mb: int | None = None, walls: Walls = FULL
+        self,
+        connector: AdminConnector,
+        secret: bytes,
+        temp_mb: int | None = None,
+        walls: Walls = FULL,
+        tools: tuple[DumpTool, ...] = (),
+        move_timeout_s: float = 3600.0,
     ) -> None:
         self._connector = connector
         self._secret = secret
         self._temp_mb = temp_mb
+        self._tools = tools
+        self._move_timeout_s = move_timeout_s
         self._walls = walls
 
-    async def create(self, name: str) -> None:
+    async def create(self, name: str, *, for_copy: bool = False) -> None:
         await self._make(name, self._connector.owners.template)
         await self.open(name)
         async with self._session(name) as session:
             await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
             await session.fetch(template.keep_for(roles_of(name)[0]))
+        if for_copy:
+            return
         async with TenantSession(self._connector, self._secret, name) as session:
             await session.atomically([(statement, ()) for statement in roles.default_rights(name)])
 
@@ -94,6 +131,9 @@ class PostgresDatabases:
     def furnishing(self) -> str:
         entry = roles.entry("database", self._temp_mb, self._walls)
         return template.version([*entry, *template.furnishing(self._connector.owners, self._walls)])
+
+    def furnishing_of(self, name: str) -> str:
+        return self.furnishing
 
     async def open(self, name: str) -> None:
         """Lets the tenant in, and gives the records what they need. May be repeated at any time."""
@@ -186,14 +226,111 @@ class PostgresDatabases:
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copies what is on record of the transactions of one database to another."""
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
-            for table, portion in _PORTIONS.items():
-                await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t")
-                while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
-                    await new.fetch(
-                        f"INSERT INTO tuplegate.{table} SELECT * FROM"
-                        f" json_populate_recordset(NULL::tuplegate.{table}, $1::json) ON CONFLICT DO NOTHING",
-                        f"[{','.join(str(row[0]) for row in rows)}]",
-                    )
+            await _carry_records(old, new)
+
+    async def take_over(self, other: Databases, source: str, name: str) -> None:
+        assert isinstance(other, PostgresDatabases), "engines of one kind"
+        there, here = other.side(source), self.side(name)
+        await check_fit(there, here)
+        await self._make_source_roles(source)
+        async with self._copying_role(source, name) as role:
+            async with dump_access(there):
+                await dump_and_restore(there, here, role, self._move_timeout_s)
+            await self._own_rights(source, name, role)
+        await self.forget_source(source)
+        await self._bring_notes(other, source, name)
+
+    @asynccontextmanager
+    async def follow(self, other: Databases, source: str, name: str) -> AsyncIterator[Following]:
+        assert isinstance(other, PostgresDatabases), "engines of one kind"
+        there, here = other.side(source), self.side(name)
+        await check_fit(there, here)
+        await self._make_source_roles(source)
+        async with self._copying_role(source, name) as role, self._applying(role), dump_access(there):
+            follower = Follower(there, here, role)
+            try:
+                await follower.begin()
+                async with follower.snapshot() as snapshot:
+                    await dump_and_restore(there, here, role, self._move_timeout_s, snapshot=snapshot)
+                await self._own_rights(source, name, role)
+                async with TenantSession(self._connector, self._secret, name) as session:
+                    await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
+                since = await self._bring_notes(other, source, name)
+                yield _Following(follower, partial(self._bring_notes, other, source, name, since), self._move_timeout_s)
+            finally:
+                await try_to_stop(there)
+        await self.forget_source(source)
+
+    @asynccontextmanager
+    async def _applying(self, role: str) -> AsyncIterator[None]:
+        """Lets the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
+        async with self._session(METADATA_DATABASE) as session:
+            try:
+                await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
+            except StatementFailed as failure:
+                raise NotSupported(f"changes cannot be applied on the engine: {failure.message}") from failure
+        try:
+            yield
+        finally:
+            async with self._session(METADATA_DATABASE) as session:
+                await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
+
+    async def stop_following(self, name: str, *, dumped: bool) -> None:
+        await stop_following(self.side(name))
+        if not dumped:
+            await forbid_dump(self.side(name))
+        async with self._session(METADATA_DATABASE) as session:
+            await self._drop_role(session, name, roles.copy_role_of(name))
+
+    async def _own_rights(self, source: str, name: str, role: str) -> None:
+        async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
+            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+
+    async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
+        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
+        `since`, it lets out most of what is there already."""
+        async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
+            [(now,)] = await old.fetch("SELECT clock_timestamp()")
+            await _carry_records(old, new, since)
+        async with other._session(METADATA_DATABASE) as old, self._session(METADATA_DATABASE) as new:
+            for gid, at in await old.fetch(ALL_RECOVERED):
+                await new.fetch(TAKE_RECOVERED, gid, at)
+        return str(now)
+
+    def side(self, database: str) -> Side:
+        return Side(self._connector, self._secret, self._tools, database)
+
+    async def _make_source_roles(self, source: str) -> None:
+        """The rights in a dump name the roles of its source; here nobody logs in as these."""
+        async with self._session(METADATA_DATABASE) as session:
+            for role in roles_of(source):
+                await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
+
+    async def forget_source(self, source: str) -> None:
+        async with self._session(METADATA_DATABASE) as session:
+            if await session.fetch("SELECT FROM pg_database WHERE datname = $1", source):
+                return  # it lives here
+            for role in roles_of(source):
+                await self._drop_role(session, source, role)
+
+    async def let_end(self, name: str, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with self._session(METADATA_DATABASE) as session:
+            while await session.fetch(_USERS, name):
+                if asyncio.get_running_loop().time() > deadline:
+                    return
+                await asyncio.sleep(_LET_END_TICK_S)
+
+    async def check_silent(self, name: str) -> None:
+        async with self._session(METADATA_DATABASE) as session:
+            if await session.fetch(_USERS, name) or await session.fetch(_PREPARED, name):
+                raise EngineBusy("a statement on the database does not end; nothing was changed")
+            if await session.fetch(_MAY_ENTER, name):
+                raise EngineBusy("the database was opened by somebody else meanwhile; nothing was changed")
+
+    async def analyze(self, name: str) -> None:
+        async with TenantSession(self._connector, self._secret, name, patient=True) as session:
+            await session.fetch("ANALYZE")
 
     async def drop(self, name: str) -> None:
         """Ends whatever runs in it. What was prepared there is decided and so is committed first.
@@ -245,6 +382,8 @@ class PostgresDatabases:
     async def _forget_role(self, session: AdminSession, role: str) -> None:
         """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
         it back; the role itself has no rights any more that they could use."""
+        if roles.is_copying(role):  # it may have been left in the middle of a move
+            await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
         options = await membership(session, inherit=True)
         for (database,) in await session.fetch(_NAMED_IN, role):
             writer = roles_of(str(database))[0]
@@ -260,6 +399,11 @@ class PostgresDatabases:
         # None for one that is just dropped.
         return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
 
+    async def load(self) -> Load:
+        async with self._session(METADATA_DATABASE) as session:
+            [row] = await session.fetch(_LOAD)
+        return Load(*(int(str(value)) for value in row))
+
     def _session(self, database: str, *, patient: bool = False) -> AdminSession:
         return AdminSession(self._connector, database, patient=patient)
 
@@ -271,3 +415,30 @@ class PostgresDatabases:
                 except StatementFailed as failure:
                     if failure.sqlstate not in _EXISTS:
                         raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    follower: Follower
+    bring_notes: Callable[[], Awaitable[object]]
+    timeout_s: float
+
+    async def catch_up(self) -> int:
+        return await self.follower.catch_up()
+
+    async def finish(self) -> None:
+        await self.follower.finish(self.timeout_s)
+        await self.bring_notes()
+
+
+async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
+    """A record has the time at which it was written, which can be a while before it was committed."""
+    later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
+    for table, portion in _PORTIONS.items():
+        await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
+        while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
+            await new.fetch(
+                f"INSERT INTO tuplegate.{table} SELECT * FROM"
+                f" json_populate_recordset(NULL::tuplegate.{table}, $1::json) ON CONFLICT DO NOTHING",
+                f"[{','.join(str(row[0]) for row in rows)}]",
+            )

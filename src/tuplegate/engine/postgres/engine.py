@@ -192,16 +192,22 @@ class PostgresEngine:
     def pause(self, databases: frozenset[str]) -> None:
         self._pools.pause(databases)
 
+    def let_go(self, database: str) -> None:
+        """Turns away whoever waits for the database: it is on another engine now."""
+        self._pools.let_go(database)
+
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         self._sizes.bound(database, bytes_max)
 
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
 
-    async def outcome(self, target: port.Target, number: int) -> port.Outcome | None:
-        return await self._recovery.outcome(number)
+    async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
+        return port.Outcome.COMMITTED if mark else await self._recovery.outcome(number)
 
-    async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket) -> port.Outcome:
+    async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
+        if mark:
+            return await self._recovery.outcome_of_former(ticket)
         return await self._recovery.outcome_of_lost(target.database, ticket)
 
     def stream(

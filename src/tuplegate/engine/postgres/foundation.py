@@ -117,11 +117,11 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
         return Walls(full=False, sees_memory=sees_memory == "t")
 
 
-async def _make_database(session: AdminSession, name: str) -> None:
+async def _make_database(session: AdminSession, name: str, sorting: str = "") -> None:
     if await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
         return
     try:
-        await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8'")
+        await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8' {sorting}")
     except StatementFailed as exc:
         if exc.sqlstate not in _EXISTS:  # somebody else was quicker
             raise
@@ -162,6 +162,12 @@ async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) ->
         *(f"GRANT SET ON PARAMETER {name} TO {service}" for name in roles.SETTINGS_OF_DATABASES),
     ):
         await session.fetch(statement if full else tried(statement))
+    for statement in (
+        # Databases that move are followed meanwhile: following.py. Where it may not be granted, they move all at once.
+        f"ALTER ROLE {service} REPLICATION",
+        f"GRANT SET ON PARAMETER session_replication_role TO {service} WITH GRANT OPTION",
+    ):
+        await session.fetch(statement if full else tried(statement))
 
 
 async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
@@ -181,13 +187,16 @@ async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> Non
     await set_password(session, owners.service, secret)
 
 
-async def make_template(connector: AdminConnector, walls: Walls) -> None:
-    """Makes the template, or makes it anew where another version has made it. It lets nobody in but for that."""
+async def make_template(connector: AdminConnector, walls: Walls, sorting: str = "") -> None:
+    """Makes the template, or makes it anew where another version has made it. It lets nobody in but for that.
+
+    `sorting` is how its databases sort texts, where it is not as the server does by itself.
+    """
     owners = connector.owners
     name, made_of = quoted(owners.template), template.furnishing(owners, walls)
     version = f"{owners.mark} {template.version(made_of)}"
     async with AdminSession(connector, METADATA_DATABASE) as session:
-        await _make_database(session, owners.template)
+        await _make_database(session, owners.template, sorting)
         found = await session.fetch(
             "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1", owners.template
         )
@@ -218,3 +227,13 @@ async def adopt(connector: AdminConnector, database: str) -> None:
     async with AdminSession(connector, database) as session:
         await session.fetch(f"REVOKE ALL ON SCHEMA tuplegate FROM {both}")
         await session.fetch(f"REVOKE ALL ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() FROM {both}")
+
+
+async def check_prepared(session: AdminSession, installation: str, name: str, furnishing: str) -> None:
+    """Raises EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
+    try:
+        found = await session.fetch(metadata.FIND_IDENTITY)
+    except StatementFailed as failure:
+        raise EngineUnavailable(f"it is not prepared yet: {failure.message}") from failure
+    if found != [(installation, name, furnishing)]:
+        raise EngineUnavailable("it is not prepared yet")

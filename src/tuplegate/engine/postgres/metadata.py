@@ -18,9 +18,21 @@ SCHEMA = (
     # What service processes tell each other of the transactions they begin: see lease.py.
     "CREATE TABLE IF NOT EXISTS engine.guard (id text PRIMARY KEY, begun bigint NOT NULL, ceiling bigint NOT NULL,"
     " at timestamptz NOT NULL, ended boolean NOT NULL DEFAULT false) WITH (fillfactor = 50)",
+    # On an engine beside the first: whose it is, under which name, and what this installation has made there last.
+    "CREATE TABLE IF NOT EXISTS engine.identity (only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),"
+    " installation text NOT NULL, name text NOT NULL, furnishing text NOT NULL)",
 )
 
+FIND_IDENTITY = "SELECT installation, name, furnishing FROM engine.identity"
+NOTE_IDENTITY = (
+    "INSERT INTO engine.identity (installation, name, furnishing) VALUES ($1, $2, $3)"
+    " ON CONFLICT (only_one) DO UPDATE SET furnishing = excluded.furnishing"
+)
+HAS_CATALOG = "SELECT to_regclass('public.installation') IS NOT NULL"
+
 NOTE_RECOVERED = "INSERT INTO engine.recovered (gid) VALUES ($1) ON CONFLICT DO NOTHING"
+ALL_RECOVERED = "SELECT gid, at FROM engine.recovered"
+TAKE_RECOVERED = "INSERT INTO engine.recovered (gid, at) VALUES ($1, $2::timestamptz) ON CONFLICT DO NOTHING"
 FIND_RECOVERED = "SELECT 1 FROM engine.recovered WHERE gid = $1"
 # An owner looks for its own within seconds; a client that was told to ask later, within a day.
 EXPIRE_RECOVERED = "DELETE FROM engine.recovered WHERE at < now() - interval '25 hours'"

@@ -228,6 +228,13 @@ class Pool:
         if wanted and self.size < self._most and not self._suspended and not self._closed:
             self._spawn(self._replace())
 
+    def turn_away(self, reason: str) -> None:
+        """Whoever waits is told that nothing comes of it here."""
+        while self._waiters:
+            waiter, _, _ = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception_soon(EngineUnavailable(reason))
+
     def _hand_over(self, member: Member) -> bool:
         """Gives the connection to whoever has waited longest, if anybody waits. They go on together, when the loop has
         seen to what it has in hand (see `fairness.Lane.leave`)."""

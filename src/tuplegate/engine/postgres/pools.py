@@ -105,7 +105,7 @@ class Pools:
         self._paused: frozenset[str] = frozenset()
         self._built_in: dict[int, TypeInfo] = {}
         self._meter = Meter()
-        self.stocks = stocks or Stocks(settings.rows_bytes_max)
+        self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
@@ -133,6 +133,11 @@ class Pools:
                 elif database in self._paused - databases:
                     pool.resume()
         self._paused = databases
+
+    def let_go(self, database: str) -> None:
+        for pools in (self.writing, self.reading):
+            if (pool := pools.get(database)) is not None:
+                pool.turn_away("the database is elsewhere now")
 
     def is_paused(self, database: str) -> bool:
         return database in self._paused

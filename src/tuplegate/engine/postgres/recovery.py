@@ -124,6 +124,14 @@ class Recovery:
             return Outcome.COMMITTED if await self.is_certain() else Outcome.IN_PROGRESS
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
+    async def outcome_of_former(self, ticket: Ticket) -> Outcome:
+        """The same where the database was another then, perhaps on another engine: its server processes are gone, and
+        what it had prepared was committed and noted, with the notes brought here."""
+        gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
+        if await self._is_prepared(gid):
+            return Outcome.IN_PROGRESS
+        return Outcome.COMMITTED if await self._session.fetch(metadata.FIND_RECOVERED, gid) else Outcome.ABORTED
+
     def see_through(self, work: Coroutine[Any, Any, _T]) -> Reply[_T]:
         """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
         it, but that nothing cancels it."""

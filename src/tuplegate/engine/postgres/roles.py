@@ -28,6 +28,10 @@ def copy_role_of(database: str) -> str:
     return f"{database}_c"
 
 
+def is_copying(role: str) -> bool:
+    return role.endswith("_c")
+
+
 def roles_of(database: str) -> tuple[str, str]:
     """The writing role and the reading one."""
     return role_of(database, Access.WRITE), role_of(database, Access.READ)

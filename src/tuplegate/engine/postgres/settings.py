@@ -6,6 +6,7 @@ from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.primary import Primary
+from tuplegate.engine.postgres.stocks import Stocks
 from tuplegate.engine.postgres.tally import Tally
 
 
@@ -43,5 +44,7 @@ class EngineSettings:
     """`conninfo` is that of a standby."""
     rows_bytes_max: int = 256 * 2**20
     """Rows in memory that came from the engine and are in no answer yet."""
+    stocks: Stocks | None = None
+    """Where such rows are counted, if that is together with those of other engines."""
     weaknesses: tuple[Weakness, ...] = ()
     """What tenants were found to reach at the start."""

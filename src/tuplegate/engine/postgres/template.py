@@ -84,6 +84,14 @@ _WRITING_FUNCTIONS: Final = (
     "lowrite",
 )
 
+_FOLLOWING_FUNCTIONS: Final = (
+    "pg_create_logical_replication_slot",
+    "pg_drop_replication_slot",
+    "pg_export_snapshot",
+    "pg_get_replication_slots",
+    "pg_logical_slot_get_binary_changes",
+)
+
 # What an older version has made is made anew, whatever it looked like. The functions that views of the engine's own
 # depend on are replaced instead. A tenant may have made something that depends on one: that keeps the old one, under
 # another name and with no more rights than the tenant's own.
@@ -140,6 +148,7 @@ def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
         # How the service finds out that a setting of an earlier request is still there.
         walls.tried("GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC"),
         walls.tried(_grant_writing_functions(owners)),
+        walls.tried(_grant_following(owners)),
         *records.furnishing(owners),
         *windows.furnishing(owners, walls),
         *_FUNCTIONS,
@@ -184,6 +193,19 @@ def _grant_writing_functions(owners: Owners) -> str:
         "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);"
         f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quoted(owners.service)} WITH GRANT OPTION', f);"
     )
+
+
+def _grant_following(owners: Owners) -> str:
+    """How a database is followed that moves to another engine: `following.py`."""
+    names = ", ".join(f"'{name}'" for name in _FOLLOWING_FUNCTIONS)
+    return f"""
+DO $$ DECLARE f regprocedure; BEGIN
+  FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ({names})
+  LOOP
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quoted(owners.service)}', f);
+  END LOOP;
+END $$
+"""
 
 
 def _of_writing_functions(action: str) -> str:

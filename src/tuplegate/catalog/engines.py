@@ -1,0 +1,71 @@
+"""Engines on record: how many databases each is to take, and how many it has."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tuplegate.catalog.session import Actor, Session, change
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """`databases` are the names that the engine knows its databases under."""
+
+    name: str
+    weight: int
+    state: str
+    databases: list[str]
+
+
+class Engines:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, name: str) -> None:
+        await self._session.fetch("INSERT INTO engine (name) VALUES ($1) ON CONFLICT DO NOTHING", name)
+
+    async def all(self) -> list[EngineEntry]:
+        """The first one first."""
+        rows = await self._session.fetch(
+            "SELECT e.name, e.weight, e.state, (SELECT string_agg(d.engine_name, ',') FROM database d"
+            " WHERE d.engine = e.name) FROM engine e ORDER BY e.name <> 'first', e.name"
+        )
+        return [
+            EngineEntry(str(name), int(str(weight)), str(state), databases.split(",") if databases else [])
+            for name, weight, state, databases in rows
+        ]
+
+    async def used(self) -> set[str]:
+        """Those that have a database, or what a reset or a move has left of one."""
+        rows = await self._session.fetch("SELECT engine FROM database UNION SELECT engine FROM leftover")
+        return {str(row[0]) for row in rows}
+
+    async def choose(self, names: Iterable[str]) -> str | None:
+        """Of these engines the one that a new database goes to: it has the fewest for its weight. None where all are
+        draining, or take none."""
+        rows = await self._session.fetch(
+            "SELECT e.name FROM engine e WHERE e.state = 'active' AND e.weight > 0"
+            " AND e.name = ANY (string_to_array($1, ','))"
+            " ORDER BY ((SELECT count(*) FROM database d WHERE d.engine = e.name) + 1)::float8 / e.weight,"
+            " e.name <> 'first', e.name LIMIT 1",
+            ",".join(names),
+        )
+        return rows[0][0] if rows else None
+
+    async def change(self, actor: Actor, name: str, *, weight: int | None, state: str | None) -> bool:
+        """What is None stays as it is. False where there is no such engine."""
+        done = await change(
+            self._session, actor, "engine.change", "name",
+            "UPDATE engine SET weight = coalesce($2::int, weight), state = coalesce($3, state)"
+            " WHERE name = $1 RETURNING name",
+            name, None if weight is None else str(weight), state, quiet=True,
+        )  # fmt: skip
+        return bool(done)
+
+    async def locate(self, engine_names: Sequence[str]) -> dict[str, str]:
+        """The engine of each name, of those that are known."""
+        rows = await self._session.fetch(
+            "SELECT engine_name, engine FROM database WHERE engine_name = ANY (string_to_array($1, ','))"
+            " UNION SELECT engine_name, engine FROM leftover WHERE engine_name = ANY (string_to_array($1, ','))",
+            ",".join(engine_names),
+        )
+        return {str(name): str(engine) for name, engine in rows}
