@@ -1,5 +1,5 @@
 # make serve | test | test-long | check | compile | bench | bench-peers | bench-growth | bench-tenancy | bench-import
-# | bench-move | bench-profile | torture | attack | failover | install
+# | bench-move | bench-processes | bench-profile | torture | attack | failover | install
 
 PYTHON ?= python3
 # make test ENGINE=postgresql://superuser:password@host:port/ runs the tests on that server instead of bundled ones.
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILED := build/compiled
 IF_COMPILED := $(MAKE) --no-print-directory --question $(COMPILED)/stamp 2>/dev/null && export PYTHONPATH="$(CURDIR)/$(COMPILED)";
 
-.PHONY: install install-dev serve compile test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-profile torture attack failover clean requirements requirements-peers
+.PHONY: install install-dev serve compile test test-long check format docs bench bench-peers bench-growth bench-tenancy bench-import bench-move bench-processes bench-profile torture attack failover clean requirements requirements-peers
 
 install: $(VENV)/serve.stamp
 
@@ -91,6 +91,10 @@ bench-import: $(COMPILED)/stamp
 
 bench-move: $(COMPILED)/stamp
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.moves $(ARGS)
+
+# What it costs that several service processes share one engine.
+bench-processes: $(COMPILED)/stamp
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/python -m bench.processes
 
 # Pins the peers that come from PyPI. Needs `uv` on the path.
 requirements-peers:
