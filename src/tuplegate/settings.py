@@ -92,8 +92,8 @@ class Settings:
     )
     replicas: str = _setting(
         "",
-        "URLs of standbys of the engine, separated by commas, that reads with Tuplegate-Consistency: snapshot may be"
-        " answered from. Of each, the address and TLS count; no user or password is needed.",
+        "URLs of standbys of the engine, separated by commas, that may answer reads of a snapshot. Of each, the address"
+        " and TLS count; no user or password is needed.",
     )
     engine_exclusive: bool = _setting(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."

@@ -72,6 +72,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
 """Hosts of addresses that are bound, but that nobody else can reach a plane by."""
 _RESERVED_CONNECTIONS = 6
 _RESERVED_PER_WORKER = 4
+_RESERVED_TO_FOLLOW = 4
 """Of the engine's: for the service's own statements, and for its background work."""
 
 
@@ -146,8 +147,9 @@ async def _main(given: WorkerInput) -> None:
     primary = primary_of(given.conninfo, follows=bool(settings.engine), demands=settings.durability == "replicated")
     connector = AdminConnector(given.conninfo, primary=primary)
     session = AdminSession(connector, METADATA_DATABASE)
-    lookups = AdminSession(connector, METADATA_DATABASE)
-    notes = AdminSession(connector, METADATA_DATABASE, local=True)
+    # Where commits can wait for a standby, neither who asks nor what is counted waits behind them.
+    lookups = AdminSession(connector, METADATA_DATABASE) if primary.follows else session
+    notes = AdminSession(connector, METADATA_DATABASE, local=True) if primary.follows else session
     installation = await find_installation(session)
     assert installation is not None, "the supervisor has made it"
     catalog = Catalog(session, lookups, notes)
@@ -375,7 +377,8 @@ def _engine_settings(
     settings, workers = given.settings, given.tally.workers
     least = settings.disk_free_mb_min * 2**20
     most = settings.engine_connections_max
-    reserved = min(_RESERVED_CONNECTIONS + _RESERVED_PER_WORKER * workers, most // 2)
+    own = _RESERVED_PER_WORKER + (_RESERVED_TO_FOLLOW if settings.engine else 0)
+    reserved = min(_RESERVED_CONNECTIONS + own * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
         # A database may come from another engine, where positions mean something else: see engine/several.py.

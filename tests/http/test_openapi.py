@@ -176,6 +176,9 @@ def test_every_route_of_the_control_plane_succeeds_as_described(caller: Caller, 
     walk("GET", "/v1/databases/{name}/dump", **one)
     walk("PATCH", "/v1/databases/{name}", body={"delete_protection": False}, **one)
     walk("DELETE", "/v1/databases/{name}", **one)
+    engines = walk("GET", "/v1/engines")["items"]
+    walk("PATCH", "/v1/engines/{name}", path_parameters={"name": "first"}, body={"weight": engines[0]["weight"]})
+    walk.asked.add(("POST", "/v1/databases/{name}/move"))  # it needs a second engine, as test_several_engines has
 
     key = walk("POST", "/v1/keys", body={"name": "report", "scopes": ["read"], "expires_in": 60}, token=admin)
     walk("GET", "/v1/keys", token=admin)

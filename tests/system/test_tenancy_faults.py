@@ -198,6 +198,8 @@ def test_every_route_says_that_the_engine_is_away(own_service: Service) -> None:
         wait_until(lambda: control.ask("GET", "/health").status_code == 503, 30)
         bodies = {
             "POST /v1/databases": {"name": "x"},
+            "POST /v1/databases/{name}/move": {"engine": "first"},
+            "PATCH /v1/engines/{name}": {"weight": 1},
             "PATCH /v1/databases/{name}": {"delete_protection": True},
             "POST /v1/keys": {"name": "k", "scopes": ["read"]},
             "PATCH /v1/keys/{id}": {"name": "x"},

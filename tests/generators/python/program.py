@@ -9,6 +9,11 @@ from control_client.api.databases import (
     patch_v1_databases_name,
     post_v1_databases,
 )
+from control_client.api.engines_for_operators import (
+    get_v1_engines,
+    patch_v1_engines_name,
+    post_v1_databases_name_move,
+)
 from control_client.api.keys import (
     delete_v1_keys_id,
     get_v1_keys,
@@ -36,11 +41,13 @@ from control_client.models import (
     DatabaseAnswer,
     DatabaseChange,
     DatabaseRequest,
+    EngineChange,
     KeyChange,
     KeyList,
     KeyMade,
     KeyRequest,
     KeyRequestScopesItem,
+    MoveRequest,
     OrganizationChange,
     OrganizationMade,
     OrganizationRequest,
@@ -165,3 +172,9 @@ def organizations() -> None:
     get_v1_organizations_id.sync(made.id, client=control)
     patch_v1_organizations_id.sync(made.id, client=control, body=OrganizationChange(tier="pro"))
     delete_v1_organizations_id.sync(made.id, client=control)
+
+
+def engines() -> None:
+    get_v1_engines.sync(client=control)
+    patch_v1_engines_name.sync("first", client=control, body=EngineChange(weight=2))
+    post_v1_databases_name_move.sync("staging", client=control, body=MoveRequest("second"))

@@ -126,3 +126,14 @@ export async function organizations(): Promise<void> {
   await control.PATCH("/v1/organizations/{id}", { params: { path }, body: { tier: "pro" } });
   await control.DELETE("/v1/organizations/{id}", { params: { path } });
 }
+
+export async function engines(): Promise<void> {
+  const found = await control.GET("/v1/engines");
+  const name = found.data?.items[0]?.name ?? "first";
+  await control.PATCH("/v1/engines/{name}", { params: { path: { name } }, body: { state: "draining" } });
+  const moved = await control.POST("/v1/databases/{name}/move", {
+    params: { path: { name: "staging" } },
+    body: { engine: "second" },
+  });
+  console.log(moved.data?.engine, moved.data?.held_ms);
+}

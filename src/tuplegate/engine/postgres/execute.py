@@ -409,7 +409,7 @@ class Execution:
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
-        commit = [self.pool.state.ready_to_commit, NUMBER, _COMMIT]
+        commit = [NUMBER, self.pool.state.ready_to_commit, _COMMIT]
         ending = commit if room is None else []
         answer = self.member.send(
             [*begin(self.target.access, on_replica=self.target.on_replica), statement, *ending], rows.take
@@ -421,7 +421,7 @@ class Execution:
             await room.check(self.member)
             results += await self.member.run(*commit)
             check(results)
-        if results[-2].get_value(0, 0) is None:
+        if results[-3].get_value(0, 0) is None:
             self.lazy = False  # it wrote nothing
         if results[-1].command_status != b"COMMIT":
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")

@@ -73,8 +73,8 @@ class Recovery:
         self._alone = alone
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._certain = AdminSession(connector, METADATA_DATABASE)
-        """Waits for standbys, and whoever waits behind it."""
+        self._certain = AdminSession(connector, METADATA_DATABASE) if self._primary.follows else self._session
+        """Waits for standbys, and whoever waits behind it, where there are such."""
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
