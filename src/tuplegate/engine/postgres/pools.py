@@ -58,6 +58,9 @@ _WAITS_FOR_STANDBY: Final = (
     "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::pg_catalog.int4 AND wait_event = 'SyncRep'"
 )
 
+_AT_ONCE: Final = "XX000"
+"""What the engine says where somebody else has changed the same role in this very moment, as `role_settings` may."""
+
 _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 """How often a database is asked for code that others stored; alone, for what was stored at the engine itself."""
 
@@ -215,7 +218,12 @@ class Pools:
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
                 try:
-                    await session.fetch(statement)
+                    try:
+                        await session.fetch(statement)
+                    except port.StatementFailed as failure:
+                        if failure.sqlstate != _AT_ONCE:
+                            raise
+                        await session.fetch(statement)
                 except port.StatementFailed as failure:
                     raise port.EngineBusy(
                         "a transaction that changes the role's own settings is in the way"
