@@ -603,10 +603,7 @@ class Pool:
         try:
             member = await self._open()
         except EngineUnavailable as exc:
-            while self._waiters:
-                waiter, _, _ = self._waiters.popleft()
-                if not waiter.done():
-                    waiter.set_exception_soon(EngineUnavailable(str(exc)))
+            self.turn_away(str(exc))
         else:
             self._free_again(member)
 

@@ -355,7 +355,7 @@ class Primary:
         loop = asyncio.get_running_loop()
         lookup = self._lookups.get(place.host)
         if lookup is None or lookup.done():
-            lookup = self._lookups[place.host] = loop.create_task(_addresses_of(place.host))
+            lookup = self._lookups[place.host] = loop.create_task(addresses_of(place.host))
         try:
             self._addresses[place.host] = await asyncio.shield(lookup)
         except OSError:
@@ -370,6 +370,7 @@ def _close_found(late: "asyncio.Task[list[tuple[Server, Connection]]]") -> None:
             session.close()
 
 
-async def _addresses_of(host: str) -> list[str]:
+async def addresses_of(host: str) -> list[str]:
+    """Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[4][0]) for address in found))

@@ -10,7 +10,6 @@ restart of the standby, which ends our connection to it, it is forgotten.
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from tuplegate.engine.postgres.parameters import wants_types
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.positions import Position, read_lsn, standby_lsn
+from tuplegate.engine.postgres.primary import addresses_of
 from tuplegate.engine.postgres.probes import Capabilities
 from tuplegate.engine.postgres.records import Records, database_secret
 from tuplegate.engine.postgres.recovery import Recovery
@@ -163,7 +163,7 @@ class Replica:
             settings, replicas=(), is_replica=True, may_signal=False, connect_timeout_s=ANSWER_S, primary=None
         )
         self._session: _StandbySession | None = None
-        self._lookup: asyncio.Task[str] | None = None
+        self._lookup: asyncio.Task[list[str]] | None = None
         self._stocks = stocks
         self._can = can
         self._built_in = built_in
@@ -227,9 +227,9 @@ class Replica:
         place, conninfo = self._place, self._conninfo
         if not place.is_socket and not place.address:
             if self._lookup is None or self._lookup.done():
-                self._lookup = asyncio.get_running_loop().create_task(_address_of(place.host))
+                self._lookup = asyncio.get_running_loop().create_task(addresses_of(place.host))
             try:
-                conninfo = f"{conninfo} {place.at(await asyncio.shield(self._lookup))}"
+                conninfo = f"{conninfo} {place.at((await asyncio.shield(self._lookup))[0])}"
             except OSError as failure:
                 raise port.EngineUnavailable(f"its name cannot be looked up: {failure.strerror}") from failure
         return AdminConnector(conninfo, ANSWER_S, primary=primary_of(conninfo, follows=False), to_standby=True)
@@ -445,11 +445,6 @@ async def _never_recorded(_id: str) -> bool:
 async def _is_safe() -> bool:
     """Nothing is written there."""
     return True
-
-
-async def _address_of(host: str) -> str:
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return str(found[0][4][0])
 
 
 class Replicas:
