@@ -1,8 +1,8 @@
 """Who is asking, and for which database: the token of a request to a target of the engine.
 
 Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
-where this worker hears of the change (see `Pulse`). The cache is found by the token's SHA-256; the token itself is kept
-only in heads that came lately (see `Heads`).
+where this worker hears of the change (see `Pulse`). Tokens are compared with the catalog's digests when they are looked
+up; a digest for every request would cost a twentieth of the whole.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class IdentityCache:
         authorization = exchange.headers.get(b"authorization")
         if authorization is None or authorization[:7] != b"Bearer ":
             return None
-        entry = self._entries.get(digest(authorization[7:]))
+        entry = self._entries.get(authorization[7:])
         if entry is None or entry.until < now:
             return None
         return entry.identity
@@ -105,36 +105,35 @@ class IdentityCache:
                 "the token is not a well-formed API key or session token",
                 hint="An API key begins with svc_k_, a session token with svc_s_.",
             )
-        hashed = digest(token)
-        entry = self._entries.get(hashed)
+        entry = self._entries.get(token)
         if entry is not None and entry.until >= now:
             return entry.identity
         if entry is not None:
-            identity = await self._look_up(*known, hashed)
-        elif self._unknown.get(hashed, 0.0) >= now:
+            identity = await self._look_up(*known, token)
+        elif self._unknown.get(token, 0.0) >= now:
             raise _unknown_token(known[0])
         else:
             async with self._strangers:
-                identity = await self._look_up(*known, hashed)
-        self._note(hashed, identity, now + _FRESH_S)
+                identity = await self._look_up(*known, token)
+        self._note(token, identity, now + _FRESH_S)
         if identity is None:
             raise _unknown_token(known[0])
         return identity
 
-    def _note(self, hashed: bytes, identity: Identity | None, until: float) -> None:
+    def _note(self, token: bytes, identity: Identity | None, until: float) -> None:
         """What was found. Tokens that are made up do not take the place of good ones."""
         if identity is None:
-            self._entries.pop(hashed, None)
+            self._entries.pop(token, None)
             if len(self._unknown) >= _CACHE_MAX:
                 self._unknown.clear()
-            self._unknown[hashed] = until
+            self._unknown[token] = until
         else:
-            self._unknown.pop(hashed, None)
-            if len(self._entries) >= _CACHE_MAX and hashed not in self._entries:
+            self._unknown.pop(token, None)
+            if len(self._entries) >= _CACHE_MAX and token not in self._entries:
                 del self._entries[next(iter(self._entries))]
-            self._entries[hashed] = _Entry(identity, until)
+            self._entries[token] = _Entry(identity, until)
 
-    async def _look_up(self, kind: Kind, id: str, hashed: bytes) -> Identity | None:
+    async def _look_up(self, kind: Kind, id: str, token: bytes) -> Identity | None:
         find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
         try:
             found = await find(id)
@@ -142,7 +141,7 @@ class IdentityCache:
             raise ServiceError("engine_unavailable", "the engine cannot be asked for the token just now") from exc
         if found is None or not found.live:
             return None
-        if not any(hmac.compare_digest(known, hashed.hex()) for known in found.digests):
+        if not any(hmac.compare_digest(known, digest(token).hex()) for known in found.digests):
             return None
         return self._identity(found)
 

@@ -31,7 +31,7 @@ from tuplegate.standstill import Beats
 _log = structlog.get_logger()
 
 _POST_EVERY_S = 1.0
-_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_S = 0.1
 """So often does a worker that has fellows look whether one of them asks."""
 
 _PATIENCE_S = 2.0

@@ -4,6 +4,7 @@ The service's own role does it, which owns them; what belongs to the tenant in t
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT r
                   AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
 """
 """Roles of this installation that stayed behind when their database was dropped."""
+_LEFT_EVERY_S = 60.0
 
 
 _USERS = f"SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND usename ~ '{roles.TENANTS}' LIMIT 1"
@@ -115,6 +117,7 @@ class PostgresDatabases:
         self._tools = tools
         self._move_timeout_s = move_timeout_s
         self._walls = walls
+        self._look_for_left_roles_at = -math.inf
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         await self._make(name, self._connector.owners.template)
@@ -357,7 +360,11 @@ class PostgresDatabases:
                 await self._drop_role(session, name, role)
 
     async def drop_left_roles(self) -> None:
-        """Tries again what `drop` could not remove."""
+        """Tries again what `drop` could not remove; what another process has left is looked for less often."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_for_left_roles_at:
+            return
+        self._look_for_left_roles_at = now + _LEFT_EVERY_S
         async with self._session(METADATA_DATABASE) as session:
             for (role,) in await session.fetch(_LEFT_ROLES):
                 await self._drop_role(session, str(role)[:-2], str(role))
@@ -374,6 +381,7 @@ class PostgresDatabases:
                 await session.fetch(f"DROP ROLE IF EXISTS {role}")
         except EngineFailure as failure:
             _log.warning("a role is left to be removed later", role=role, reason=str(failure))
+            self._look_for_left_roles_at = -math.inf
             try:
                 await session.fetch(f"ALTER ROLE {role} NOLOGIN")
             except StatementFailed:

@@ -45,6 +45,8 @@ _SETTLE_S = 0.3
 _LEASE_S = 1.0
 _START_S = 15.0
 _RETRY_S = 0.25
+_TAKE_OVER_S = 0.25
+"""How often a worker looks whether the one that published is gone: well before the others stop reckoning with it."""
 
 _SHARE_OF_OTHERS = 0.25
 """Of the pool: what all other groups together may begin unseen."""
@@ -159,7 +161,7 @@ class Lease:
             try:
                 fcntl.lockf(self._tally.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                await asyncio.sleep(_EVERY_S)
+                await asyncio.sleep(_TAKE_OVER_S)
                 continue
             try:
                 await self._publish_always()

@@ -20,6 +20,12 @@ def row_size(values: list[bytes | None]) -> int:
 
 def _make() -> Callable[[PGresult], int]:
     try:
+        from tuplegate.engine.postgres import row_bytes
+    except (ImportError, OSError):  # it was not built; or the driver is not the one in C
+        pass
+    else:
+        return row_bytes.size_of
+    try:
         # The libpq that the driver was linked with. PyDLL keeps the interpreter's lock: the call takes no time.
         libpq = ctypes.PyDLL(sys.modules[pq.PGresult.__module__].__file__ or "")
         memory_size = libpq.PQresultMemorySize

@@ -3,6 +3,8 @@ from enum import IntEnum
 
 from psycopg.pq.abc import PGresult
 
+def size_of(result: PGresult) -> int: ...
+
 class Kind(IntEnum):
     TEXT = 0
     NUMBER = 1

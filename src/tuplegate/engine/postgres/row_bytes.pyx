@@ -18,6 +18,7 @@ from psycopg import pq
 
 ctypedef char *(*Value)(void *, int, int) noexcept nogil
 ctypedef int (*Number)(void *, int, int) noexcept nogil
+ctypedef size_t (*Size)(void *) noexcept nogil
 
 # The libpq that the driver was linked with and has loaded: no other could read its results.
 _libpq = ctypes.CDLL(sys.modules[pq.PGresult.__module__].__file__)
@@ -30,6 +31,13 @@ cdef uintptr_t _address(str name) except 0:
 cdef Value get_value = <Value> _address("PQgetvalue")
 cdef Number get_length = <Number> _address("PQgetlength")
 cdef Number is_null = <Number> _address("PQgetisnull")
+cdef Size memory_size = <Size> _address("PQresultMemorySize")
+
+
+def size_of(result):
+    """Bytes that a result takes in memory."""
+    return memory_size(<void *> <uintptr_t> result.pgresult_ptr)
+
 
 cpdef enum Kind:
     TEXT
