@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuplegate.access.states import LIVES, Life
 from tuplegate.cli.exits import MEANINGS
-from tuplegate.engine.postgres.weaknesses import WEAKNESSES
+from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
 from tuplegate.settings import Entry, entries
@@ -95,7 +95,7 @@ service is started, and never go down while it runs. A histogram has the series 
 _WALLS_HEAD = """\
 # Weaker walls
 
-<!-- Written by docs/generate.py from tuplegate.engine.postgres.weaknesses. Do not edit. -->
+<!-- Written by docs/generate.py from tuplegate.engine.postgres.tenancy.weaknesses. Do not edit. -->
 
 What tenants can reach on an engine that no superuser has prepared, such as [managed
 PostgreSQL](operations.md#managed-postgresql). Each is tried at the start, as a tenant. What is found is logged as a

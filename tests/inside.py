@@ -12,8 +12,8 @@ import psycopg
 
 from tests.service import Service
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.logins import read_url
-from tuplegate.engine.postgres.settings import EngineSettings
+from tuplegate.engine.postgres.own.logins import read_url
+from tuplegate.engine.postgres.own.settings import EngineSettings
 
 _WAIT_S = 60.0
 

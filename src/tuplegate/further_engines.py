@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate.engine.port import FIRST_ENGINE, EngineFailure
-from tuplegate.engine.postgres.logins import BadUrl, read_url, where
+from tuplegate.engine.postgres.own.logins import BadUrl, read_url, where
 from tuplegate.installation import EngineRefused, Installed, prepare_engine
 from tuplegate.open_files import close_others
 from tuplegate.protocol.control import NAME_RULE

@@ -25,10 +25,8 @@ from tuplegate.catalog.schema import (
 )
 from tuplegate.catalog.session import Actor
 from tuplegate.engine.port import FIRST_ENGINE, EngineUnavailable, StatementFailed, Weakness
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
-from tuplegate.engine.postgres.carrying import sorting_of
-from tuplegate.engine.postgres.databases import PostgresDatabases
-from tuplegate.engine.postgres.foundation import (
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
+from tuplegate.engine.postgres.own.foundation import (
     adopt,
     find_capabilities,
     furnish,
@@ -36,11 +34,13 @@ from tuplegate.engine.postgres.foundation import (
     make_metadata_database,
     make_template,
 )
-from tuplegate.engine.postgres.logins import as_role
-from tuplegate.engine.postgres.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
-from tuplegate.engine.postgres.probes import Capabilities, problems
-from tuplegate.engine.postgres.walls import FULL, Walls
-from tuplegate.engine.postgres.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
+from tuplegate.engine.postgres.own.logins import as_role
+from tuplegate.engine.postgres.own.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
+from tuplegate.engine.postgres.own.probes import Capabilities, problems
+from tuplegate.engine.postgres.tenancy.carrying import sorting_of
+from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
+from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
+from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
 from tuplegate.tenancy.lifecycle import new_database_id
 
 _log = structlog.get_logger()

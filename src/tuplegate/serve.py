@@ -32,9 +32,9 @@ from tuplegate.engine.binaries import find_dump_tools
 from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.external import ExternalServer
 from tuplegate.engine.port import EngineFailure
-from tuplegate.engine.postgres.logins import BadUrl, read_url, where, without_login
-from tuplegate.engine.postgres.probes import warnings
-from tuplegate.engine.postgres.tally import Tally
+from tuplegate.engine.postgres.own.logins import BadUrl, read_url, where, without_login
+from tuplegate.engine.postgres.own.probes import warnings
+from tuplegate.engine.postgres.safety.tally import Tally
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http import self_signed
 from tuplegate.http.acceptor import Balance

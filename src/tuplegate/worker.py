@@ -34,19 +34,19 @@ from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
+from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import FIRST_ENGINE, Databases, Weakness
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
-from tuplegate.engine.postgres.databases import PostgresDatabases
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.foundation import check_prepared
-from tuplegate.engine.postgres.logins import same_login
-from tuplegate.engine.postgres.primary import Primary
-from tuplegate.engine.postgres.probes import probe
-from tuplegate.engine.postgres.settings import EngineSettings
-from tuplegate.engine.postgres.stocks import Stocks
-from tuplegate.engine.postgres.tally import Tally
-from tuplegate.engine.postgres.vacuum_pace import keep_pace
-from tuplegate.engine.postgres.walls import FULL, Walls
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
+from tuplegate.engine.postgres.own.foundation import check_prepared
+from tuplegate.engine.postgres.own.logins import same_login
+from tuplegate.engine.postgres.own.probes import probe
+from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.safety.tally import Tally
+from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
+from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.several import SeveralDatabases, SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds

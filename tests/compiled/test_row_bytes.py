@@ -12,10 +12,10 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tests.inside import owner
 from tests.service import Service
+from tuplegate.engine.libpq import values
+from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
+from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.port import Shape
-from tuplegate.engine.postgres import values
-from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
-from tuplegate.engine.postgres.values import RowEncoder
 from tuplegate.protocol.messages import BigNumbers, RowMode
 
 SHAPES = [Shape(row_mode, numbers) for row_mode, numbers in product(get_args(RowMode), get_args(BigNumbers))]

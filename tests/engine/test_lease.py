@@ -10,11 +10,11 @@ from psycopg import pq
 
 from tests.service import new_data_dir, remove
 from tuplegate.engine.bundled import BundledServer, BundledSettings
-from tuplegate.engine.postgres.admin import AdminConnector
-from tuplegate.engine.postgres.foundation import make_metadata_database
-from tuplegate.engine.postgres.guard import SEAL_BROKEN, SerializableGuard
-from tuplegate.engine.postgres.lease import Lease
-from tuplegate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
+from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.postgres.own.foundation import make_metadata_database
+from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
+from tuplegate.engine.postgres.safety.lease import Lease
+from tuplegate.engine.postgres.safety.tally import LEASE_UNTIL, OTHERS_CEILING, VIEW_UNTIL, Tally
 
 SLOTS = 2000
 ALLOWANCE = 60

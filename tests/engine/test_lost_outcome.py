@@ -13,8 +13,8 @@ from tests.inside import engine_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import Kind, TransactionId, make, read
 from tuplegate.engine import port
-from tuplegate.engine.postgres import recovery, transaction
 from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.transaction import recovery, transaction
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
 WAIT_S = 60.0

@@ -10,8 +10,8 @@ import pytest
 
 from tests.inside import conninfo, wait_until
 from tests.service import Service
-from tuplegate.engine.postgres.admin import AdminConnector
-from tuplegate.engine.postgres.databases import PostgresDatabases
+from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.tenancy.lifecycle import new_database_id
 
 LIMIT_MS = 300

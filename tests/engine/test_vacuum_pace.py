@@ -6,8 +6,8 @@ import psycopg
 
 from tests.inside import conninfo, wait_until
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.vacuum_pace import set_pace
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.own.vacuum_pace import set_pace
 
 
 def nap(service: Service) -> str:

@@ -31,7 +31,7 @@ from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
 from tuplegate.catalog.permits import Permits, Statement
 from tuplegate.engine.port import EngineLost, EngineUnavailable
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.protocol.errors import ServiceError
 
 TINY = 5

@@ -18,9 +18,9 @@ from tests.external import ExternalServer
 from tests.service import Service, make_key, needs_bundled, new_data_dir, remove, start_service
 from tests.system.test_external_engine import run_serve
 from tests.tenants import Tenant, tenant_of
-from tuplegate.engine.postgres.foundation import NameTaken
-from tuplegate.engine.postgres.logins import password_of, read_url
-from tuplegate.engine.postgres.weaknesses import WEAKNESSES
+from tuplegate.engine.postgres.own.foundation import NameTaken
+from tuplegate.engine.postgres.own.logins import password_of, read_url
+from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.installation import EngineRefused, Installed, examine, install
 
 pytestmark = needs_bundled

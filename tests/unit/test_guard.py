@@ -5,9 +5,16 @@ import time
 
 import pytest
 
-from tuplegate.engine.postgres.guard import SerializableGuard
-from tuplegate.engine.postgres.lease import Others
-from tuplegate.engine.postgres.tally import LEASE_UNTIL, OTHERS_CEILING, OTHERS_FLOOR, OWN_CEILING, VIEW_UNTIL, Tally
+from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.safety.lease import Others
+from tuplegate.engine.postgres.safety.tally import (
+    LEASE_UNTIL,
+    OTHERS_CEILING,
+    OTHERS_FLOOR,
+    OWN_CEILING,
+    VIEW_UNTIL,
+    Tally,
+)
 
 SLOTS = 1000
 SECOND_NS = 1_000_000_000

@@ -1,6 +1,6 @@
 """Who is held back when the engine's tables of locks fill up."""
 
-from tuplegate.engine.postgres.locks import Held, judge
+from tuplegate.engine.postgres.safety.locks import Held, judge
 
 CAPACITY = 1000
 

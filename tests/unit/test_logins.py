@@ -4,7 +4,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.logins import (
+from tuplegate.engine.postgres.own.logins import (
     BadUrl,
     as_tenant,
     has_password,

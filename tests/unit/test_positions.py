@@ -8,11 +8,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tuplegate.client.positions import Positions, checked_consistency
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import AdminConnector
-from tuplegate.engine.postgres.logins import same_login, without_login
-from tuplegate.engine.postgres.positions import NOWHERE, Position, read_lsn, read_position
-from tuplegate.engine.postgres.replicas import LAG_MAX_S, Progress
-from tuplegate.engine.postgres.snapshots import may_run_on_standby
+from tuplegate.engine.postgres.own.admin import AdminConnector
+from tuplegate.engine.postgres.own.logins import same_login, without_login
+from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, read_lsn, read_position
+from tuplegate.engine.postgres.replication.replicas import LAG_MAX_S, Progress
+from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
 from tuplegate.serve import ServeError, replica_conninfos
 from tuplegate.settings import Settings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuplegate.engine.postgres.probes import Capabilities, problems, warnings
+from tuplegate.engine.postgres.own.probes import Capabilities, problems, warnings
 
 GOOD = Capabilities(
     version_number=180006,

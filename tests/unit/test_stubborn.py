@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
-from tuplegate.engine.postgres import stubborn
-from tuplegate.engine.postgres.stubborn import (
+from tuplegate.engine.postgres.safety import stubborn
+from tuplegate.engine.postgres.safety.stubborn import (
     SIGNAL_AFTER_S,
     STUCK_AFTER_S,
     STUCK_MAX,

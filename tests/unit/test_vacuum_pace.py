@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.engine.postgres.vacuum_pace import nap_s
+from tuplegate.engine.postgres.own.vacuum_pace import nap_s
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def _leave_out_rich() -> None:
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
     _leave_out_rich()
-    from tuplegate.engine.postgres.logins import BadUrl, has_password, read_url
+    from tuplegate.engine.postgres.own.logins import BadUrl, has_password, read_url
     from tuplegate.serve import ServeError, serve
 
     for name, urls in (

@@ -11,32 +11,32 @@ from typing import Any
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.attempts import Attempts
-from tuplegate.engine.postgres.dump import Dumps
-from tuplegate.engine.postgres.guard import SerializableGuard
-from tuplegate.engine.postgres.headroom import headroom
-from tuplegate.engine.postgres.inspect import find_tables, read_durability
-from tuplegate.engine.postgres.lease import Lease
-from tuplegate.engine.postgres.ledger import Ledger
-from tuplegate.engine.postgres.locks import CAPACITY_SQL
-from tuplegate.engine.postgres.measures import Measures, measured
+from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
+from tuplegate.engine.postgres.own.probes import Capabilities, probe
+from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.positions import UNKNOWN
-from tuplegate.engine.postgres.probes import Capabilities, probe
-from tuplegate.engine.postgres.records import EXPIRE, LOOSE
-from tuplegate.engine.postgres.recovery import Recovery
-from tuplegate.engine.postgres.replicas import Progress, Replica, Replicas
-from tuplegate.engine.postgres.role_settings import undo_settings
-from tuplegate.engine.postgres.scratch import Scratch
-from tuplegate.engine.postgres.session import Session, borrow_session, open_session
-from tuplegate.engine.postgres.settings import EngineSettings
-from tuplegate.engine.postgres.sizes import SizeWatch
-from tuplegate.engine.postgres.snapshots import SnapshotReads
-from tuplegate.engine.postgres.stream import EngineClock, Stream, open_stream
-from tuplegate.engine.postgres.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
-from tuplegate.engine.postgres.watch import Watch
+from tuplegate.engine.postgres.query.attempts import Attempts
+from tuplegate.engine.postgres.query.measures import Measures, measured
+from tuplegate.engine.postgres.query.session import Session, borrow_session, open_session
+from tuplegate.engine.postgres.query.stream import EngineClock, Stream, open_stream
+from tuplegate.engine.postgres.replication.positions import UNKNOWN
+from tuplegate.engine.postgres.replication.replicas import Progress, Replica, Replicas
+from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
+from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.safety.headroom import headroom
+from tuplegate.engine.postgres.safety.lease import Lease
+from tuplegate.engine.postgres.safety.locks import CAPACITY_SQL
+from tuplegate.engine.postgres.safety.role_settings import undo_settings
+from tuplegate.engine.postgres.safety.sizes import SizeWatch
+from tuplegate.engine.postgres.safety.watch import Watch
+from tuplegate.engine.postgres.tenancy.dump import Dumps
+from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
+from tuplegate.engine.postgres.tenancy.scratch import Scratch
+from tuplegate.engine.postgres.transaction.ledger import Ledger
+from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
+from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.keeping import keep, within
 from tuplegate.metrics.cells import observe
 

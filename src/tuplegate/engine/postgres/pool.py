@@ -22,17 +22,17 @@ import structlog
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
+from tuplegate.engine.libpq.failures import check, find_error
+from tuplegate.engine.libpq.kept import KEPT_MAX, Kept, Key
+from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineFailure, EngineUnavailable, OutcomeUnknown
-from tuplegate.engine.postgres.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
-from tuplegate.engine.postgres.database_state import CODE, DatabaseState
-from tuplegate.engine.postgres.failures import check, find_error
-from tuplegate.engine.postgres.kept import KEPT_MAX, Kept, Key
-from tuplegate.engine.postgres.places import Places
-from tuplegate.engine.postgres.primary import Primary
-from tuplegate.engine.postgres.stocks import Stocks
-from tuplegate.engine.postgres.stubborn import Ending, Stubborn
-from tuplegate.engine.postgres.traces import UNTOLD
-from tuplegate.engine.postgres.verified import Expected
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
+from tuplegate.engine.postgres.safety.stubborn import Ending, Stubborn
+from tuplegate.engine.postgres.safety.traces import UNTOLD
 from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
 

@@ -7,30 +7,30 @@ from math import inf
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.admin import (
+from tuplegate.engine.libpq.connection import Command, Meter
+from tuplegate.engine.libpq.places import Places
+from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.libpq.types import TypeInfo, TypeRegistry
+from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
     AdminSession,
     restore_password,
     terminate,
 )
-from tuplegate.engine.postgres.commit_room import ready_to_commit
-from tuplegate.engine.postgres.connection import Command, Meter
-from tuplegate.engine.postgres.database_state import DatabaseState
-from tuplegate.engine.postgres.execute import ENCODING_SETTINGS
-from tuplegate.engine.postgres.logins import as_tenant, with_settings
-from tuplegate.engine.postgres.places import Places
+from tuplegate.engine.postgres.own.logins import as_tenant, with_settings
+from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Capabilities
+from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.positions import ask_after_commit
-from tuplegate.engine.postgres.probes import CHECK_INTERVAL, Capabilities
-from tuplegate.engine.postgres.records import Records, database_secret
-from tuplegate.engine.postgres.roles import forget_settings, role_of
-from tuplegate.engine.postgres.settings import EngineSettings
-from tuplegate.engine.postgres.sizes import SizeWatch
-from tuplegate.engine.postgres.stocks import Stocks
-from tuplegate.engine.postgres.stubborn import Stubborn
-from tuplegate.engine.postgres.types import TypeInfo, TypeRegistry
-from tuplegate.engine.postgres.verified import Expected
+from tuplegate.engine.postgres.query.execute import ENCODING_SETTINGS
+from tuplegate.engine.postgres.replication.positions import ask_after_commit
+from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
+from tuplegate.engine.postgres.safety.database_state import DatabaseState
+from tuplegate.engine.postgres.safety.sizes import SizeWatch
+from tuplegate.engine.postgres.safety.stubborn import Stubborn
+from tuplegate.engine.postgres.tenancy.roles import forget_settings, role_of
+from tuplegate.engine.postgres.transaction.records import Records, database_secret
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.

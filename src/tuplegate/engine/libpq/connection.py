@@ -1,0 +1,588 @@
+"""One connection to a PostgreSQL server, driven on the event loop through libpq's pipeline mode.
+
+Contract: commands are sent in segments, each closed by a Sync. A segment's future resolves when the server is ready
+again, so an error of the commit itself is part of it: whoever reads a segment's results reads them to the end. Several
+segments may be under way; they are answered in order. A connection that is lost fails every segment under way with
+`ConnectionLost`; so does a commit of which the server says that a standby may not have it. COPY to or from the client
+cannot be left in pipeline mode and so costs the connection.
+
+This module knows no statement of its own and no policy: what to send, when to reset and what an error means is
+decided above it.
+"""
+
+import asyncio
+import fcntl
+import select
+import sys
+import termios
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Self
+
+from psycopg import OperationalError, pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from tuplegate.engine.libpq.failures import is_last_word, to_notice
+from tuplegate.engine.libpq.stocks import LITTLE, Stock
+from tuplegate.engine.port import Notice
+from tuplegate.reply import Reply
+
+# As plain numbers: comparing with a member of an enumeration takes three times as long.
+_SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
+_CHUNK: Final = int(pq.ExecStatus.TUPLES_CHUNK)
+_COPY: Final = frozenset(map(int, (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)))
+_BAD: Final = int(pq.ConnStatus.BAD)
+_ABORTED: Final = int(pq.PipelineStatus.ABORTED)
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_READING: Final = int(pq.PollingStatus.READING)
+_WRITING: Final = int(pq.PollingStatus.WRITING)
+_FUNCTION: Final = pq.DiagnosticField.SOURCE_FUNCTION
+_WAIT_FOR_STANDBY: Final = b"SyncRepWaitForLSN"
+"""The server's function that warns where a commit was cut short in its wait. It says that it is done all the same."""
+_NOTICES_MAX: Final = 100
+_NOTICES_LENGTH_MAX: Final = 1 << 16
+"""Characters of all notices of a segment; the one that goes beyond it is the last."""
+
+CHUNK_ROWS: Final = 100
+"""Rows that libpq gathers before it hands them over: about what the server sends at once. They are encoded while the
+server makes the next ones, and a result that nobody keeps takes no memory."""
+
+TOGETHER_MAX: Final = 64 * 2**20
+"""Bytes of rows that libpq may gather before it hands them over, where they are more than one."""
+TOO_WIDE: Final = f"rows that come together take more than {TOGETHER_MAX >> 20} MiB"
+_SWOLLEN: Final = 8 * 2**20
+"""libpq keeps the room that a message took once: a connection that had such a one is not used again."""
+_READ_MIN: Final = 8 * 2**10
+"""Bytes that libpq reads at once, if they are there."""
+_READS_FREE: Final = 4
+"""Reads without a result after which what comes is counted. They take a socket's buffer each at most."""
+
+
+class ConnectionLost(Exception):
+    """The connection is gone; what was under way has no answer. `results` came before it went."""
+
+    results: Sequence[PGresult] = ()
+
+
+class RowsTooWide(ConnectionLost):
+    """Rows that come together are larger than what may be held of them; the connection was closed."""
+
+
+class LoginRefused(ConnectionLost):
+    """The server asked for a password and then refused: it is another one, or something else is in the way."""
+
+
+class CopyStarted(Exception):
+    """The server wants to copy from or to the client; the connection was closed."""
+
+
+class Command:
+    """One statement for the wire.
+
+    `chunk_rows` hands its rows over in chunks of that many instead of as one result. `describe` parses and describes
+    the statement without running it; `portal` names a cursor to describe. `name` is that of a prepared statement: with
+    a text it is prepared, for parameters of the `types` given; without one it is run. `begins` is false for what cannot
+    begin a serializable transaction: it runs inside of one, takes no snapshot, or runs at another level. `together` are
+    the rows that libpq gathers before it hands any over, where the service cannot know how large they are.
+    """
+
+    __slots__ = ("begins", "chunk_rows", "describe", "name", "params", "portal", "sql", "together", "types")
+
+    def __init__(
+        self,
+        sql: bytes,
+        params: Sequence[bytes | None] | None = None,
+        chunk_rows: int = 0,
+        *,
+        describe: bool = False,
+        portal: bytes = b"",
+        begins: bool = True,
+        name: bytes = b"",
+        types: Sequence[int] = (),
+        together: int = 0,
+    ) -> None:
+        self.sql = sql
+        self.params = params
+        self.chunk_rows = chunk_rows
+        self.describe = describe
+        self.portal = portal
+        self.begins = begins
+        self.name = name
+        self.types = types
+        self.together = together or chunk_rows
+
+
+class Meter:
+    """Is told of the transactions that commands can begin, before they are sent; connections may share one."""
+
+    @property
+    def begun(self) -> int:
+        """So many have begun, by all who are counted together."""
+        return 0
+
+    def count(self, begun: int) -> None:
+        pass
+
+
+OnRows = Callable[[PGresult, int], None]
+"""Takes a chunk of rows, and the number of the command it belongs to, counted from 0 in its segment."""
+
+
+class Segment:
+    """The commands between two Syncs, and what came of them: one closing result each, chunks of rows aside.
+
+    Chunks are asked for one command at a time: libpq takes the wish only for the command that it is reading.
+    """
+
+    __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
+
+    def __init__(self, reply: Reply[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None) -> None:
+        self.reply = reply
+        self.commands = commands
+        self.on_rows = on_rows
+        self.ended = 0
+        self.failure: Exception | None = None
+        self.results: list[PGresult] = []
+        self.notices: list[Notice] | None = None
+        self.notices_left = _NOTICES_LENGTH_MAX
+
+    @property
+    def gathers(self) -> bool:
+        """Whether libpq gathers several rows just now before it hands any over."""
+        return self.ended < len(self.commands) and self.commands[self.ended].together > 1
+
+    def take(self, chunk: PGresult) -> None:
+        """A failure of whoever takes the rows is theirs, not the connection's."""
+        if self.on_rows is None or self.failure is not None:
+            return
+        try:
+            self.on_rows(chunk, len(self.results))
+        except Exception as exc:  # noqa: BLE001 - it is raised where the segment is waited for
+            self.failure = exc
+
+
+_OPEN: dict[int, "Connection"] = {}
+
+
+def look_at_broken() -> None:
+    """Wakes connections whose socket is broken. The loop stops to watch a socket that has an error, and a unix socket
+    has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
+    if not _OPEN:
+        return
+    poll = select.poll()
+    for descriptor in _OPEN:
+        poll.register(descriptor, 0)
+    for descriptor, _ in poll.poll(0):
+        if descriptor in _OPEN:
+            # Not from here: whoever waits is resumed within the call, and this may be called by a task.
+            _OPEN[descriptor].look_soon()
+
+
+class Connection:
+    """See the module's text. `on_lost` is the pool's."""
+
+    def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+        self.pgconn = pgconn
+        self._loop = loop
+        self._fd = pgconn.socket
+        self.backend = pgconn.backend_pid
+        self._segments: deque[Segment] = deque()
+        self._writing = False
+        self._reading = True
+        self._held_up = False
+        """Whoever takes the rows has had enough of them for now."""
+        self._lacks_room = False
+        self._drains = False
+        self._reads_in_vain = 0
+        self._gathered = 0
+        """Bytes that libpq holds of a result, as far as they were counted."""
+        self.is_heavy = False
+        """It holds much, or has held it: it is to be looked at before it is used again."""
+        self.is_swollen = False
+        """It takes much memory even when it is idle."""
+        self.collected = 0
+        """Bytes that were kept of the rows by whoever took them."""
+        self.stock: Stock | None = None
+        self._last_notices: list[Notice] = []
+        self._is_replicated = True
+        self.server = ""
+        """When the server was started, which tells it from others; as far as that was asked."""
+        self.meter = Meter()
+        self.closed = False
+        self.cut_off = False
+        """It was closed before everything that was sent had been answered."""
+        self.on_lost: Callable[[], None] | None = None
+        pgconn.nonblocking = 1
+        pgconn.enter_pipeline_mode()
+        pgconn.notice_handler = self._on_notice
+        loop.add_reader(self._fd, self._on_readable)
+        _OPEN[self._fd] = self
+
+    @classmethod
+    async def open(cls, conninfo: str, timeout: float) -> Self:
+        """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        return await asyncio.get_running_loop().create_task(cls._open(conninfo, timeout))
+
+    @classmethod
+    async def _open(cls, conninfo: str, timeout: float) -> Self:
+        loop = asyncio.get_running_loop()
+        pgconn = pq.PGconn.connect_start(conninfo.encode())
+        try:
+            async with asyncio.timeout(timeout):
+                await _finish_connecting(pgconn, loop)
+        except TimeoutError:
+            pgconn.finish()
+            raise ConnectionLost(f"no answer from the engine within {timeout:g} s") from None
+        except BaseException:
+            pgconn.finish()
+            raise
+        return cls(pgconn, loop)
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._reading
+
+    def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> Reply[list[PGresult]]:
+        """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
+        if self.closed:
+            raise ConnectionLost("the connection is closed")
+        if self._gathered and not self._segments:
+            self._gathered = 0
+        self._last_notices = []
+        begun = 0
+        for command in commands:
+            if command.begins:
+                begun += 1
+        if begun:
+            self.meter.count(begun)
+        try:
+            self._write(commands)
+        except Exception as exc:
+            # Part of it may be on the wire already.
+            self._lose(exc)
+            raise ConnectionLost(_one_line(str(exc))) from exc
+        reply: Reply[list[PGresult]] = Reply(self._loop)
+        segment = Segment(reply, commands, on_rows)
+        self._segments.append(segment)
+        if on_rows is not None and len(self._segments) == 1:
+            self._ask_for_chunks(segment)
+        return reply
+
+    def _write(self, commands: Sequence[Command]) -> None:
+        pgconn = self.pgconn
+        for command in commands:
+            if command.describe:
+                pgconn.send_prepare(b"", command.sql)
+                pgconn.send_describe_prepared(b"")
+            elif command.portal:
+                pgconn.send_describe_portal(command.portal)
+            elif command.name and command.sql:
+                pgconn.send_prepare(command.name, command.sql, command.types)
+            elif command.name:
+                pgconn.send_query_prepared(command.name, command.params)
+            else:
+                pgconn.send_query_params(command.sql, command.params)
+        pgconn.pipeline_sync()
+
+    async def run(self, *commands: Command) -> list[PGresult]:
+        """Sends one segment and waits for it."""
+        future = self.send(commands)
+        self.flush()
+        return await future
+
+    async def drained(self) -> None:
+        """Waits until everything that is under way has been answered, whoever asked for it."""
+        await self.run()
+
+    def flush(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - the driver's errors here all mean the same: the socket is gone
+            self._lose(exc)
+            return
+        if pending and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+            if _size_of(self._segments) > _SWOLLEN:
+                self.is_heavy = self.is_swollen = True
+
+    def pause(self) -> None:
+        """Stops reading, so that the server blocks on a reader that is too slow."""
+        self._held_up = True
+        self._stop_reading()
+
+    def resume(self) -> None:
+        self._held_up = False
+        self._read_on()
+
+    def found_room(self) -> None:
+        """What is held may become more."""
+        self._lacks_room = False
+        self._read_on()
+
+    def drain(self) -> None:
+        """What runs is to end: it is read on, whatever is held."""
+        self._drains = self.is_heavy = True
+        self.found_room()
+
+    def _stop_reading(self) -> None:
+        if self._reading and not self.closed:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _read_on(self) -> None:
+        if not (self._reading or self._held_up or self._lacks_room or self.closed):
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
+
+    def let_go(self) -> None:
+        """Nothing is held any longer of what came, but by those who have it."""
+        self.collected = self._gathered = 0
+        self.is_heavy = self.is_swollen
+        self._drains = False
+        if self.stock is not None:
+            self.stock.holds(0)
+
+    async def cancel(self) -> None:
+        """Asks the server to cancel what runs here; returns when it has heard. Whoever calls bounds the time."""
+        if self.closed:
+            return
+        canceller = self.pgconn.cancel_conn()
+        try:
+            canceller.start()
+            step = _WRITING
+            while step in (_READING, _WRITING):
+                await _ready(self._loop, canceller.socket, reading=step == _READING)
+                step = canceller.poll()
+        except OperationalError:  # a server that cannot be reached has nothing left to cancel
+            pass
+        finally:
+            canceller.finish()
+
+    def close(self, reason: str = "the connection was closed") -> None:
+        self._lose(ConnectionLost(reason))
+
+    @property
+    def has_notices(self) -> bool:
+        return bool(self._last_notices)
+
+    def take_notices(self) -> list[Notice]:
+        """The notices of the segment that was answered last."""
+        notices, self._last_notices = self._last_notices, []
+        return notices
+
+    def put_notices(self, notices: list[Notice]) -> None:
+        """Puts back what was taken from an earlier segment of the same statement."""
+        self._last_notices = notices + self._last_notices
+
+    def look_soon(self) -> None:
+        self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""
+        self._on_readable()
+        if not self.closed and not self.is_paused:
+            self._lose(ConnectionLost("the engine is gone"))
+
+    def _on_notice(self, result: PGresult) -> None:
+        if result.error_field(_FUNCTION) == _WAIT_FOR_STANDBY:
+            self._is_replicated = False
+        if not self._segments:
+            return
+        segment = self._segments[0]
+        if segment.notices is None:
+            segment.notices = []
+        if len(segment.notices) < _NOTICES_MAX and segment.notices_left > 0:
+            notice = to_notice(result)  # the result is freed on return
+            segment.notices_left -= len(notice.message) + len(notice.detail or "") + len(notice.hint or "")
+            segment.notices.append(notice)
+
+    def _on_writable(self) -> None:
+        try:
+            pending = self.pgconn.flush()
+        except Exception as exc:  # noqa: BLE001 - as in flush
+            self._lose(exc)
+            return
+        if not pending:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _on_readable(self) -> None:
+        if self.closed or not self._reading:
+            return
+        finished: list[Segment] = []
+        self._read(finished)
+        if self._gathered + self.collected > LITTLE:
+            self._weigh()
+        for segment in finished:
+            self._last_notices = segment.notices or []
+            if segment.reply.done():
+                continue
+            if segment.failure is not None:
+                segment.reply.set_exception(segment.failure)
+            else:
+                segment.reply.set_result(segment.results)
+
+    def _read(self, finished: list[Segment]) -> None:
+        """Takes what the server has sent, up to where somebody wants no more."""
+        pgconn = self.pgconn
+        segments = self._segments
+        try:
+            self._reads_in_vain += 1
+            if self._reads_in_vain > _READS_FREE:
+                waiting = _bytes_waiting(self._fd)
+                pgconn.consume_input()
+                # What has come meanwhile is counted with the next read, if at all.
+                self._gathered += max(waiting - _bytes_waiting(self._fd), min(waiting, _READ_MIN))
+            else:
+                pgconn.consume_input()
+            while segments and not pgconn.is_busy():
+                self._reads_in_vain = 0
+                result = pgconn.get_result()
+                segment = segments[0]
+                if result is None:
+                    segment.ended += 1
+                    if segment.ended < len(segment.commands):
+                        self._ask_for_chunks(segment)
+                    continue
+                status = result.status
+                if status == _SYNC:
+                    if not self._is_replicated:
+                        self._lose(ConnectionLost("the wait for a standby to have it was cut short"))
+                        return
+                    finished.append(segments.popleft())
+                    if segments:
+                        self._ask_for_chunks(segments[0])
+                elif status == _CHUNK:
+                    self._gathered = 0
+                    segment.take(result)
+                    if not self._reading:  # on_rows has had enough
+                        return
+                elif status in _COPY:
+                    self._lose(CopyStarted())
+                    return
+                else:
+                    segment.results.append(result)
+                    if status == _ERROR and is_last_word(result):
+                        self._lose(ConnectionLost("the engine ended the connection"))
+                        return
+            # The driver keeps notifications until somebody takes them. Nobody wants them, and they can be many.
+            while pgconn.notifies() is not None:
+                pass
+        except Exception as exc:  # noqa: BLE001 - every failure of the driver here ends the connection
+            self._lose(exc)
+            return
+        if pgconn.status == _BAD:
+            self._lose(ConnectionLost("the engine closed the connection"))
+
+    def _weigh(self) -> None:
+        """After a read that leaves much in memory."""
+        if self.closed:
+            return
+        self.is_heavy = True
+        self.is_swollen = self.is_swollen or self._gathered > _SWOLLEN
+        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].gathers:
+            self._lose(RowsTooWide(TOO_WIDE))
+        elif self.stock is not None and not self.stock.holds(self._gathered + self.collected) and not self._drains:
+            self._lacks_room = True
+            self._stop_reading()
+
+    def _ask_for_chunks(self, segment: Segment) -> None:
+        """Says how the rows of the command that is read next are wanted."""
+        if segment.on_rows is None or not segment.commands:
+            return
+        rows = segment.commands[segment.ended].chunk_rows
+        if rows and self.pgconn.pipeline_status != _ABORTED:  # what follows an error has no rows
+            self.pgconn.set_chunked_rows_mode(rows)
+
+    def _lose(self, cause: Exception) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        _OPEN.pop(self._fd, None)
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self.pgconn.notice_handler = None  # the two would hold each other, and could not be freed at once
+        self.pgconn.finish()
+        self.let_go()
+        self.stock = None
+        self.cut_off = bool(self._segments)
+        for segment in self._segments:
+            self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
+        self._segments.clear()
+        on_lost, self.on_lost = self.on_lost, None
+        if on_lost is not None:
+            on_lost()
+
+
+def _bytes_waiting(descriptor: int) -> int:
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+
+
+def _size_of(segments: Iterable[Segment]) -> int:
+    """Bytes of all texts and parameters."""
+    return sum(
+        len(command.sql) + sum(len(value or b"") for value in command.params or ())
+        for segment in segments
+        for command in segment.commands
+    )
+
+
+def _fail(reply: Reply[list[PGresult]], failure: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(failure)
+
+
+def _failure(cause: Exception, segment: Segment) -> Exception:
+    if isinstance(cause, CopyStarted):
+        return CopyStarted()
+    kind = RowsTooWide if isinstance(cause, RowsTooWide) else ConnectionLost
+    lost = kind(_one_line(str(cause)))
+    lost.results = segment.results
+    return lost
+
+
+async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
+    step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
+    while True:
+        if pgconn.status == _BAD:
+            raise ConnectionLost(_one_line(pgconn.get_error_message()))
+        await _ready(loop, pgconn.socket, reading=step == _READING)
+        step = pgconn.connect_poll()
+        if step == pq.PollingStatus.OK:
+            return
+        if step == pq.PollingStatus.FAILED:
+            lost = LoginRefused if pgconn.used_password else ConnectionLost
+            raise lost(_one_line(pgconn.get_error_message()))
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+    future: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
+    add(fd, wake)
+    try:
+        await future
+    finally:
+        remove(fd)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+    return [
+        tuple(
+            None if (value := result.get_value(row, column)) is None else value.decode()
+            for column in range(result.nfields)
+        )
+        for row in range(result.ntuples)
+    ]

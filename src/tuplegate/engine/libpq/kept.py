@@ -1,0 +1,117 @@
+"""Which statements come so often that the engine should keep them prepared.
+
+A statement is prepared on a connection once its text has come a few times; from then on the engine neither parses it
+again nor, where one plan fits all parameters, plans it. What is prepared goes with the next `DISCARD ALL` on its
+connection, and before anything runs there that could see it: see `pool`.
+"""
+
+import re
+from itertools import count
+from typing import Final
+
+from tuplegate.engine.libpq.plans import Verdict
+from tuplegate.engine.libpq.values import RowEncoder
+from tuplegate.engine.port import Shape
+from tuplegate.protocol.statements import Reading
+
+_OFTEN: Final = 3
+_TEXTS_MAX: Final = 1000
+LENGTH_MAX: Final = 4000
+"""Of a text that is kept."""
+_PLANNED_S: Final = 10.0
+"""A plan is as good as what the engine knew of the tables when it was made."""
+KEPT_MAX: Final = 64
+"""On one connection; beyond that it starts over. Each takes the server some ten kilobytes."""
+
+Key = tuple[str, tuple[int, ...]]
+"""A text, and the types of its parameters as far as they are not to be inferred."""
+
+_numbers: Final = count(1)
+
+# In a text without blanks and quotes, so that a literal in several pieces, or with quotes inside, is whole.
+_MOMENT: Final = re.compile(
+    "now|today|tomorrow|yesterday|timetz|timewithtimezone|reg(?:conf|dict|oper|proc|role|type|name|coll)"
+)
+_BETWEEN: Final = re.compile(r"['\"\s]+")
+_ESCAPED: Final = re.compile(r"\\|\$[^0-9]|--")
+
+
+def is_lasting(sql: str) -> bool:
+    """Whether it means tomorrow what it means today. The engine reads literals when it prepares a statement, and there
+    are some that mean the moment, or what has a name just then. Rather too rarely than too often."""
+    if _ESCAPED.search(sql) is not None:
+        return False
+    return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None
+
+
+class Kept:
+    """A statement that is prepared on one connection, and the encoder of the rows that it gave last.
+
+    It is prepared anew when its time is over, when it has no `runs` left, and after `changes`: the engine does not see
+    all that can change what a literal means.
+
+    As long as it is prepared its rows keep their columns: where those would change the engine refuses to run it.
+    """
+
+    __slots__ = ("_encoder", "_encoder_of", "changes", "name", "reading", "runs", "until", "verdict")
+
+    def __init__(self, reading: Reading, now: float, changes: int, verdict: Verdict) -> None:
+        self.reading = reading
+        self.changes = changes
+        self.verdict = verdict
+        self.runs = verdict.runs
+        self.name = b"tuplegate_%d" % next(_numbers)
+        self.until = now + _PLANNED_S
+        self._encoder: RowEncoder | None = None
+        self._encoder_of: object = None
+
+    def encoder(self, known: object, shape: Shape) -> RowEncoder | None:
+        """The encoder of an earlier run, if it was for rows of that shape, and with what is `known` now of types."""
+        encoder = self._encoder
+        return encoder if encoder is not None and self._encoder_of is known and encoder.shape is shape else None
+
+    def keep(self, encoder: RowEncoder | None, known: object) -> None:
+        self._encoder, self._encoder_of = encoder, known
+
+
+class OftenSeen:
+    """The texts of one database, as far as they were not prepared where they were to run, and what was found of those
+    that came often."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        """By their hashes: one that is taken for another is prepared too soon, which is no matter."""
+        self._verdicts: dict[Key, Verdict] = {}
+        self._noisy: set[int] = set()
+        """Hashes of those that gave notices. Parsing gives some, and what is prepared is not parsed again."""
+
+    def note(self, key: Key) -> bool:
+        """Whether it has come often enough by now."""
+        hashed = hash(key)
+        if hashed in self._noisy:
+            return False
+        times = self._seen.get(hashed, 0) + 1
+        if times == 1 and len(self._seen) >= _TEXTS_MAX:
+            self._seen.clear()
+        self._seen[hashed] = times
+        return times >= _OFTEN
+
+    def note_noise(self, key: Key) -> None:
+        if len(self._noisy) >= _TEXTS_MAX:
+            self._noisy.clear()
+        self._noisy.add(hash(key))
+
+    def verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
+        """None where there is none, or not any more: it is then looked for when the text has come often again."""
+        found = self._verdicts.get(key)
+        if found is not None and (found.until <= now or found.changes != changes):
+            del self._verdicts[key]
+            self._seen.pop(hash(key), None)
+            return None
+        return found
+
+    def found(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
+        verdict.until, verdict.changes = now + _PLANNED_S, changes
+        if len(self._verdicts) >= _TEXTS_MAX:
+            self._verdicts.clear()
+        self._verdicts[key] = verdict

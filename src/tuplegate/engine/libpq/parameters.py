@@ -1,0 +1,72 @@
+"""The parameters of a statement as text for the server, and the placeholders' types where they decide how."""
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.rows import learn_types
+from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.values import PARAMS_AT_ONCE, add_texts, is_json_refusal, needs_types, to_texts
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.protocol.messages import PARAMS_MAX
+from tuplegate.reply import next_turn
+
+
+async def describe_statement(member: Member, sql: bytes) -> PGresult:
+    """What the engine says of a statement without running it; its placeholders and columns."""
+    results = await member.run(Command(sql, describe=True))
+    check(results)
+    return results[-1]
+
+
+async def write_params(
+    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
+) -> list[bytes | None] | None:
+    """The parameters as text. Asks for the placeholders' types where they matter, or when told to.
+
+    Their number is checked where they are asked for; the engine checks it where they are not.
+    """
+    params = statement.params
+    if not params and not describe:
+        return None
+    params = params or []
+    if len(params) > PARAMS_MAX:
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
+        )
+    types = pool.encoders.types
+    if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
+        return to_texts(params, None, types)
+    described = await describe_statement(member, statement.sql.encode())
+    oids = [described.param_type(i) for i in range(described.nparams)]
+    if len(oids) != len(params):
+        raise port.ParameterMismatch(
+            f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+        )
+    await learn_types(pool, member, oids)
+    texts: list[bytes | None] = []
+    for _ in add_texts(texts, params, oids, types):
+        await next_turn()
+    return texts
+
+
+def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
+    """The parameters as text, an empty list where there are none; None where their types must be asked for first."""
+    params = statement.params
+    if not params:
+        return []
+    if len(params) > PARAMS_AT_ONCE or needs_types(params):
+        return None
+    return to_texts(params, None, types)
+
+
+def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
+    """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
+    return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))
+
+
+def needs_describing(statement: port.Statement) -> bool:
+    """Whether the engine must be asked for the placeholders' types before the statement can be sent."""
+    params = statement.params
+    return params is not None and (len(params) > PARAMS_AT_ONCE or needs_types(params))

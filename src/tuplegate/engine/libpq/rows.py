@@ -1,0 +1,250 @@
+"""The rows of one result, gathered within bounds as JSON; and what the service must know of types to do it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command, text_rows
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.kept import Kept
+from tuplegate.engine.libpq.result_size import size_of
+from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
+from tuplegate.engine.libpq.values import RowEncoder
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.reply import next_turn
+
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
+
+# The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
+_COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
+
+
+_UNREADABLE = port.Notice(
+    "WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021", None, None
+)
+
+
+class Budget:
+    """Bytes that the rows of one answer may still take, and those that were encoded since the loop was given back."""
+
+    __slots__ = ("left", "taken")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.taken = 0
+
+
+class RowCollector:
+    """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached.
+
+    What is large is encoded in pieces, one in each turn of the loop. The connection is not read meanwhile, so the
+    segment ends when all is encoded.
+    """
+
+    truncated = False
+    _kept: Kept | None = None
+    _known: object = None
+    _encoding: Iterator[None] | None = None
+    _failure: Exception | None = None
+    unreadable = False
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        shape: port.Shape,
+        bounds: port.Bounds,
+        encoder: RowEncoder | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self._pool = pool
+        self._member = member
+        self._shape = shape
+        self._rows_left = bounds.rows_max
+        self._budget = budget or Budget(bounds.bytes_max)
+        self._unread_bytes = 0
+        self._encoder = encoder
+        self._parts: list[bytes | memoryview] = []
+        self._count = 0
+        self._counted = 0
+        self._unread: list[PGresult] = []
+
+    def rows_of(self, kept: Kept) -> None:
+        """The rows are those of a statement that may have run before."""
+        self._kept = kept
+        self._known = self._pool.encoders.known
+        self._encoder = kept.encoder(self._known, self._shape)
+
+    def take(self, chunk: PGresult, _command: int = 0) -> None:
+        if chunk.command_status:
+            self._counted = affected_rows(chunk)
+        if self.truncated:
+            return
+        if self._encoder is None and not self._unread:
+            self._encoder = self._pool.encoders.find(chunk, self._shape)
+        if self._encoder is None:
+            self._keep_unread(chunk)
+            return
+        budget = self._budget
+        budget.taken += size_of(chunk)
+        if budget.taken > self._encoder.at_once:
+            budget.taken = 0
+            self._encoding = self._encode_in_pieces(self._encoder, chunk)
+            self._member.pause()
+            asyncio.get_running_loop().call_soon(self._encode_on)
+            return
+        try:
+            self._encode(self._encoder, chunk)
+        except UnicodeDecodeError:
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        """A function has changed client_encoding. What the statement did stands; its rows cannot be read."""
+        self.truncated = True
+        self.unreadable = True
+
+    def _encode_on(self) -> None:
+        """One piece more, unless nobody waits for it any longer."""
+        assert self._encoding is not None, "it is called until there is no more"
+        try:
+            if not self._member.given_up:
+                next(self._encoding)
+                asyncio.get_running_loop().call_soon(self._encode_on)
+                return
+        except StopIteration:
+            pass
+        except Exception as exc:  # noqa: BLE001 - it is raised where the result is wanted
+            self._failure = exc
+        self._encoding = None
+        self._member.resume()
+
+    def _keep_unread(self, chunk: PGresult) -> None:
+        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        size = size_of(chunk)
+        self._unread_bytes += size
+        if self._unread_bytes > self._budget.left and self._unread:
+            self.truncated = True
+        else:
+            self._unread.append(chunk)
+            self._member.collected += size
+
+    def _encode(self, encoder: RowEncoder, chunk: PGresult) -> None:
+        if self._rows_left is not None:
+            if chunk.ntuples > self._rows_left:
+                self.truncated = True
+            if self._rows_left == 0:
+                return
+        part = encoder.array(chunk, self._rows_left)
+        count = chunk.ntuples if self._rows_left is None else min(chunk.ntuples, self._rows_left)
+        if len(part) > self._budget.left:
+            part, count = self._cut(encoder, chunk, 0, count)
+            self.truncated = True
+        self._add(part, count)
+
+    def _cut(self, encoder: RowEncoder, chunk: PGresult, first: int, end: int) -> tuple[bytes | memoryview, int]:
+        """As many rows of the chunk as still fit, from the `first` up to `end`, and their number."""
+        low, high = first, end
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = len(encoder.array(chunk, middle, first)) <= self._budget.left
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return (encoder.array(chunk, low, first) if low > first else b""), low - first
+
+    def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
+        """As `_encode`, with a stop after each piece of work. What is beyond the bounds is not encoded."""
+        if self._rows_left is not None and chunk.ntuples > self._rows_left:
+            self.truncated = True
+        try:
+            yield from self._pieces(encoder, chunk)
+        except UnicodeDecodeError:
+            self._leave_out()
+
+    def _pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
+        pieces: list[bytes | memoryview] = []
+        size = row = 0
+        for piece, rows in encoder.in_pieces(chunk, self._rows_left, lines=False):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._budget.left:
+                self.truncated = True
+                if rows > 1:
+                    self._add(*self._cut(encoder, chunk, row, row + rows))
+                return
+            if rows:
+                self._add(piece if len(pieces) == 1 else b"".join(pieces), rows)
+                pieces, size, row = [], 0, row + rows
+            yield
+
+    def _add(self, part: bytes | memoryview, count: int) -> None:
+        self._count += count
+        self._budget.left -= len(part)
+        self._member.collected += len(part)
+        if self._rows_left is not None:
+            self._rows_left -= count
+        if part:
+            self._parts.append(part)
+
+    async def learn(self, member: Member, last: PGresult) -> None:
+        """Asks for the types that were not known while the rows came, and encodes what is left."""
+        while self._encoding is not None:
+            await next_turn()
+        described = self._unread[0] if self._unread else last
+        self._encoder = await find_encoder(self._pool, member, described, self._shape)
+        waiting, self._unread = self._unread, []
+        for chunk in waiting:
+            for _ in self._encode_in_pieces(self._encoder, chunk):
+                await next_turn()
+
+    def finished(self, last: PGresult) -> port.Result | None:
+        """The result, once the engine is done; None where `learn` must be called first. `last` is its closing word."""
+        if self._encoding is not None:
+            return None
+        if self._failure is not None:
+            raise self._failure
+        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
+        if encoder is None:
+            return None
+        if self._kept is not None:
+            self._kept.keep(encoder, self._known)
+        rows = b"[%b]" % b",".join(self._parts)
+        # The command tag is in the last chunk, or behind it where that one was full.
+        counted = affected_rows(last) if last.command_status else self._counted
+        result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
+        if self.unreadable:
+            result.notices.append(_UNREADABLE)
+        return result
+
+
+async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
+    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    encoder = pool.encoders.find(described, shape)
+    if encoder is None:
+        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
+        encoder = pool.encoders.find(described, shape)
+    assert encoder is not None, "every type that was asked for is known, if only as unknown"
+    return encoder
+
+
+async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+    """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
+    types = pool.encoders.types
+    missing = types.missing(oids)
+    if not missing:
+        return
+    wanted = "{" + ",".join(map(str, missing)) + "}"
+    most = str(len(missing) + USED_MAX)
+    results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
+    check(results)
+    types.add(read_types(text_rows(results[0])), missing)
+    types.add({}, types.missing(oids))  # what is further away than that stays unknown
+
+
+def affected_rows(result: PGresult) -> int:
+    """The count of the command tag, where the contract counts it."""
+    tag = result.command_status or b""
+    counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
+    return result.command_tuples or 0 if counts else 0

@@ -1,0 +1,226 @@
+"""The service's own statements: sessions of its roles, and of tenants' roles where a tenant's things are seen to.
+
+They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
+so no role or database overrides it. What they wait for is bounded: a statement, and the wait for a lock.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+from tuplegate.engine.postgres.own import logins
+from tuplegate.engine.postgres.own.logins import named_database
+from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.replication.verified import Expected
+from tuplegate.engine.postgres.tenancy.roles import role_of
+
+DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
+METADATA_DATABASE = "tuplegate"
+"""Stands for the metadata database, and is its name unless the engine's URL names another."""
+
+_APPLICATION = "tuplegate-service"
+"""Tells these sessions from those that run tenants' statements."""
+_VERSION_WITH_MEMBERSHIP_OPTIONS = 16
+_LOCK_MS = 2_000
+LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
+_SETTINGS = {
+    "timezone": "UTC",
+    "row_security": "on",
+    # A role's own settings could keep it from logging in.
+    "local_preload_libraries": "",
+}
+_OWN_NAMES = "pg_catalog, pg_temp"
+"""A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""
+_METADATA_NAMES = "public, pg_temp"
+"""No tenant gets into the metadata database."""
+
+
+class AdminConnector:
+    """Opens connections as a role of the service's. `conninfo` names the server, the user, and the metadata database
+    where that is not the usual one; `METADATA_DATABASE` stands for it here. `statement_ms` is what a statement may
+    take. `primary` is shared by all who connect to the same engine. `to_standby`: it leads to a standby of it."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        timeout_s: float = 10.0,
+        statement_ms: int = 60_000,
+        primary: Primary | None = None,
+        *,
+        to_standby: bool = False,
+    ) -> None:
+        self.conninfo = conninfo
+        self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
+        self.primary = primary or primary_of(conninfo)
+        self._timeout_s = timeout_s
+        self._statement_ms = statement_ms
+        self._to_standby = to_standby
+
+    async def connect(
+        self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
+    ) -> Connection:
+        """`conninfo` is that of another role. `patient` is without the limit of a statement; a wait for a lock is
+        bounded in any case. Commits of a `local` one wait for no standby."""
+        is_metadata = database == METADATA_DATABASE
+        # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
+        names = _METADATA_NAMES if is_metadata else _OWN_NAMES
+        expected = Expected("read committed", "off", names, "local" if local else "on", self._to_standby)
+        settings = {
+            **_SETTINGS,
+            "default_transaction_isolation": expected.isolation,
+            "default_transaction_read_only": expected.read_only,
+            "synchronous_commit": expected.commit,
+            "statement_timeout": "0" if patient else str(self._statement_ms),
+            "lock_timeout": str(_LOCK_MS),
+            "search_path": expected.search_path,
+        }
+        name = self.owners.metadata if is_metadata else database
+        made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
+        return await self.primary.open(Connection, made, self._timeout_s, expected)
+
+
+def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
+    """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
+    `demands`: no commit is acknowledged that no standby has."""
+    metadata = named_database(conninfo) or METADATA_DATABASE
+    return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
+
+
+class AdminSession:
+    """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
+
+    `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
+    its commits wait for no standby.
+    """
+
+    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False, local: bool = False) -> None:
+        self._connector = connector
+        self._database = database
+        self._patient = patient
+        self._local = local
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+
+    async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        results = await self._run([_command(sql, params)])
+        return text_rows(results[-1])
+
+    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
+        """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
+        results = await self._run([_command(sql, params) for sql, params in statements])
+        return text_rows(results[-1]) if results else []
+
+    async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
+        connection = await self._connected()
+        try:
+            results = await connection.run(*commands)
+        except ConnectionLost as exc:
+            raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
+        try:
+            check(results)
+        except StatementFailed as failure:
+            if failure.sqlstate not in (LOCK_NOT_AVAILABLE, CANCELED):
+                raise
+            raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
+        return results
+
+    async def _connected(self) -> Connection:
+        async with self._opening:
+            if self._connection is None or self._connection.closed:
+                try:
+                    self._connection = await self._connect()
+                except ConnectionLost as exc:
+                    raise EngineUnavailable(f"no connection to the engine: {exc}") from exc
+            return self._connection
+
+    async def _connect(self) -> Connection:
+        return await self._connector.connect(self._database, patient=self._patient, local=self._local)
+
+    async def verifier(self, role: str, password: str) -> str:
+        """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
+        connection = await self._connected()
+        return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
+
+    async def __aenter__(self) -> "AdminSession":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class TenantSession(AdminSession):
+    """A session with no more rights than a tenant has: as a role of its database. A statement can give its own role
+    another password; then the role gets back the service's."""
+
+    def __init__(
+        self, connector: AdminConnector, secret: bytes, database: str, role: str | None = None, *, patient: bool = False
+    ) -> None:
+        super().__init__(connector, database, patient=patient)
+        self._secret = secret
+        self._role = role or role_of(database, Access.WRITE)
+
+    async def _connect(self) -> Connection:
+        conninfo = logins.as_role(self._connector.conninfo, self._secret, self._role)
+        try:
+            return await self._connector.connect(self._database, conninfo, patient=self._patient)
+        except LoginRefused:
+            await restore_password(self._connector, self._role, self._secret)
+            return await self._connector.connect(self._database, conninfo, patient=self._patient)
+
+
+def _command(sql: str, params: Sequence[str | None]) -> Command:
+    if any(param is not None and "\0" in param for param in params):
+        raise ValueError("a parameter has a NUL, at which the engine would end it")
+    return Command(sql.encode(), [None if p is None else p.encode() for p in params] or None)
+
+
+async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
+    """Gives a role the password that the service logs in with."""
+    verifier = await session.verifier(role, logins.password_of(secret, role))
+    await session.fetch(f"ALTER ROLE {quoted(role)} PASSWORD '{verifier}'")
+
+
+async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
+    """The same, in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
+    async with AdminSession(connector, METADATA_DATABASE) as session:
+        await set_password(session, role, secret)
+
+
+async def membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
+    """The end of a GRANT of a role: with these rights alone, and without switching to it, where the engine tells them
+    apart."""
+    [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
+    if int(str(version)) < _VERSION_WITH_MEMBERSHIP_OPTIONS:
+        return " WITH ADMIN OPTION" if admin else ""
+    return f" WITH ADMIN {admin}, INHERIT {inherit}, SET FALSE"
+
+
+async def terminate(session: AdminSession, database: str, backend: int) -> bool:
+    """Asks a server process of the database to end; whether there was one.
+
+    One that waits for a standby is not asked: its commit would be done without one, and so could be lost.
+    """
+    return bool(
+        await session.fetch(
+            "SELECT wait_event = 'SyncRep' OR pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity"
+            " WHERE pid = $1::int AND datname = $2",
+            str(backend),
+            database,
+        )
+    )
+
+
+async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
+    """Raises EngineUnavailable where a tenant's roles cannot log in."""
+    for access in Access:
+        async with TenantSession(connector, secret, database, role_of(database, access)) as session:
+            await session.fetch("SELECT 1")

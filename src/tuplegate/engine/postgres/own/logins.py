@@ -1,0 +1,168 @@
+"""How the service logs in at the engine: as its own roles, and as those of tenants' databases.
+
+A conninfo is libpq's, as keywords; what is appended to one wins over what stood before. The roles' passwords are
+derived from the installation's secret, so they are stored nowhere but as the engine's own SCRAM verifiers. The bundled
+engine, whose socket nobody else can reach, does not ask for them.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from psycopg import OperationalError, pq
+
+from tuplegate.engine.port import Access
+from tuplegate.engine.postgres.tenancy.roles import role_of
+
+_REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
+
+
+_OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
+"""How libpq would choose among several hosts; the service chooses itself."""
+_LOGIN = frozenset({b"user", b"password", b"passfile"})
+
+_WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
+"""A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
+
+
+class BadUrl(Exception):
+    """It cannot be used; the message, which holds nothing of it, says why."""
+
+
+def read_url(url: str) -> str:
+    """The conninfo for an engine's URL, or for keywords as libpq takes them."""
+    try:
+        given = [(option.keyword, option.val) for option in pq.Conninfo.parse(url.encode()) if option.val is not None]
+    except OperationalError:
+        # libpq's own words would repeat the URL, and the password with it.
+        raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
+    if len(_listed(given, b"port")) not in (1, max(len(_listed(given, b"host")), len(_listed(given, b"hostaddr")))):
+        raise BadUrl("it must have one port for all hosts, or one for each")
+    refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
+    if refused:
+        raise BadUrl(f"it must not have {refused[0]}: the service sets that itself")
+    return " ".join(
+        f"{keyword.decode()}='{_quote((value or b'').decode())}'" for keyword, value in given if keyword not in _OWN
+    )
+
+
+def _listed(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
+    return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
+
+
+def has_password(conninfo: str) -> bool:
+    return bool(_value(conninfo, b"password"))
+
+
+class Place(NamedTuple):
+    """Where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual one;
+    `address` is where that is said, too."""
+
+    host: str
+    port: str
+    address: str
+
+    @property
+    def is_socket(self) -> bool:
+        return not self.address and (not self.host or self.host[0] in "/@")
+
+    def at(self, address: str) -> str:
+        """What is appended to a conninfo, to lead to this address of the place and nowhere else."""
+        host = f"host='{_quote(self.host)}' " if self.host else ""
+        port = f" port={self.port}" if self.port else ""
+        return f"{host}hostaddr='{address}'{port} target_session_attrs=any"
+
+    def __str__(self) -> str:
+        host = self.host or self.address or "its default socket"
+        return f"{host}:{self.port}" if self.port else host
+
+
+def places_of(conninfo: str) -> list[Place]:
+    """A conninfo may name several, as libpq takes them: `host=a,b port=1,2`."""
+    hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
+    count = max(len(hosts), len(addresses))
+    if len(ports) == 1:
+        ports *= count
+    hosts += [""] * (count - len(hosts))
+    addresses += [""] * (count - len(addresses))
+    return [Place(*place) for place in zip(hosts, ports, addresses, strict=False)]
+
+
+def where(conninfo: str) -> str:
+    """The engine's address, for people."""
+    return ", ".join(map(str, places_of(conninfo)))
+
+
+def named_database(conninfo: str) -> str:
+    """The database that it names, or nothing."""
+    return _value(conninfo, b"dbname")
+
+
+def _value(conninfo: str, keyword: bytes) -> str:
+    values = {option.keyword: option.val for option in pq.Conninfo.parse(conninfo.encode())}
+    return (values.get(keyword) or b"").decode()
+
+
+def with_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
+    """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
+    flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
+    return (
+        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name={application}"
+        f" options='{_quote(flags)}'"
+    )
+
+
+def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
+    """The service's conninfo, turned into that of a role of a tenant's database."""
+    return as_role(conninfo, secret, role_of(database, access))
+
+
+def as_role(conninfo: str, secret: bytes, role: str) -> str:
+    """The same server, with nothing left of the login that the conninfo had."""
+    return f"{without_login(conninfo)} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
+
+
+def without_login(conninfo: str) -> str:
+    return _written([option for option in _given(conninfo) if option.keyword not in _LOGIN])
+
+
+def same_login(place: str, conninfo: str) -> str:
+    """Another server, with the login and the database of `conninfo`."""
+    login = _LOGIN | {b"dbname"}
+    options = [option for option in _given(place) if option.keyword not in login]
+    return _written([*options, *(option for option in _given(conninfo) if option.keyword in login)])
+
+
+def _given(conninfo: str) -> list[pq.ConninfoOption]:
+    return [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+
+
+def _written(options: Iterable[pq.ConninfoOption]) -> str:
+    return " ".join(f"{o.keyword.decode()}='{_quote((o.val or b'').decode())}'" for o in options)
+
+
+def for_program(conninfo: str) -> tuple[dict[str, str], str]:
+    """The same for a program of the engine's: variables, and what no variable is for. No password is in the latter."""
+    given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
+    rest = " ".join(
+        f"{option.keyword.decode()}='{_quote((option.val or b'').decode())}'"
+        for option in given
+        if not option.envvar and b"password" not in option.keyword
+    )
+    return variables, rest
+
+
+def password_of(secret: bytes, role: str) -> str:
+    return hmac.digest(secret, f"role/{role}".encode(), hashlib.sha256).hex()
+
+
+def _escape(value: str) -> str:
+    """For the options of a start-up packet, where a blank separates."""
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def _quote(value: str) -> str:
+    """For a quoted value in libpq's connection string."""
+    return value.replace("\\", "\\\\").replace("'", "\\'")

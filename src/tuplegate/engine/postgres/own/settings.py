@@ -1,0 +1,50 @@
+"""What the adapter is told at its start."""
+
+from dataclasses import dataclass, field
+
+from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.disk import Disk
+from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.port import Weakness
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.safety.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""
+
+    conninfo: str
+    installation: str
+    secret: bytes
+    connections_max: int = 90
+    connections_per_target_max: int = 16
+    queue_max: int = 1000
+    connect_timeout_s: float = 10.0
+    idle_close_s: float = 60.0
+    placement: bool = True
+    may_signal: bool = False
+    """The engine's processes are on this machine and serve nobody else."""
+    attempts_max: int = 50
+    primary: Primary | None = None
+    """Of the engine; None for a server that is always the same."""
+    tally: Tally = field(default_factory=Tally)
+    worker: int = 0
+    alone: bool = True
+    exclusive: bool = True
+    dump_tools: tuple[DumpTool, ...] = ()
+    dumps_max: int = 2
+    disk: Disk | None = None
+    """That of the engine's data, where it is watched."""
+    process_bytes_max: int | None = None
+    """Memory that a process of the engine may take; None where the engine does not bound it."""
+    replicas: tuple[str, ...] = ()
+    """Conninfos of standbys, with the installation's owner."""
+    is_replica: bool = False
+    """`conninfo` is that of a standby."""
+    rows_bytes_max: int = 256 * 2**20
+    """Rows in memory that came from the engine and are in no answer yet."""
+    stocks: Stocks | None = None
+    """Where such rows are counted, if that is together with those of other engines."""
+    weaknesses: tuple[Weakness, ...] = ()
+    """What tenants were found to reach at the start."""

@@ -1,0 +1,1 @@
+"""Runs statements: one, a stream of rows, the service's own; and repeats what met a conflict."""

@@ -1,0 +1,56 @@
+"""What a connection must be before it is used. It is asked with its first statement, never assumed.
+
+What the service relies on is in the start-up packet, and what stands between it and the server may keep that to itself:
+a pooler that is told to ignore options runs statements at the server's own isolation level, and lets read keys write.
+"""
+
+from typing import Final, NamedTuple
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.libpq.failures import find_error
+
+VERIFY: Final = Command(
+    b"SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery(),"
+    b" pg_catalog.current_setting('default_transaction_isolation'),"
+    b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('search_path'),"
+    b" pg_catalog.current_setting('synchronous_commit')"
+)
+
+
+class Expected(NamedTuple):
+    """The settings of a connection, as its server must see them."""
+
+    isolation: str
+    read_only: str
+    search_path: str
+    commit: str = "on"
+    is_standby: bool = False
+
+
+class Unfit(ConnectionLost):
+    """The connection is not what it must be; the message says what it is."""
+
+
+def check_connection(connection: Connection, results: list[PGresult], expected: Expected) -> str:
+    """When its server was started, by the answer to `VERIFY`. Raises Unfit, or ConnectionLost where it did not say."""
+    error = find_error(results)
+    if error is not None:
+        raise ConnectionLost(error.get_error_message())
+    process, started, standby, isolation, read_only, names, commit = (str(v) for v in text_rows(results[-1])[0])
+    found = Expected(isolation, read_only, names, commit, is_standby=standby == "t")
+    if int(process) != connection.backend:
+        raise Unfit(
+            "a pooler stands between the service and the engine, so that one connection can be several sessions:"
+            " give the address of PostgreSQL itself"
+        )
+    if found != expected._replace(is_standby=found.is_standby):
+        raise Unfit(
+            "something between the service and the engine keeps back what the service sets when it connects"
+            f" (isolation is {found.isolation}, read-only is {found.read_only}, search_path is {found.search_path},"
+            f" synchronous_commit is {found.commit}): give the address of PostgreSQL itself"
+        )
+    if found.is_standby != expected.is_standby:
+        raise Unfit("it is no standby" if expected.is_standby else "it is a standby")
+    return started

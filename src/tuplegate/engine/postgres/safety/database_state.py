@@ -1,0 +1,172 @@
+"""What the pools of one database know of it together, above all whether it has code of the tenant's own.
+
+Code is what runs without being named in a statement's text. Two questions matter. Whether it could leave anything at
+all on a connection: functions could, and stored expressions that move sequences or look at what is prepared. And
+whether it could leave one of the two things that `DISCARD ALL` does not remove, the name of a custom setting and the
+random seed: only by a function of the server that does so, by SET, or by text that it runs. Where a function's source
+names none of these, it cannot. Code that could commit without waiting for the disk is counted among the latter. The
+question is asked in the engine, with `CODE`.
+"""
+
+from typing import Final
+
+from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.kept import OftenSeen
+from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.libpq.values import EncoderCache
+from tuplegate.engine.postgres.query.turns import Turns
+
+# Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
+_INNOCENT_EXTENSIONS: Final = (
+    "'vector','pg_trgm','citext','hstore','ltree','unaccent','btree_gin','btree_gist','intarray','fuzzystrmatch','cube',"
+    "'seg','earthdistance','bloom'"
+)
+# Functions of the server that change a setting or the seed, or run text.
+_TOUCHING: Final = r"""SELECT oid FROM pg_proc WHERE oid < 16384 AND (
+             proname IN ('set_config', 'setseed', 'ts_stat', 'ts_rewrite') OR proname LIKE '%\_to\_xml%')"""
+# What a query could otherwise do through a stored expression: move a sequence, take a lock, set an extension's limit,
+# see what is prepared.
+_ACTING: Final = r"""SELECT oid FROM pg_proc
+              WHERE proname IN ('nextval', 'setval', 'set_limit', 'pg_prepared_statement',
+                                'pg_get_backend_memory_contexts') OR proname LIKE 'pg\_%advisory%lock%'
+             UNION ALL SELECT 'pg_prepared_statements'::regclass::oid
+             UNION ALL SELECT 'pg_backend_memory_contexts'::regclass::oid"""
+# What is looked for in stored expressions. Each is found out once for all of them: that reads all of `pg_proc`.
+_PATTERNS: Final = f"""
+  WITH touching AS MATERIALIZED (
+    SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern
+      FROM ({_TOUCHING} UNION ALL SELECT 'pg_settings'::regclass::oid) t),
+  acting AS MATERIALIZED (
+    SELECT ':(funcid|relid) (' || string_agg(oid::text, '|') || ') ' AS pattern FROM ({_ACTING}) t)"""
+_TOUCHES: Final = "~ (SELECT pattern FROM touching)"
+_ACTS: Final = "~ (SELECT pattern FROM acting)"
+# In the source of a function: what touches settings or the seed, makes commits lazy, runs or stores text of its own;
+# and SET unless it is surely that of an UPDATE or of a setting of the server's own, whose name has no dot.
+_SUSPECT: Final = "|".join(
+    (
+        r"set_config|setseed|\mseed\M|synchronous_commit|_to_xml|ts_stat|ts_rewrite|u&",
+        r"\mexecute\M|\malter\M|\mload\M|\mimport\M|\mdo\M(?!\s+(nothing|update|also|instead)\M)",
+        r"\mcreate\M(?!\s+(unique\s+|unlogged\s+)?(temp|temporary|table|index)\M)",
+        r'\mset\M(?!\s*(\(|([a-z_][a-z_0-9]*|"[^".]+")\s*(=|to\M)))',
+    )
+)
+_BYTES_MAX: Final = 4_000_000
+_FUNCTIONS_MAX: Final = 5_000
+"""So much of what a tenant has stored is looked through; where there is more, it is taken for code that could do
+anything."""
+
+# OFFSET 0 keeps the engine from looking through the service's own functions and rules before it leaves them out.
+_OWN_FUNCTIONS: Final = f"""
+  SELECT p.* FROM pg_proc p
+         LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+         LEFT JOIN pg_extension e ON e.oid = d.refobjid
+   WHERE p.oid >= 16384
+     AND NOT (e.oid IS NULL AND p.pronamespace = 'tuplegate'::regnamespace)
+     AND (e.extname IN ({_INNOCENT_EXTENSIONS}) AND p.proowner = 10) IS NOT TRUE OFFSET 0"""
+# A tenant can add a function of its own to an extension, and an extension to any schema on servers that do not keep it
+# from that.
+_OWN_RULES: Final = (
+    "SELECT r.* FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
+    " WHERE r.oid >= 16384 AND c.relnamespace NOT IN ('tuplegate'::regnamespace, 'pg_catalog'::regnamespace)"
+    " OFFSET 0"
+)
+_RULES: Final = f"SELECT FROM ({_OWN_RULES}) r WHERE ev_qual::text {{0}} OR ev_action::text {{0}}"
+_POLICIES: Final = "SELECT FROM pg_policy WHERE polqual::text {0} OR polwithcheck::text {0}"
+# The engine tells the length of a stored text without reading it.
+_STORED: Final = f"""
+  (SELECT count(*) FROM pg_proc WHERE oid >= 16384) > {_FUNCTIONS_MAX}
+  OR coalesce((SELECT sum(octet_length(prosrc) + coalesce(octet_length(prosqlbody::text), 0)) FROM pg_proc
+                WHERE oid >= 16384), 0)
+   + coalesce((SELECT sum(octet_length(ev_action::text)) FROM ({_OWN_RULES}) r), 0)
+   + coalesce((SELECT sum(coalesce(octet_length(polqual::text), 0) + coalesce(octet_length(polwithcheck::text), 0))
+                 FROM pg_policy), 0)
+   + coalesce((SELECT sum(octet_length(adbin::text)) FROM pg_attrdef), 0)
+   + coalesce((SELECT sum(octet_length(conbin::text)) FROM pg_constraint), 0)
+   + coalesce((SELECT sum(octet_length(tgqual::text)) FROM pg_trigger), 0)
+   + coalesce((SELECT sum(octet_length(typdefaultbin::text)) FROM pg_type), 0) > {_BYTES_MAX}"""
+CODE_FUNCTION: Final = f"""
+CREATE FUNCTION tuplegate.code(OUT is_lasting boolean, OUT is_there boolean, OUT role_has_settings boolean)
+LANGUAGE sql STABLE
+BEGIN ATOMIC{_PATTERNS}
+  SELECT CASE WHEN s.too_much THEN true ELSE
+           EXISTS (SELECT FROM ({_OWN_FUNCTIONS}) f JOIN pg_language l ON l.oid = f.prolang
+                    WHERE l.lanname NOT IN ('sql', 'plpgsql') OR f.proconfig IS NOT NULL OR f.prosrc ~* '{_SUSPECT}'
+                       OR f.prosqlbody::text {_TOUCHES} OR f.proargdefaults::text {_TOUCHES})
+           OR EXISTS ({_RULES.format(_TOUCHES)})
+           OR EXISTS ({_POLICIES.format(_TOUCHES)})
+           OR EXISTS (SELECT FROM pg_trigger WHERE tgqual::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384 AND oprcode IN ({_TOUCHING}))
+           OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc IN ({_TOUCHING}))
+           OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_constraint WHERE conbin::text {_TOUCHES})
+           OR EXISTS (SELECT FROM pg_type WHERE typdefaultbin::text {_TOUCHES})
+         END,
+         CASE WHEN s.too_much THEN true ELSE
+           EXISTS ({_OWN_FUNCTIONS}) OR EXISTS ({_RULES.format(_ACTS)}) OR EXISTS ({_POLICIES.format(_ACTS)})
+         END,
+         tuplegate.role_has_settings()
+    FROM (SELECT {_STORED} AS too_much OFFSET 0) s;
+END
+"""
+CODE: Final = Command(b"SELECT * FROM tuplegate.code()", begins=False)  # it comes in the transaction of another
+"""Whether there is code that can leave what `DISCARD ALL` does not remove; whether there is code at all; and whether
+the role was given settings of its own."""
+
+
+class DatabaseState:
+    """See the module's text.
+
+    `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
+    many bytes, which is all that it may have.
+    """
+
+    def __init__(self, types: TypeRegistry, ready_to_commit: Command) -> None:
+        self.ready_to_commit = ready_to_commit
+        """Comes right before a COMMIT that may follow code of the tenant's."""
+        self.encoders = EncoderCache(types)
+        self.often_seen = OftenSeen()
+        self.has_code = True
+        self.has_lasting_code = True
+        """Code whose traces `DISCARD ALL` may not remove."""
+        self.code_checked_at = 0.0
+        self.crowded = False
+        self.full_at: int | None = None
+        self.turns = Turns()
+        self.forgotten_after = 0
+        """So many changes had there been when what is known of types was forgotten last."""
+        self.changes = 0
+        """Statements that were run so far which can make code, or change what a name means."""
+        self._answered_after = -1
+        self._in_doubt = 0
+
+    def may_have_changed(self) -> None:
+        """A statement was run that can make code: nothing is taken for granted until it is asked again."""
+        self.has_code = True
+        self.has_lasting_code = True
+        self.changes += 1
+
+    def begin_doubt(self) -> None:
+        """A statement begins that can make code, or was given up and may still commit: no answer counts until
+        `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
+        self._in_doubt += 1
+        self.may_have_changed()
+
+    def end_doubt(self) -> None:
+        """The statement has ended; what it has done can be asked for."""
+        self._in_doubt -= 1
+        self.may_have_changed()
+
+    def must_ask(self, oldest: float) -> bool:
+        """Whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
+        return self._answered_after != self.changes or self.code_checked_at < oldest
+
+    def ask(self) -> int:
+        """To be called before the engine is asked whether there is code; the answer counts only with what it gives."""
+        return self.changes
+
+    def answer(self, asked: int, *, has_code: bool, has_lasting_code: bool, now: float) -> None:
+        if asked == self.changes and not self._in_doubt:
+            self.has_code = has_code or has_lasting_code
+            self.has_lasting_code = has_lasting_code
+            self.code_checked_at = now
+            self._answered_after = asked

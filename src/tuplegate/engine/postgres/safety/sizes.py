@@ -1,0 +1,222 @@
+"""Databases that are larger than they may be.
+
+The size is measured from outside, once a second or so. In a database that is over its bound every statement that may
+write runs in a block, and before the commit the engine is asked what it did: if it added or changed rows, or began
+files of some size, and the database is still too large, nothing of it is applied. So deleting, truncating, dropping and
+vacuuming go on, however they are written, and make room at once. What makes a database grow far beyond its bound while
+it runs is ended. Code that would run after the question, at the commit itself or inside of VACUUM, must not: what could
+run any is refused. The engine has no bound of its own for this, and rights cannot serve: a table's owner always may.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.postgres.pool import Member
+
+_SHARED_ROWS_FREE, _SHARED_ROW_BYTES = 1000, 128
+SIZES_SQL = f"""
+SELECT d.datname, pg_database_size(d.oid),
+       {_SHARED_ROW_BYTES}
+       * greatest((SELECT count(*) FROM pg_shdepend s WHERE s.dbid = d.oid) - {_SHARED_ROWS_FREE}, 0)
+  FROM pg_database d WHERE d.datname = ANY (string_to_array($1, ','))
+"""
+"""Bytes of files, and of rows in a catalog that all databases share: one for each right of a role to an object."""
+
+_SLACK_BYTES = 64 * 2**10
+"""What new files may take: making an empty table, or emptying one, begins some."""
+_SLACK_ROWS = 2000
+"""What catalogs may take: an empty table takes some twenty rows of them."""
+
+TAKES_ROOM = f"""
+CREATE FUNCTION tuplegate.takes_room(bytes_max bigint, newest oid) RETURNS boolean LANGUAGE sql VOLATILE
+RETURN pg_database_size(current_database()) > bytes_max AND (
+  EXISTS (
+    SELECT FROM pg_class
+     WHERE relkind IN ('r', 'm', 't') AND relpersistence <> 't'
+       AND (oid >= 16384 OR oid = 'pg_largeobject'::regclass OR relkind = 't' AND relname <> 'pg_toast_2619')
+       AND pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid) > 0
+  ) OR (
+    SELECT sum(pg_stat_get_xact_tuples_inserted(oid)) FROM pg_class
+     WHERE relkind = 'r' AND oid < 16384 AND relname !~ '^pg_statistic'
+  ) > {_SLACK_ROWS} OR coalesce((
+    SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode > newest AND relpersistence <> 't'
+  ), 0) > {_SLACK_BYTES})
+"""
+"""Whether the transaction that it is called in takes room that is not there.
+
+That is: rows were added or changed, in tables, in large objects, or where long values of any catalog are put, the
+engine's statistics aside; or many rows were added to catalogs; or files were begun, by an index or by writing a table
+anew. What is temporary goes with the request.
+"""
+
+# The engine counts rows as of the last time it passed its counts on, so it is asked to do that before it begins.
+_BEFORE = Command(b"SELECT pg_catalog.max(relfilenode), pg_catalog.pg_stat_force_next_flush() FROM pg_catalog.pg_class")
+_TAKES_ROOM = b"SELECT tuplegate.takes_room($1, $2)"
+_RUNS_CODE = b"SELECT tuplegate.runs_code_at_commit($1)"
+
+# Functions that a tenant can have made: only the server and its extensions have any in C.
+_OWN_CODE = """own AS (
+  SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+   WHERE p.oid >= 16384
+     AND l.lanname NOT IN ('internal', 'c')
+), computed AS (
+  SELECT d.classid, d.objid FROM pg_depend d
+   WHERE d.refobjid >= 16384
+     AND (d.refclassid = 'pg_proc'::regclass
+          AND d.refobjid = ANY (ARRAY(SELECT own.oid FROM own))
+       OR d.refclassid = 'pg_operator'::regclass
+       OR d.refclassid = 'pg_type'::regclass
+          AND EXISTS (SELECT FROM pg_type t WHERE t.oid = d.refobjid
+                       AND t.typtype NOT IN ('b', 'e')))
+)"""
+
+RUNS_CODE_AT_COMMIT = f"""
+CREATE FUNCTION tuplegate.runs_code_at_commit(bytes_max bigint) RETURNS boolean LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+WITH {_OWN_CODE}
+SELECT pg_database_size(current_database()) > bytes_max AND (
+  EXISTS (SELECT FROM pg_cursors c WHERE c.is_holdable) OR
+  EXISTS (
+    SELECT FROM pg_trigger t
+     WHERE t.tgdeferrable
+       AND (pg_stat_get_xact_tuples_inserted(t.tgrelid) > 0
+         OR pg_stat_get_xact_tuples_updated(t.tgrelid) > 0
+         OR pg_stat_get_xact_tuples_deleted(t.tgrelid) > 0)
+       AND (t.tgfoid >= 16384
+         OR t.tgconstrindid = ANY (ARRAY(SELECT computed.objid FROM computed))
+         OR EXISTS (SELECT FROM pg_cast c
+                     WHERE c.castfunc = ANY (ARRAY(SELECT own.oid FROM own))))));
+END
+"""
+"""Whether code of the tenant's own may run when the transaction is committed, in a database that is too large.
+
+Constraint triggers that are deferred do, and queries of cursors WITH HOLD. What is deferred is listed nowhere, but
+every row that is added, changed or removed counts in the engine's counters of its table, and TRUNCATE, which resets
+those, is refused while anything is deferred there. Foreign and unique keys that are deferred are checked by the
+engine's own code, unless a cast or an index over an expression is the tenant's.
+"""
+
+VACUUM_RUNS_CODE = f"""
+CREATE FUNCTION tuplegate.vacuum_runs_code() RETURNS boolean LANGUAGE sql STABLE
+BEGIN ATOMIC
+WITH {_OWN_CODE}
+SELECT EXISTS (
+  SELECT FROM computed
+   WHERE computed.classid = 'pg_statistic_ext'::regclass
+      OR computed.classid = 'pg_class'::regclass
+         AND EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = computed.objid));
+END
+"""
+"""Whether VACUUM can run code of the tenant's own: that which indexes and statistics are computed with."""
+
+_FAR_BYTES = 64 * 2**20
+
+
+_MAKE_ROOM = "Delete or truncate what is not needed. What DELETE frees is counted once VACUUM has given it back."
+_CODE_AT_COMMIT = (
+    "Until it is smaller, nothing may run that runs deferred triggers or queries of cursors WITH HOLD at the commit."
+    " TRUNCATE and DROP run none."
+)
+CODE_IN_VACUUM = (
+    "Until it is smaller, VACUUM may not compute indexes or statistics with functions of the database's own. Drop those"
+    " indexes, or TRUNCATE or DROP tables."
+)
+
+
+DISK_SHORT, DISK_LOW = -1, -2
+"""Stand for the bound of a database, where it is the disk that has little room left, or hardly any."""
+
+FREEING = frozenset({"delete", "truncate", "drop", "vacuum", "alter"})
+"""First words of what frees room, or may."""
+TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex", "cluster", "copy"})
+"""First words of what takes room, also where it is rolled back afterwards."""
+
+
+def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
+    """What a statement is refused with that takes room where a database is full at `bound`."""
+    message = "the database has reached its size limit; nothing was applied"
+    if bound < 0:
+        message = "the disk of the service is nearly full, so that nothing may be added; nothing was applied"
+    return port.StatementFailed(message, sqlstate="53100", hint=hint)
+
+
+def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
+    """Raises where a statement must not even begin: it takes room on a disk that has little."""
+    if bound < 0 and (keyword in TAKING or (bound == DISK_LOW and not reads and keyword not in FREEING)):
+        raise full(bound)
+
+
+@dataclass(slots=True)
+class Room:
+    """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
+
+    bound: int
+    newest: bytes
+
+    @classmethod
+    async def before(cls, member: Member, bound: int) -> "Room":
+        """To be called outside of the transaction."""
+        return cls(bound, await _ask(member, _BEFORE))
+
+    async def check(self, member: Member) -> None:
+        """Before the commit. Raises where the transaction took room that is not there."""
+        if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
+            raise full(self.bound)
+        if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
+            raise full(self.bound, _CODE_AT_COMMIT)
+
+
+async def vacuum_runs_code(member: Member) -> bool:
+    return await _ask(member, Command(b"SELECT tuplegate.vacuum_runs_code()")) == b"t"
+
+
+async def _ask(member: Member, question: Command) -> bytes:
+    results = await member.run(question)
+    check(results)
+    return results[0].get_value(0, 0) or b""
+
+
+class SizeWatch:
+    """The bounds of databases, and which of them are beyond theirs. `bounds` has those that have one.
+
+    `disk` is DISK_SHORT or DISK_LOW where there is little room on the disk.
+    """
+
+    def __init__(self) -> None:
+        self.disk: int | None = None
+        self.bounds: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
+
+    def bound(self, database: str, bytes_max: int | None) -> None:
+        if bytes_max is None:
+            self.bounds.pop(database, None)
+            self._seen.pop(database, None)
+            self._shared.pop(database, None)
+        else:
+            self.bounds[database] = bytes_max
+
+    def note(self, measured: dict[str, tuple[int, int]], end: Callable[[str], None]) -> None:
+        """Takes what was measured: of each database the bytes of its files, and those in shared catalogs.
+
+        `end` is called for a database that is far beyond its bound and still grows.
+        """
+        sizes = {database: files + shared for database, (files, shared) in measured.items()}
+        self._shared |= {database: shared for database, (_, shared) in measured.items()}
+        for database, size in sizes.items():
+            bound = self.bounds.get(database)
+            if bound is not None and size > bound + _FAR_BYTES and size > self._seen.get(database, size):
+                end(database)
+        self._seen |= sizes
+
+    def full_at(self, database: str) -> int | None:
+        """The bound of its files, if it was beyond its own when it was measured last, or what the disk has."""
+        if self.disk is not None:
+            return self.disk
+        bound = self.bounds.get(database)
+        if bound is None or self._seen.get(database, 0) <= bound:
+            return None
+        return max(0, bound - self._shared.get(database, 0))

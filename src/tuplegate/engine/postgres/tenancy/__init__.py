@@ -1,0 +1,1 @@
+"""Databases of tenants: made, copied, moved, dumped; their roles and rights."""

@@ -1,0 +1,237 @@
+"""A tenant's database brought to another engine by PostgreSQL's own pg_dump and pg_restore, one writing to the other.
+
+Contract: both programs run with the rights of the tenant's roles and no others. Unlike a dump for people it has the
+rights to things in it, which name the roles of the source; the caller makes them name the new database's own. The
+source is silent meanwhile. What was restored is durable when the next commit on that engine is. Neither program
+outlives this process.
+"""
+
+import asyncio
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from tuplegate.engine.binaries import DumpTool, before_exec, options_in
+from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
+from tuplegate.engine.postgres.own import logins
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.own.owners import literal, quoted
+from tuplegate.engine.postgres.tenancy import roles, scratch
+
+_TICK_S = 0.01
+_END_S = 5.0
+_SAID_MAX = 1000
+_NO_CONNECTION = "connection to server"
+
+_SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "tuplegate")
+"""The rights that the service has taken away there are those of every database of an installation."""
+
+_DUMP_SETTINGS = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
+_RESTORE_SETTINGS = {
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    # The caller commits once more, and waits for the disk then.
+    "synchronous_commit": "off",
+    "statement_timeout": "0",
+    "local_preload_libraries": "",
+}
+
+_MAJOR = "SELECT current_setting('server_version_num')::int / 10000"
+_SORTING = "SELECT row_to_json(d) FROM pg_database d WHERE datname = $1"
+_FORCED = """
+SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity AND c.relforcerowsecurity
+   AND c.relnamespace <> 'tuplegate'::regnamespace ORDER BY 1 LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A database and how its engine is reached, with the programs that are for that engine."""
+
+    connector: AdminConnector
+    secret: bytes
+    tools: tuple[DumpTool, ...]
+    database: str
+
+    def session(self) -> AdminSession:
+        return AdminSession(self.connector, self.database)
+
+    async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
+        """Variables for a program, and what no variable is for."""
+        login = logins.as_role(self.connector.conninfo, self.secret, role)
+        try:
+            reached = await self.connector.primary.reach(logins.with_settings(login, self.database, settings))
+        except ConnectionLost as lost:
+            raise EngineUnavailable(f"no connection to the engine: {lost}") from lost
+        return logins.for_program(reached)
+
+
+async def sorting_of(session: AdminSession, database: str) -> str:
+    """How a database sorts texts, as the end of a CREATE DATABASE."""
+    [(row,)] = await session.fetch(_SORTING, database)
+    found = msgspec.json.decode(str(row))
+    match found["datlocprovider"]:
+        case "b":
+            return f"LOCALE_PROVIDER builtin BUILTIN_LOCALE {literal(found['datlocale'])}"
+        case "i":
+            return f"LOCALE_PROVIDER icu ICU_LOCALE {literal(found.get('datlocale') or found.get('daticulocale'))}"
+        case _:
+            collate, ctype = literal(found["datcollate"]), literal(found["datctype"])
+            return f"LOCALE_PROVIDER libc LC_COLLATE {collate} LC_CTYPE {ctype}"
+
+
+async def check_fit(source: Side, destination: Side) -> None:
+    """Raises NotSupported where the destination could not hold the same."""
+    async with source.session() as old, destination.session() as new:
+        [(major,)], [(new_major,)] = await old.fetch(_MAJOR), await new.fetch(_MAJOR)
+        if int(str(new_major)) < int(str(major)):
+            raise NotSupported(f"the engine is PostgreSQL {new_major}, and the database comes from {major}")
+        sorting = await sorting_of(old, source.database)
+        if (new_sorting := await sorting_of(new, destination.database)) != sorting:
+            raise NotSupported(f"the engine cannot sort texts as the database does: {new_sorting}, not {sorting}")
+        if forced := await old.fetch(_FORCED):
+            raise NotSupported(
+                f"the table {forced[0][0]} has FORCE ROW LEVEL SECURITY, so that rows could be left behind:"
+                " ALTER TABLE … NO FORCE ROW LEVEL SECURITY, and force it again after the move"
+            )
+
+
+@asynccontextmanager
+async def dump_access(source: Side) -> AsyncIterator[None]:
+    """Lets the role that dumps into a database that is silent, and nobody else."""
+    owners, database = source.connector.owners, source.database
+    role = roles.dump_role_of(database)
+    async with AdminSession(source.connector, METADATA_DATABASE) as session:
+        for statement in roles.dumping(database, owners):
+            await session.fetch(statement)
+        await set_password(session, role, source.secret)
+        await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quoted(owners.dump)}")
+    try:
+        yield
+    finally:
+        await forbid_dump(source)
+
+
+async def forbid_dump(source: Side) -> None:
+    """Takes back what `dump_access` gives. May be repeated."""
+    async with AdminSession(source.connector, METADATA_DATABASE) as session:
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {source.database} FROM {quoted(source.connector.owners.dump)}")
+        await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(source.database)}")
+
+
+async def dump_and_restore(
+    source: Side,
+    destination: Side,
+    role: str,
+    timeout_s: float,
+    *,
+    snapshot: str | None = None,
+    only: Sequence[str] = (),
+) -> None:
+    """Brings everything of the tenant's over. `role` restores it, in the name of the new writing role.
+
+    `snapshot` is the moment that is copied, if not now; with `only` it is the rows of these tables, which are there.
+    """
+    async with source.session() as session:
+        left_out = [*_SYSTEM_SCHEMAS, *await scratch.find_schemas(session, source.secret)]
+        [(major,)] = await session.fetch(_MAJOR)
+    dump = _tool(source.tools, int(str(major)), "pg_dump")
+    restore = _tool((*destination.tools, *source.tools), dump.major, "pg_restore")
+    variables, rest = await source.conninfo(roles.dump_role_of(source.database), _DUMP_SETTINGS)
+    dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
+    dumping += [f"--exclude-schema={schema}" for schema in left_out]
+    dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
+    dumping += ["--data-only", *(f"--table={name}" for name in only)] if only else []
+    settings = {**_RESTORE_SETTINGS, **({"session_replication_role": "replica"} if only else {})}
+    new_variables, new_rest = await destination.conninfo(role, settings)
+    writer = roles.roles_of(destination.database)[0]
+    restoring = [str(restore.program.with_name("pg_restore")), "--no-owner", f"--role={writer}", "--exit-on-error"]
+    restoring += ["--no-password", f"--dbname={new_rest}"]
+    with tempfile.TemporaryFile() as dump_said, tempfile.TemporaryFile() as restore_said:
+        reading = _start(dump, dumping, variables, subprocess.DEVNULL, subprocess.PIPE, dump_said)
+        try:
+            writing = _start(restore, restoring, new_variables, reading.stdout, subprocess.DEVNULL, restore_said)
+        except BaseException:
+            await _end(reading)
+            raise
+        finally:
+            assert reading.stdout is not None
+            reading.stdout.close()
+        try:
+            async with asyncio.timeout(timeout_s):
+                statuses = await _status(reading), await _status(writing)
+        except TimeoutError:
+            raise MoveFailed(f"bringing the database over took longer than {timeout_s:g} s") from None
+        finally:
+            await _end(reading)
+            await _end(writing)
+        _check("pg_restore", statuses[1], restore_said)
+        _check("pg_dump", statuses[0], dump_said)
+
+
+def _tool(tools: tuple[DumpTool, ...], major: int, program: str) -> DumpTool:
+    for tool in tools:
+        if tool.major >= major and tool.program.with_name(program).is_file():
+            return tool
+    raise NotSupported(f"a move needs PostgreSQL's program {program}, version {major} or newer, and none was found")
+
+
+def _start(
+    tool: DumpTool,
+    command: list[str],
+    variables: dict[str, str],
+    source: int | IO[bytes] | None,
+    sink: int,
+    said: IO[bytes],
+) -> "subprocess.Popen[bytes]":
+    options = options_in(Path(tool.directory), tool.account)
+    options["env"] |= variables
+    options["stdin"] = source
+    try:
+        return subprocess.Popen(  # noqa: S603 — the engine's program, our arguments
+            command,
+            stdout=sink,
+            stderr=said,
+            # The worker's main thread runs the loop, so the program goes with the worker.
+            preexec_fn=before_exec(signal.SIGKILL),  # noqa: PLW1509 — it takes no lock and allocates next to nothing
+            **options,
+        )
+    except OSError as exc:
+        raise NotSupported(f"{command[0]} cannot be run: {exc.strerror}") from exc
+
+
+async def _status(process: "subprocess.Popen[bytes]") -> int:
+    while (status := process.poll()) is None:  # noqa: ASYNC110 - a process sets no event
+        await asyncio.sleep(_TICK_S)
+    return status
+
+
+async def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends it, where it has not ended by itself."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    deadline = asyncio.get_running_loop().time() + _END_S
+    while process.poll() is None:
+        if asyncio.get_running_loop().time() > deadline:
+            process.kill()
+        await asyncio.sleep(_TICK_S)
+
+
+def _check(program: str, status: int, said: IO[bytes]) -> None:
+    if status == 0:
+        return
+    said.seek(0)
+    text = said.read().decode("utf-8", "replace")
+    if _NO_CONNECTION in text:
+        raise EngineUnavailable(text.strip()[:_SAID_MAX])
+    errors = [line for line in text.splitlines() if "error: " in line]
+    raise MoveFailed(f"{program} failed: {(errors[0] if errors else text.strip() or 'without a word')[:_SAID_MAX]}")

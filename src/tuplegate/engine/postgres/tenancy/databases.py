@@ -1,0 +1,453 @@
+"""Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash.
+
+The service's own role does it, which owns them; what belongs to the tenant in them is seen to by the tenant's role.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.port import (
+    Databases,
+    EngineBusy,
+    EngineFailure,
+    Following,
+    Load,
+    NotSupported,
+    StatementFailed,
+)
+from tuplegate.engine.postgres.own.admin import (
+    LOCK_NOT_AVAILABLE,
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    TenantSession,
+    membership,
+    set_password,
+)
+from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
+from tuplegate.engine.postgres.own.owners import literal
+from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
+from tuplegate.engine.postgres.tenancy import copies, roles, template
+from tuplegate.engine.postgres.tenancy.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
+from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, stop_following, try_to_stop
+from tuplegate.engine.postgres.tenancy.roles import roles_of
+from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
+from tuplegate.engine.postgres.transaction import records
+
+_log = structlog.get_logger()
+
+_MISSING, _IN_USE, _DEPENDED_ON, _NO_RIGHT = "3D000", "55006", "2BP01", "42501"
+_EXISTS = ("42P04", "23505")
+"""The second where somebody else is making it just now, such as a server process whose worker was killed."""
+
+_WAITS = (_IN_USE, LOCK_NOT_AVAILABLE, "XX000")
+"""In use; locked; changed by somebody else just now."""
+_DROP_WAITS = (*_WAITS, _NO_RIGHT)
+"""Also somebody is in it whom the service may not end, such as whoever looks after the server."""
+
+_TRY_AGAIN_S = 0.1
+_DROP_TRIES_S = 10.0
+_COPY_TRIES_S = 4.0
+"""The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
+
+_PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}
+"""Rows of each table of records that are carried over at a time; an answer can have 1 MiB."""
+
+_PATIENCE = 10
+
+_PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
+
+# Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
+_END_HOLDERS = f"""
+SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}' AND {roles.MAY_END}
+   AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
+     OR l.classid = 'pg_authid'::regclass
+        AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
+"""
+_NAMED_IN = """
+SELECT DISTINCT d.datname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
+ WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = (SELECT oid FROM pg_roles WHERE rolname = $1)
+"""
+_LEFT_ROLES = """
+SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT rolcanlogin
+   AND NOT EXISTS (SELECT FROM pg_database WHERE datname = left(rolname, -2))
+   AND EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = r.oid AND m.admin_option
+                  AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
+"""
+"""Roles of this installation that stayed behind when their database was dropped."""
+_LEFT_EVERY_S = 60.0
+
+
+_USERS = f"SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND usename ~ '{roles.TENANTS}' LIMIT 1"
+_MAY_ENTER = (
+    "SELECT 1 FROM pg_roles WHERE rolname IN ($1 || '_w', $1 || '_r')"
+    " AND has_database_privilege(oid, $1::name, 'CONNECT') LIMIT 1"
+)
+_LET_END_TICK_S = 0.02
+_LOAD = """
+SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_pid()),
+       current_setting('max_connections')
+  FROM pg_stat_activity WHERE backend_type = 'client backend'
+"""
+
+
+class PostgresDatabases:
+    """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
+    where the server is not told that itself; `walls` how the template was made."""
+
+    def __init__(
+        self,
+        connector: AdminConnector,
+        secret: bytes,
+        temp_mb: int | None = None,
+        walls: Walls = FULL,
+        tools: tuple[DumpTool, ...] = (),
+        move_timeout_s: float = 3600.0,
+    ) -> None:
+        self._connector = connector
+        self._secret = secret
+        self._temp_mb = temp_mb
+        self._tools = tools
+        self._move_timeout_s = move_timeout_s
+        self._walls = walls
+        self._look_for_left_roles_at = -math.inf
+
+    async def create(self, name: str, *, for_copy: bool = False) -> None:
+        await self._make(name, self._connector.owners.template)
+        await self.open(name)
+        async with self._session(name) as session:
+            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+            await session.fetch(template.keep_for(roles_of(name)[0]))
+        if for_copy:
+            return
+        async with TenantSession(self._connector, self._secret, name) as session:
+            await session.atomically([(statement, ()) for statement in roles.default_rights(name)])
+
+    @property
+    def furnishing(self) -> str:
+        entry = roles.entry("database", self._temp_mb, self._walls)
+        return template.version([*entry, *template.furnishing(self._connector.owners, self._walls)])
+
+    def furnishing_of(self, name: str) -> str:
+        return self.furnishing
+
+    async def open(self, name: str) -> None:
+        """Lets the tenant in, and gives the records what they need. May be repeated at any time."""
+        async with self._session(METADATA_DATABASE) as session:
+            for role in roles_of(name):
+                await set_password(session, role, self._secret)
+            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb, self._walls)])
+        async with self._session(name) as session:
+            await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
+
+    async def copy(self, source: str, name: str) -> None:
+        """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
+
+        It waits for a while: whoever uses the source was asked to let go.
+        """
+        deadline = asyncio.get_running_loop().time() + _COPY_TRIES_S
+        while True:
+            try:
+                await self._make(name, source)
+                break
+            except StatementFailed as failure:
+                if failure.sqlstate == _MISSING:
+                    raise EngineBusy("the source was deleted; nothing was copied") from failure
+                if failure.sqlstate not in (_IN_USE, LOCK_NOT_AVAILABLE):
+                    raise
+                if asyncio.get_running_loop().time() > deadline:
+                    raise EngineBusy("statements on the source have not ended in time; nothing was copied") from failure
+                await asyncio.sleep(_TRY_AGAIN_S)
+        await self.open(name)
+        async with self._session(name) as session:
+            await session.fetch(records.EMPTY)
+            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(roles_of(source))}")
+            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+        async with (
+            self._copying_role(source, name) as role,
+            TenantSession(self._connector, self._secret, name, role, patient=True) as session,
+        ):
+            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+
+    @asynccontextmanager
+    async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
+        """A role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to own
+        what is in a schema, it must have rights to that schema, which may come later."""
+        role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
+        async with self._session(METADATA_DATABASE) as session:
+            await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
+            await session.fetch(roles.watch_over(role))
+            await session.fetch(f"GRANT {', '.join((*roles_of(source), *roles_of(name)))} TO {role}")
+            await session.fetch(f"GRANT {former} TO {writer}")
+            await set_password(session, role, self._secret)
+        try:
+            yield role
+        finally:
+            async with self._session(METADATA_DATABASE) as session:
+                await session.fetch(f"REVOKE {former} FROM {writer}")
+                await session.fetch(f"REVOKE {', '.join((*roles_of(source), *roles_of(name)))} FROM {role}")
+                await self._drop_role(session, name, role)
+
+    async def silence(self, name: str) -> None:
+        """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
+        async with self._session(METADATA_DATABASE) as session:
+            await self._end_all(session, name)
+            while await session.fetch(_PREPARED, name):
+                await self.finish_prepared(name)
+                await self._end_all(session, name)
+
+    async def _end_all(self, session: AdminSession, name: str) -> None:
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(roles_of(name))}")
+        for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
+            if not await session.fetch(
+                f"SELECT {end} FROM pg_stat_activity WHERE datname = $1 AND {roles.MAY_END}", name
+            ):
+                break
+            await asyncio.sleep(_TRY_AGAIN_S)
+
+    async def finish_prepared(self, name: str) -> None:
+        """Commits what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
+        async with self._session(METADATA_DATABASE) as metadata:
+            prepared = await metadata.fetch(_PREPARED, name)
+            for owner in sorted({str(owner) for _, owner in prepared} & set(roles_of(name))):
+                await metadata.fetch(f"GRANT CONNECT ON DATABASE {name} TO {owner}")
+                async with TenantSession(self._connector, self._secret, name, owner) as session:
+                    for gid in (str(gid) for gid, whose in prepared if whose == owner):
+                        try:
+                            await metadata.fetch(NOTE_RECOVERED, gid)
+                            await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
+                        except EngineFailure:
+                            continue  # somebody else was quicker, or it goes with the next try
+
+    async def keep_outcomes(self, source: str, name: str) -> None:
+        """Copies what is on record of the transactions of one database to another."""
+        async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
+            await _carry_records(old, new)
+
+    async def take_over(self, other: Databases, source: str, name: str) -> None:
+        assert isinstance(other, PostgresDatabases), "engines of one kind"
+        there, here = other.side(source), self.side(name)
+        await check_fit(there, here)
+        await self._make_source_roles(source)
+        async with self._copying_role(source, name) as role:
+            async with dump_access(there):
+                await dump_and_restore(there, here, role, self._move_timeout_s)
+            await self._own_rights(source, name, role)
+        await self.forget_source(source)
+        await self._bring_notes(other, source, name)
+
+    @asynccontextmanager
+    async def follow(self, other: Databases, source: str, name: str) -> AsyncIterator[Following]:
+        assert isinstance(other, PostgresDatabases), "engines of one kind"
+        there, here = other.side(source), self.side(name)
+        await check_fit(there, here)
+        await self._make_source_roles(source)
+        async with self._copying_role(source, name) as role, self._applying(role), dump_access(there):
+            follower = Follower(there, here, role)
+            try:
+                await follower.begin()
+                async with follower.snapshot() as snapshot:
+                    await dump_and_restore(there, here, role, self._move_timeout_s, snapshot=snapshot)
+                await self._own_rights(source, name, role)
+                async with TenantSession(self._connector, self._secret, name) as session:
+                    await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
+                since = await self._bring_notes(other, source, name)
+                yield _Following(follower, partial(self._bring_notes, other, source, name, since), self._move_timeout_s)
+            finally:
+                await try_to_stop(there)
+        await self.forget_source(source)
+
+    @asynccontextmanager
+    async def _applying(self, role: str) -> AsyncIterator[None]:
+        """Lets the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
+        async with self._session(METADATA_DATABASE) as session:
+            try:
+                await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
+            except StatementFailed as failure:
+                raise NotSupported(f"changes cannot be applied on the engine: {failure.message}") from failure
+        try:
+            yield
+        finally:
+            async with self._session(METADATA_DATABASE) as session:
+                await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
+
+    async def stop_following(self, name: str, *, dumped: bool) -> None:
+        await stop_following(self.side(name))
+        if not dumped:
+            await forbid_dump(self.side(name))
+        async with self._session(METADATA_DATABASE) as session:
+            await self._drop_role(session, name, roles.copy_role_of(name))
+
+    async def _own_rights(self, source: str, name: str, role: str) -> None:
+        async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
+            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+
+    async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
+        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
+        `since`, it lets out most of what is there already."""
+        async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
+            [(now,)] = await old.fetch("SELECT clock_timestamp()")
+            await _carry_records(old, new, since)
+        async with other._session(METADATA_DATABASE) as old, self._session(METADATA_DATABASE) as new:
+            for gid, at in await old.fetch(ALL_RECOVERED):
+                await new.fetch(TAKE_RECOVERED, gid, at)
+        return str(now)
+
+    def side(self, database: str) -> Side:
+        return Side(self._connector, self._secret, self._tools, database)
+
+    async def _make_source_roles(self, source: str) -> None:
+        """The rights in a dump name the roles of its source; here nobody logs in as these."""
+        async with self._session(METADATA_DATABASE) as session:
+            for role in roles_of(source):
+                await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
+
+    async def forget_source(self, source: str) -> None:
+        async with self._session(METADATA_DATABASE) as session:
+            if await session.fetch("SELECT FROM pg_database WHERE datname = $1", source):
+                return  # it lives here
+            for role in roles_of(source):
+                await self._drop_role(session, source, role)
+
+    async def let_end(self, name: str, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with self._session(METADATA_DATABASE) as session:
+            while await session.fetch(_USERS, name):
+                if asyncio.get_running_loop().time() > deadline:
+                    return
+                await asyncio.sleep(_LET_END_TICK_S)
+
+    async def check_silent(self, name: str) -> None:
+        async with self._session(METADATA_DATABASE) as session:
+            if await session.fetch(_USERS, name) or await session.fetch(_PREPARED, name):
+                raise EngineBusy("a statement on the database does not end; nothing was changed")
+            if await session.fetch(_MAY_ENTER, name):
+                raise EngineBusy("the database was opened by somebody else meanwhile; nothing was changed")
+
+    async def analyze(self, name: str) -> None:
+        async with TenantSession(self._connector, self._secret, name, patient=True) as session:
+            await session.fetch("ANALYZE")
+
+    async def drop(self, name: str) -> None:
+        """Ends whatever runs in it. What was prepared there is decided and so is committed first.
+
+        A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
+        """
+        deadline = asyncio.get_running_loop().time() + _DROP_TRIES_S
+        async with self._session(METADATA_DATABASE, patient=True) as session:
+            while True:
+                try:
+                    await session.fetch(f"DROP DATABASE {name} WITH (FORCE)")
+                    break
+                except StatementFailed as failure:
+                    if failure.sqlstate == _MISSING:
+                        break
+                    if failure.sqlstate not in _DROP_WAITS:
+                        raise
+                    if asyncio.get_running_loop().time() > deadline:
+                        raise EngineBusy("the database is still in use; it is removed later") from failure
+                await session.fetch(_END_HOLDERS, name)
+                await self.finish_prepared(name)
+                await asyncio.sleep(_TRY_AGAIN_S)
+            for role in (*roles_of(name), roles.dump_role_of(name), roles.copy_role_of(name)):
+                await self._drop_role(session, name, role)
+
+    async def drop_left_roles(self) -> None:
+        """Tries again what `drop` could not remove; what another process has left is looked for less often."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_for_left_roles_at:
+            return
+        self._look_for_left_roles_at = now + _LEFT_EVERY_S
+        async with self._session(METADATA_DATABASE) as session:
+            for (role,) in await session.fetch(_LEFT_ROLES):
+                await self._drop_role(session, str(role)[:-2], str(role))
+
+    async def _drop_role(self, session: AdminSession, database: str, role: str) -> None:
+        try:
+            try:
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+            except StatementFailed as failure:
+                if failure.sqlstate not in (*_WAITS, _DEPENDED_ON):
+                    raise
+                await session.fetch(_END_HOLDERS, database)
+                await self._forget_role(session, role)
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+        except EngineFailure as failure:
+            _log.warning("a role is left to be removed later", role=role, reason=str(failure))
+            self._look_for_left_roles_at = -math.inf
+            try:
+                await session.fetch(f"ALTER ROLE {role} NOLOGIN")
+            except StatementFailed:
+                pass  # it is gone, or tried again when its database is
+
+    async def _forget_role(self, session: AdminSession, role: str) -> None:
+        """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
+        it back; the role itself has no rights any more that they could use."""
+        if roles.is_copying(role):  # it may have been left in the middle of a move
+            await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
+        options = await membership(session, inherit=True)
+        for (database,) in await session.fetch(_NAMED_IN, role):
+            writer = roles_of(str(database))[0]
+            await session.fetch(f"GRANT {role} TO {writer}{options}")
+            async with TenantSession(self._connector, self._secret, str(database)) as there:
+                await there.fetch(f"DROP OWNED BY {role}")
+            await session.fetch(f"REVOKE {role} FROM {writer}")
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Bytes of those that exist, as they are bounded."""
+        async with self._session(METADATA_DATABASE) as session:
+            rows = await session.fetch(SIZES_SQL, ",".join(names))
+        # None for one that is just dropped.
+        return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
+
+    async def load(self) -> Load:
+        async with self._session(METADATA_DATABASE) as session:
+            [row] = await session.fetch(_LOAD)
+        return Load(*(int(str(value)) for value in row))
+
+    def _session(self, database: str, *, patient: bool = False) -> AdminSession:
+        return AdminSession(self._connector, database, patient=patient)
+
+    async def _make(self, name: str, source: str) -> None:
+        async with self._session(METADATA_DATABASE, patient=True) as session:
+            for statement in roles.creation(name, source):
+                try:
+                    await session.fetch(statement)
+                except StatementFailed as failure:
+                    if failure.sqlstate not in _EXISTS:
+                        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    follower: Follower
+    bring_notes: Callable[[], Awaitable[object]]
+    timeout_s: float
+
+    async def catch_up(self) -> int:
+        return await self.follower.catch_up()
+
+    async def finish(self) -> None:
+        await self.follower.finish(self.timeout_s)
+        await self.bring_notes()
+
+
+async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
+    """A record has the time at which it was written, which can be a while before it was committed."""
+    later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
+    for table, portion in _PORTIONS.items():
+        await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
+        while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
+            await new.fetch(
+                f"INSERT INTO tuplegate.{table} SELECT * FROM"
+                f" json_populate_recordset(NULL::tuplegate.{table}, $1::json) ON CONFLICT DO NOTHING",
+                f"[{','.join(str(row[0]) for row in rows)}]",
+            )

@@ -1,0 +1,147 @@
+"""The roles and rights of a tenant's database.
+
+Every database has two roles of its own, one that writes and one that only reads, and is owned by neither: an owner
+could change settings for everybody. The service logs in as these roles and never switches from one to another.
+"""
+
+from tuplegate.engine.port import Access
+from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
+
+TENANTS = "^tg_[a-z0-9]+_[rw]$"
+"""Matches the names of roles that tenants' statements run as."""
+
+PASSING = "^tg_[a-z0-9]+_[dc]$"
+"""Matches the names of roles that a database has while it is dumped or copied."""
+
+
+def role_of(database: str, access: Access) -> str:
+    return f"{database}_{'r' if access is Access.READ else 'w'}"
+
+
+def dump_role_of(database: str) -> str:
+    return f"{database}_d"
+
+
+def copy_role_of(database: str) -> str:
+    """Has the rights of a new copy's roles and of its source's, while the copy is made."""
+    return f"{database}_c"
+
+
+def is_copying(role: str) -> bool:
+    return role.endswith("_c")
+
+
+def roles_of(database: str) -> tuple[str, str]:
+    """The writing role and the reading one."""
+    return role_of(database, Access.WRITE), role_of(database, Access.READ)
+
+
+def make_role(name: str, attributes: str) -> str:
+    """A statement that may be repeated."""
+    return (
+        f"DO $$ BEGIN CREATE ROLE {name} {attributes};"
+        " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    )
+
+
+def watch_over(role: str) -> str:
+    """A statement that lets the service's role, which runs it, see and end the sessions of a role that it has made.
+
+    A member of `pg_signal_backend` needs nothing for that; where there is none, it needs the rights of the role. It may
+    be repeated.
+    """
+    return f"""
+DO $$ BEGIN
+  IF NOT pg_has_role(current_user, 'pg_signal_backend', 'USAGE') THEN
+    EXECUTE 'GRANT {role} TO CURRENT_USER' || CASE WHEN current_setting('server_version_num')::int >= 160000
+                                                   THEN ' WITH INHERIT TRUE, SET FALSE' ELSE '' END;
+  END IF;
+END $$
+"""
+
+
+MAY_END = (
+    "usesysid IN (SELECT oid FROM pg_roles WHERE NOT rolsuper)"
+    " AND (pg_has_role(current_user, 'pg_signal_backend', 'USAGE') OR pg_has_role(current_user, usesysid, 'USAGE'))"
+)
+"""Matches the sessions in `pg_stat_activity` that the service's role may end: where one is among them that it may not,
+the engine ends none of them."""
+
+
+def creation(database: str, template: str) -> list[str]:
+    """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
+    return [
+        *(make_role(role, "LOGIN INHERIT") for role in roles_of(database)),
+        *(watch_over(role) for role in roles_of(database)),
+        f"CREATE DATABASE {database} TEMPLATE {quoted(template)} ENCODING 'UTF8'",
+    ]
+
+
+def entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
+    """Who may enter the database, and with which settings. These belong to it and not to what is in it, so a copy has
+    none of them. A tenant may not set such settings, so they cannot go with the start-up of a connection."""
+    writer, reader = roles_of(database)
+    return [
+        f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+        f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
+        f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
+        *(
+            walls.tried(f"ALTER DATABASE {database} SET {name} TO {value}")
+            for name, value in _settings(temp_mb).items()
+        ),
+    ]
+
+
+def _settings(temp_mb: int | None) -> dict[str, str]:
+    return {
+        # A few errors are told apart by their words.
+        "lc_messages": "'C'",
+        # Statements carry literals, and a tenant can RAISE LOG without end.
+        "log_min_messages": "fatal",
+        "log_min_error_statement": "panic",
+        **({} if temp_mb is None else {"temp_file_limit": f"'{temp_mb}MB'"}),
+    }
+
+
+SETTINGS_OF_DATABASES = tuple(_settings(0))
+"""What only a superuser may set, unless it is granted."""
+
+
+def public_rights(database: str) -> list[str]:
+    """Statements for a new database itself. What the tenant may change of it later is not to be repeated then."""
+    writer, reader = roles_of(database)
+    return [
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+        f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
+        f"GRANT USAGE ON SCHEMA public TO {reader}",
+    ]
+
+
+def default_rights(database: str) -> list[str]:
+    """Statements for the writing role of a new database: what it makes can be read by who reads."""
+    _, reader = roles_of(database)
+    return [
+        f"ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {reader}",
+        f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON SEQUENCES TO {reader}",
+    ]
+
+
+def forget_settings(database: str, role: str) -> list[str]:
+    """Undoes what a role has told the server to start its next connections with."""
+    return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
+
+
+def dumping(database: str, owners: Owners) -> list[str]:
+    """Statements for the metadata database: the role that dumps a database has the rights of the one that writes.
+
+    That one itself cannot: what it must not read, since it is of all databases, the engine's program wants to read.
+    Nobody's statements run as this role. Each may be repeated.
+    """
+    role = dump_role_of(database)
+    return [
+        make_role(role, "LOGIN INHERIT"),
+        watch_over(role),
+        f"GRANT {role_of(database, Access.WRITE)}, {quoted(owners.dump)} TO {role}",
+    ]

@@ -1,0 +1,136 @@
+"""Schemas for the service's own trials in a tenant's database, which are gone afterwards whatever happens.
+
+A worker holds the name of every schema that it uses, by a lock that vanishes with it. So a schema whose name nobody
+holds was left by a worker that died, and whoever finds it drops it: a worker when it starts, and whoever next makes one
+in the same database. A name carries a MAC: a schema of the tenant's own is never taken for one, however it is called.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import structlog
+
+from tuplegate.engine.port import EngineFailure
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
+from tuplegate.engine.postgres.transaction.recovery import Recovery
+
+_log = structlog.get_logger()
+
+PREFIX = "tuplegate_scratch_"
+
+_LOOK_AGAIN_S = 2.0
+
+
+class Scratch:
+    """`hold` is the ledger's."""
+
+    def __init__(
+        self,
+        connector: AdminConnector,
+        hold: Callable[[str], AbstractAsyncContextManager[bool]],
+        recovery: Recovery,
+        secret: bytes,
+    ) -> None:
+        self._connector = connector
+        self._hold = hold
+        self._recovery = recovery
+        self._secret = secret
+        self._suspects: set[str] = set()
+
+    @asynccontextmanager
+    async def schema(self, database: str) -> AsyncIterator[str]:
+        name = _signed(self._secret, secrets.token_hex(8))
+        async with self._hold(f"scratch/{name}"):
+            making = asyncio.get_running_loop().create_task(self._make(database, name))
+            try:
+                await asyncio.shield(making)
+                yield name
+            finally:
+                await self._recovery.see_through(self._unmake(making, database, name))
+
+    async def _make(self, database: str, name: str) -> None:
+        async with self._session(database) as session:
+            await self._sweep(session)
+            await session.fetch(f"CREATE SCHEMA {name}")
+
+    async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
+        """Also after a client that left while it was being made."""
+        await asyncio.wait([making])
+        try:
+            async with self._session(database) as session:
+                await self._drop(session, name)
+        except EngineFailure as failure:
+            self._suspects.add(database)
+            _log.warning("a scratch schema is left to be dropped later", schema=name, reason=str(failure))
+
+    # -- what others have left ----------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Drops what was left in any database by workers that died, and later what this one could not drop itself."""
+        everywhere = True
+        while True:
+            try:
+                if everywhere or self._suspects:
+                    there = await self._databases()
+                    self._suspects = there if everywhere else self._suspects & there
+                    everywhere = False
+                for database in sorted(self._suspects):
+                    if await self._sweep_database(database):
+                        self._suspects.discard(database)
+            except EngineFailure as failure:
+                _log.warning("scratch schemas could not be looked for", reason=str(failure))
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _databases(self) -> set[str]:
+        async with AdminSession(self._connector, METADATA_DATABASE) as session:
+            rows = await session.fetch(r"SELECT datname FROM pg_database WHERE datname LIKE 'tg\_%' AND datallowconn")
+        return {str(row[0]) for row in rows}
+
+    async def _sweep_database(self, database: str) -> bool:
+        """Whether no scratch schema is left there."""
+        try:
+            async with self._session(database) as session:
+                return await self._sweep(session)
+        except EngineFailure as failure:
+            _log.warning("scratch schemas were not removed", database=database, reason=str(failure))
+            return False
+
+    async def _sweep(self, session: AdminSession) -> bool:
+        clean = True
+        for name in await find_schemas(session, self._secret):
+            async with self._hold(f"scratch/{name}") as free:
+                clean = free and await self._drop_left(session, name) and clean
+        return clean
+
+    async def _drop_left(self, session: AdminSession, name: str) -> bool:
+        try:
+            await self._drop(session, name)
+        except EngineFailure as failure:
+            _log.warning("a scratch schema is left to be dropped later", schema=name, reason=str(failure))
+            return False
+        _log.info("dropped a scratch schema that a worker had left", schema=name)
+        return True
+
+    async def _drop(self, session: AdminSession, name: str) -> None:
+        # A statement of the tenant's own may be in the way; then it is tried again later.
+        await session.fetch(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+    def _session(self, database: str) -> AdminSession:
+        return TenantSession(self._connector, self._secret, database)
+
+
+def _signed(secret: bytes, nonce: str) -> str:
+    """The same in every database: a copy of one may hold what was scratch in it."""
+    mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
+    return f"{PREFIX}{nonce}{mac[:16]}"
+
+
+async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
+    """The scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
+    rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
+    names = (str(name) for (name,) in rows)
+    return [name for name in names if name == _signed(secret, name[len(PREFIX) :][:16])]

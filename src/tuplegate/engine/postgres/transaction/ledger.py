@@ -1,0 +1,191 @@
+"""What the service looks up and settles among its records, outside of any tenant's transaction.
+
+It goes over the database's own pool, in transactions at READ COMMITTED that touch the records alone. Whether somebody
+still works on a record is told by locks that a worker's own connection holds: they vanish with the worker.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command, ConnectionLost
+from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.postgres.own.admin import AdminSession
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.safety.sizes import full
+from tuplegate.engine.postgres.transaction.records import Records, database_secret
+from tuplegate.engine.postgres.transaction.transaction import promised
+from tuplegate.protocol.statements import Leftovers
+
+_BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
+_COMMIT = Command(b"COMMIT", begins=False)
+_WAIT_S = 30.0
+
+
+class Ledger:
+    """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database.
+
+    `is_certain` tells whether what is committed now is so for good.
+    """
+
+    def __init__(
+        self,
+        pool_of: Callable[[str], Pool],
+        session: AdminSession,
+        secret: bytes,
+        is_certain: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._pool_of = pool_of
+        self._session = session
+        self._secret = secret
+        self._is_certain = is_certain
+        self._held: set[str] = set()
+        self._letting_go: set[asyncio.Task[None]] = set()
+
+    def records(self, database: str) -> Records:
+        return Records(database_secret(self._secret, database))
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        pool = self._pool_of(database)
+        pool.check_commits()
+        bound = pool.state.full_at
+        if bound is not None:
+            raise full(bound)
+        return await self._call(database, self.records(database).begin(id)) == [b"t"]
+
+    async def abort_id(self, database: str, id: str) -> port.Outcome:
+        if await self._is_new(database, id):
+            await self.begin_id(database, id)
+        # Waits for one that is being committed, and finds that it was.
+        await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
+        state, _ = await self._call(database, self.records(database).look(id))
+        return await self._certain(port.Outcome((state or b"").decode()))
+
+    async def _certain(self, outcome: port.Outcome) -> port.Outcome:
+        """What is committed, but could still be lost, is not said to be."""
+        if outcome is port.Outcome.COMMITTED and not await self._is_certain():
+            return port.Outcome.IN_PROGRESS
+        return outcome
+
+    async def _is_new(self, database: str, id: str) -> bool:
+        return await self._call(database, self.records(database).look(id)) == [None, None]
+
+    async def find_id(self, database: str, id: str) -> port.Outcome | None:
+        state, age_s = await self._call(database, self.records(database).look(id))
+        if state is not None:
+            return await self._certain(port.Outcome(state.decode()))
+        if age_s is None:
+            return None
+        # Whoever runs it has held it since before it began.
+        if await self._is_held(lock_name(database, id)):
+            return port.Outcome.IN_PROGRESS
+        return await self.abort_id(database, id)
+
+    async def verdict(self, database: str, id: str) -> port.Outcome | None:
+        state, _ = await self._call(database, self.records(database).look(id))
+        return None if state is None else port.Outcome(state.decode())
+
+    async def is_settled(self, database: str, promise: port.Promise) -> bool:
+        """Whether somebody has recorded what the promise wants to record: then no further try can succeed."""
+        if promise.id is not None and await self.verdict(database, promise.id) is not None:
+            return True
+        keep = promise.keep
+        return keep is not None and (await self.find_kept(database, keep.route, keep.key)).found is not None
+
+    async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
+        request, body, kept_bytes = await self._call(database, self.records(database).kept(route, key))
+        found = None
+        if request is not None and body is not None:
+            if not await self._is_certain():
+                raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
+            found = port.Kept(request.decode(), bytes.fromhex(body.decode()))
+        return port.KeptAnswers(found, int(kept_bytes or 0))
+
+    async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
+        """For a transaction that could not write: there is nothing that the record must commit with."""
+        for command in promised(promise, self.records(database), done):
+            if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
+                raise port.Superseded("somebody else settled it first")
+
+    async def _is_kept(self, database: str, promise: port.Promise) -> bool:
+        """Whether it was this promise that was recorded, by a try whose answer was lost. Its id is ours alone."""
+        return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
+
+    async def _call(self, database: str, command: Command) -> list[bytes | None]:
+        """The one row that a function of the records gives."""
+        pool = self._pool_of(database)
+        member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
+        results: list[PGresult] = []
+        late = asyncio.get_running_loop().call_later(_WAIT_S, pool.leave, member)
+        try:
+            await pool.freshen(member)
+            results = await member.run(_BEGIN, command, _COMMIT)
+            check(results)
+        except ConnectionLost as exc:
+            raise port.EngineUnavailable("the connection to the engine was lost") from exc
+        except port.EngineFailure:
+            pool.give_back_unclean(member)
+            raise
+        except BaseException:
+            pool.abandon(member)
+            raise
+        finally:
+            late.cancel()
+        # It ran nothing but a function of the service's own.
+        pool.give_back(member, Leftovers.NOTHING)
+        return [results[1].get_value(0, column) for column in range(results[1].nfields)]
+
+    # -- locks --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[bool]:
+        free = name not in self._held
+        if free:
+            self._held.add(name)
+            locking = asyncio.get_running_loop().create_task(self._try_lock(name))
+            try:
+                free = await asyncio.shield(locking)
+            except BaseException:
+                # Whoever wanted it is gone; the engine may give it all the same.
+                letting_go = asyncio.get_running_loop().create_task(self._let_go(locking, name))
+                self._letting_go.add(letting_go)
+                letting_go.add_done_callback(self._letting_go.discard)
+                raise
+            if not free:
+                self._held.discard(name)
+        try:
+            yield free
+        finally:
+            if free:
+                self._held.discard(name)
+                await self._unlock(name)
+
+    async def _let_go(self, locking: "asyncio.Task[bool]", name: str) -> None:
+        try:
+            if await locking:
+                await self._unlock(name)
+        except port.EngineFailure:
+            pass  # it was not given
+        finally:
+            self._held.discard(name)
+
+    async def _unlock(self, name: str) -> None:
+        try:
+            await self._session.fetch("SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+        except port.EngineUnavailable:
+            pass  # the connection is gone, and the lock with it
+
+    async def _try_lock(self, name: str) -> bool:
+        rows = await self._session.fetch("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name)
+        return rows[0][0] == "t"
+
+    async def _is_held(self, name: str) -> bool:
+        async with self.hold(name) as free:
+            return not free
+
+
+def lock_name(database: str, id: str) -> str:
+    return f"transaction/{database}/{id}"

@@ -1,0 +1,515 @@
+"""Runs several statements as one transaction: optimistically, serializable, committed in two phases.
+
+Phase one: the statements run in a block and the transaction is prepared; the engine's check for conflicts falls there.
+Phase two: what was prepared is committed. Prepared means decided: from then on nobody rolls it back, and whoever finds
+it, the recovery of another worker included, commits it. That is why a connection lost at any point has a definite end:
+before PREPARE was sent nothing can have been applied; after it the transaction is prepared, or it never was.
+
+What PREPARE refuses (temporary tables, NOTIFY, …) is run again and committed in one phase. It always has an id, its own
+or one that the service makes for it, and the record of that id tells whether it was committed.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from time import perf_counter_ns
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
+from tuplegate.engine.libpq.parameters import needs_describing, write_params
+from tuplegate.engine.libpq.rows import Budget, RowCollector, affected_rows
+from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.query.execute import (
+    CURSORS,
+    NUMBER,
+    STREAM_IT,
+    begin,
+    changes_types,
+    chunk_rows,
+    ended,
+    outlived,
+    too_wide,
+    was_ended,
+    why_ended,
+)
+from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
+from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
+from tuplegate.engine.postgres.transaction.records import Records
+from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.protocol.statements import Leftovers, is_plain, leftovers
+from tuplegate.reply import Reply
+
+_NOTICES_MAX: Final = 100
+_ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
+_LOST: Final = int(pq.TransactionStatus.UNKNOWN)
+_DECIDE_S: Final = 25.0
+"""How long the engine may take over a commit before its connection is given up for lost."""
+
+# The query of a cursor WITH HOLD runs at the commit, and can write there.
+_NUMBER_OF_HELD: Final = Command(
+    b"SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable)"
+    b" THEN pg_catalog.pg_current_xact_id() ELSE pg_catalog.pg_current_xact_id_if_assigned() END",
+    begins=False,
+)
+_CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
+_NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
+# Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
+# has a meaning for the statements that follow, and a value that shows an offset is rewritten.
+_RESTORE_STYLES: Final = Command(
+    b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
+    b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
+    b" pg_catalog.set_config('client_encoding', 'UTF8', true)",
+    begins=False,
+)
+# PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
+_CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
+
+
+class CannotPrepare(Exception):
+    """PREPARE TRANSACTION was refused; nothing was applied."""
+
+
+class TransactionRun:
+    """One try of one transaction on one connection. `deadline` is on the loop's clock, and holds for phase one.
+
+    `is_recorded` tells whether the record of an id says that it was committed.
+    """
+
+    __slots__ = (
+        "_closing", "_notices", "_plain", "_reset", "_rows", "attempt", "begun", "bounds", "crowding", "deadline",
+        "decided", "deciding", "describe", "filling", "guard", "is_plain", "is_read_only", "is_recorded", "member",
+        "outlived", "pool", "promise", "recording", "records", "recovery", "shape", "statements", "stopping",
+        "target", "timed_out", "two_phase",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        member: Member,
+        target: port.Target,
+        statements: list[port.Statement],
+        shape: port.Shape,
+        bounds: port.Bounds,
+        recovery: Recovery,
+        guard: SerializableGuard,
+        records: Records,
+        is_recorded: Callable[[str], Awaitable[bool]],
+        *,
+        deadline: float,
+        read_only: bool,
+        promise: port.Promise | None,
+        describe: bool,
+        two_phase: bool,
+        attempt: int,
+    ) -> None:
+        self.pool = pool
+        self.member = member
+        self.target = target
+        self.statements = statements
+        self.shape = shape
+        self.bounds = bounds
+        self.recovery = recovery
+        self.guard = guard
+        self.records = records
+        self.is_recorded = is_recorded
+        self.deadline = deadline
+        self.promise = promise
+        self.describe = describe
+        self.two_phase = two_phase
+        self.attempt = attempt
+        self.begun = guard.begun
+        self.is_read_only = read_only or not target.may_write
+        self.timed_out = False
+        self.stopping = False
+        self.outlived = False
+        self.crowding = False
+        self.filling: int | None = None
+        self.deciding = False
+        self.decided = False
+        self.recording = False
+        """It has come to its records: a conflict may be with whoever settled them."""
+        self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
+        self.is_plain = all(self._plain)
+        self._reset: Reply[list[PGresult]] | None = None
+        self._rows: list[RowCollector] = []
+        self._closing: list[PGresult] = []
+        self._notices: list[port.Notice] = []
+
+    async def run(self) -> port.TransactionResult:
+        """Raises the port's failures; the connection is given back in every case."""
+        if not self.is_plain:
+            self.pool.state.begin_doubt()
+        started = perf_counter_ns()
+        try:
+            number, done = await self._undecided(started)
+        except BaseException:
+            self._end_doubt()
+            raise
+        self.deciding = True
+        # From here on the client may leave, but the decision is carried out.
+        await self.recovery.see_through(self._decide(number))
+        done.exec_us = (perf_counter_ns() - started) // 1000
+        return done
+
+    async def _decide(self, number: int | None) -> None:
+        try:
+            await self._phase_two(number)
+        finally:
+            self._end_doubt()
+        if number is not None and self.pool.demands:
+            try:
+                await self.pool.see_confirmed()
+            except port.OutcomeUnknown as unknown:
+                unknown.id = self.promise.id if self.promise is not None else None
+                raise
+
+    def _end_doubt(self) -> None:
+        if not self.is_plain:
+            self.pool.state.end_doubt()
+
+    async def _undecided(self, started: int) -> tuple[int | None, port.TransactionResult]:
+        """Everything before the decision, and what the engine numbers it by."""
+        try:
+            number = await self._phase_one()
+            self._promise_id(number)
+            results = [await self._result(index) for index in range(len(self.statements))]
+            commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
+            done = port.TransactionResult(
+                results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0, self._notices
+            )
+            done.exec_us = (perf_counter_ns() - started) // 1000
+            await self._write_records(done)
+        except port.StatementFailed as failure:
+            failure.exec_us = (perf_counter_ns() - started) // 1000
+            failure.notices = self._notices
+            self._give_back(broken=is_internal(failure))
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
+        except RowsTooWide as wide:
+            raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
+        except ConnectionLost as lost:
+            if self.timed_out:
+                raise why_ended(self) from lost
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+        except CopyStarted as copy:
+            raise port.CopyRefused from copy
+        except port.Superseded:
+            raise
+        except BaseException:
+            self.pool.abandon(self.member)
+            raise
+        return number, done
+
+    # -- phase one ----------------------------------------------------------------------------------------------
+
+    async def _phase_one(self) -> int | None:
+        """Runs the statements; the engine's number for the transaction if it has written anything."""
+        has_code = self.pool.state.has_code
+        if has_code or not self.is_plain:
+            self.member.hide_kept()
+        self._reset = self.pool.freshen_ahead(self.member)
+        room = await self._find_room()
+        access = port.Access.READ if self.is_read_only else port.Access.WRITE
+        # What is plain cannot change the isolation, and takes its snapshot with its first statement.
+        waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
+        if self.is_plain:
+            waiting = waiting[:1]
+        owners: list[int | None] = [None] * len(waiting)
+        budget = Budget(self.bounds.bytes_max)
+        for index, statement in enumerate(self.statements):
+            self._rows.append(RowCollector(self.pool, self.member, self.shape, self.bounds, budget=budget))
+            if statement.params and (self.describe or needs_describing(statement)):
+                await self._send(waiting, owners)
+                waiting, owners = [], []
+            params = await self._params(index, statement)
+            waiting.append(Command(statement.sql.encode(), params, chunk_rows(statement, self.bounds), begins=False))
+            owners.append(index)
+            if has_code or not self._plain[index]:
+                waiting.append(_RESTORE_STYLES)
+                owners.append(None)
+        # Deferred checks run now, while the time limit still holds.
+        waiting.append(_CHECK_NOW)
+        owners.append(None)
+        if not self.is_read_only and (has_code or not self.is_plain):
+            waiting.append(self.pool.state.ready_to_commit)
+            owners.append(None)
+        # A notification is something to commit, though the engine gives it no number before.
+        numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
+        if self.is_read_only:
+            waiting.append(NUMBER)
+        elif numbered:
+            waiting.append(_NEW_NUMBER)
+        else:
+            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else NUMBER)
+        owners.append(None)
+        results = await self._send(waiting, owners)
+        status = self.member.pgconn.transaction_status
+        if status == _LOST:
+            raise ConnectionLost("the connection was lost right behind the answer")
+        if status != _IN_BLOCK:
+            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        if room is not None:
+            await room.check(self.member)
+        number = results[-1].get_value(0, 0)
+        return int(number) if number is not None else None
+
+    async def _find_room(self) -> Room | None:
+        """What the transaction must be held to, where its database is full."""
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        if full_at is None:
+            return None
+        for index, statement in enumerate(self.statements):
+            try:
+                check_keyword(full_at, statement.keyword, reads=statement.keyword in CURSORS)
+            except port.StatementFailed as exc:
+                exc.statement = index
+                raise
+        return await Room.before(self.member, full_at)
+
+    async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
+        try:
+            params = await write_params(self.pool, self.member, statement, describe=self.describe)
+            if self.timed_out:  # what is sent from now on would not be cancelled any more
+                raise why_ended(self)
+        except port.StatementFailed as exc:
+            exc.statement = index
+            raise
+        return params
+
+    async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
+        """One segment inside the block. `owners` says which statement a command is; None for the service's own."""
+        if not commands:
+            return []
+        first = len(self._closing)
+
+        def take(chunk: PGresult, command: int) -> None:
+            owner = owners[command]
+            if owner is not None:
+                self._rows[owner].take(chunk)
+
+        answer = self.member.send(commands, take)
+        self.member.flush()
+        results = await answer
+        if self._reset is not None:
+            check(self._reset.result())
+            self._reset = None  # it has been seen to be good
+        self._notices = (self._notices + self.member.take_notices())[:_NOTICES_MAX]
+        for position, result in enumerate(results):
+            if result.status == _ERROR:
+                raise _failure_of(result, owners[position] if position < len(owners) else None)
+        check(results)
+        self._closing += [r for r, owner in zip(results, owners, strict=False) if owner is not None]
+        assert len(self._closing) - first == sum(owner is not None for owner in owners)
+        return results
+
+    async def _result(self, index: int) -> port.Result:
+        rows, last = self._rows[index], self._closing[index]
+        if not last.nfields and last.status != _TUPLES:
+            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
+        result = rows.finished(last)
+        if result is None:
+            await rows.learn(self.member, last)
+            result = rows.finished(last)
+        assert result is not None, "the types were asked for"
+        return result
+
+    @property
+    def writes(self) -> bool:
+        """It is asked itself, before it prepares: only then is it known whether it has written."""
+        return False
+
+    @property
+    def may_grow(self) -> bool:
+        return not self.is_read_only
+
+    def _promise_id(self, number: int | None) -> None:
+        """What is committed in one phase has an id, whose record tells what became of it."""
+        if number is None or self.two_phase or (self.promise is not None and self.promise.id is not None):
+            return
+        self.promise = port.Promise(f"txn_{secrets.token_hex(16)}", self.promise.keep if self.promise else None)
+
+    async def _write_records(self, done: port.TransactionResult) -> None:
+        """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
+        if self.promise is None or self.is_read_only:
+            return
+        self.recording = True
+        for command in promised(self.promise, self.records, done):
+            results = await self.member.run(command)
+            check(results)
+            if results[0].get_value(0, 0) != b"t":
+                self._give_back()
+                raise port.Superseded("somebody else settled it first")
+
+    # -- phase two ----------------------------------------------------------------------------------------------
+
+    async def _phase_two(self, number: int | None) -> None:
+        """Commits, and gives the connection back. Nothing cancels it."""
+        try:
+            if number is None:
+                await self._commit_plainly(wrote=False)
+            elif self.two_phase:
+                await self._prepare_and_commit()
+            else:
+                await self._commit_recorded()
+        except ConnectionLost as lost:
+            if self.timed_out:
+                raise why_ended(self) from lost
+            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+        except port.StatementFailed as failure:
+            self._give_back(broken=is_internal(failure))
+            if was_ended(failure, self):
+                raise ended(failure, self) from failure
+            raise
+        except CannotPrepare:
+            self._give_back()
+            raise
+        self._give_back()
+
+    async def _guarded(self, *commands: Command) -> list[PGresult]:
+        """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
+        seal = await self.guard.seal(self.begun)
+        if seal is None:
+            self.guard.ended += 1
+            raise outlived()
+        results = await self._decided(*seal, *commands)
+        if not seal or results[0].status != _ERROR:
+            return results[len(seal) :]
+        if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
+            self.guard.ended += 1
+            raise outlived()
+        return results
+
+    async def _decided(self, *commands: Command) -> list[PGresult]:
+        """What is answered to a commit. An engine that stands still is as good as lost."""
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(_DECIDE_S, self.pool.leave, self.member)
+        try:
+            return await self.member.run(*commands)
+        finally:
+            late.cancel()
+
+    async def _commit_plainly(self, *, wrote: bool) -> None:
+        commit = Command(b"COMMIT", begins=False)
+        results = await (self._guarded(self.pool.state.ready_to_commit, commit) if wrote else self.member.run(commit))
+        check(results)
+        if results[-1].command_status != b"COMMIT":
+            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+    async def _commit_recorded(self) -> None:
+        """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
+        assert self.promise is not None
+        assert self.promise.id is not None
+        id = self.promise.id
+        try:
+            await self._commit_plainly(wrote=True)
+        except ConnectionLost as exc:
+            settled = await self.recovery.settle_recorded(
+                self.target.database, self.member, lambda: self.is_recorded(id)
+            )
+            if settled is None:
+                raise _unknown(id) from exc
+            if not settled:
+                raise
+        self.decided = True
+        if self.pool.state.has_code or not self.is_plain:
+            # A deferred trigger may have made the commit lazy at the last moment.
+            try:
+                await self.pool.flush_commits()
+            except port.OutcomeUnknown as unknown:
+                raise _unknown(id) from unknown
+
+    async def _prepare_and_commit(self) -> None:
+        """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
+        gid = self.recovery.new_gid()
+        self.recovery.in_hand.add(gid)
+        try:
+            await self._prepare_and_commit_as(gid)
+        finally:
+            self.recovery.in_hand.discard(gid)
+
+    async def _prepare_and_commit_as(self, gid: str) -> None:
+        # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not listed
+        # could mean that it was committed as well as that it never was prepared.
+        try:
+            prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
+        except ConnectionLost as exc:
+            settled = await self.recovery.settle_prepared(self.target.database, self.member, gid)
+            if settled is None:
+                raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
+            if not settled:
+                raise
+            return
+        _check_prepared(prepared)
+        self.decided = True
+        try:
+            committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+        except ConnectionLost:
+            committed = []
+        if not committed or committed[-1].status == _ERROR:
+            # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
+            await self.recovery.settle_prepared(self.target.database, self.member, gid)
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """The deadline is over. What is being decided is not cancelled, unless its code fills the database: a deferred
+        trigger runs while the transaction is prepared. The engine's answer tells whether the cancel came in time."""
+        if not self.deciding or (self.filling is not None and not self.decided):
+            self.timed_out = True
+            self.pool.expire(self.member)
+
+    def _give_back(self, *, broken: bool = False) -> None:
+        plain = self.is_plain
+        if broken:
+            self.pool.retire(self.member)
+        elif self.timed_out or self.member.closed:
+            self.pool.abandon(self.member)
+        elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
+            self.pool.give_back_unclean(self.member, plain=plain)
+        else:
+            left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
+            most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
+            self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
+        if any(changes_types(statement.keyword) for statement in self.statements):
+            self.pool.encoders.forget()
+
+
+def _failure_of(result: PGresult, statement: int | None) -> Exception:
+    failure = to_failure(result)
+    if isinstance(failure, port.StatementFailed):
+        failure.statement = statement
+    return failure
+
+
+def _check_prepared(results: list[PGresult]) -> None:
+    failure = next((to_failure(result) for result in results if result.status == _ERROR), None)
+    if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
+        raise CannotPrepare(failure.message) from failure
+    if failure is not None:
+        raise failure
+    if results[-1].command_status != b"PREPARE TRANSACTION":
+        raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
+
+
+def _unknown(id: str | None = None, ticket: port.Ticket | None = None) -> port.OutcomeUnknown:
+    message = "the engine was lost while it committed; the transaction may have been applied"
+    return port.OutcomeUnknown(message, id, ticket)
+
+
+def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
+    """The records of a promise as commands; each says whether it was the first."""
+    commands = []
+    if promise.id is not None:
+        commands.append(records.decide(promise.id, port.Outcome.COMMITTED.value))
+    if promise.keep is not None:
+        keep = promise.keep
+        commands.append(records.keep(keep.route, keep.key, keep.request, keep.body(done)))
+    return commands
