@@ -50,12 +50,14 @@ $(COMPILED)/stamp: $(shell find src -name '*.py' -o -name '*.pyx') tools/compile
 	$(BIN)/python tools/compile.py $(COMPILED)
 	touch $@
 
-test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# What takes minutes and starts more than a service: each file says what it needs, and is skipped without it.
+test: $(VENV)/dev.stamp
+	$(PYTEST) $(ARGS)
+
+# Faults, the compiled package, engines of one's own, browsers: each file says what it needs, and is skipped without it.
 test-long: $(VENV)/dev.stamp $(FAILOVER)/stamp
-	$(BIN)/python -m pytest tests/long $(ARGS)
+	$(PYTEST) tests/long $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

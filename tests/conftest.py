@@ -9,7 +9,7 @@ import pytest
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 
-pytest_plugins = ["tests.tenants"]
+pytest_plugins = ["tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")

@@ -28,9 +28,9 @@ from tests.http.test_bad_input import (
     talk,
 )
 from tests.http.test_streaming import ENDLESS, Watch
+from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import ENDS, SSE, Stream, tell
-from tests.system.servers import needs_linux
 from tests.system.test_service import child, read_until_cut
 from tuplegate.alias.plane import Alias
 from tuplegate.alias.upstream import UpstreamAddress

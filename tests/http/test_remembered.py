@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux
 from tests.workers import peak_mb, workers
 
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tests.control import wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 from tests.workers import peak_mb
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.control import Control, Organization, new_organization, wait_until
+from tests.servers import needs_linux
 from tests.service import Service, Sql
-from tests.system.servers import needs_linux
 
 USED = ("requests", "rows", "bytes", "errors")
 ENTRY = {"id", "at", "action", "subject", "key", "session", "address", "request_id"}

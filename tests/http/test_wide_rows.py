@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.servers import needs_linux
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux
 from tests.workers import peak_mb
 
 WIDE = "select repeat('x', 3000000) from generate_series(1, {})"

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(bool(ENGINE), reason="it starts a cluster of its
 TRANSACTIONS_MIN = 200
 
 
+@pytest.mark.timeout(1200)
 def test_nothing_is_lost_when_the_leader_changes() -> None:
     """Acknowledged writes stay, histories are serializable, outcomes are learned, and both nodes follow the leader."""
     try:

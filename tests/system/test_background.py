@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from tests.metrics import scrape
+from tests.servers import wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.system.servers import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import asyncio
 import select
 
-from tests.system.servers import Open, ask, wait_until
+from tests.servers import Open, ask, wait_until
 from tuplegate.engine.libpq.connection import Command, Connection, look_at_broken
 
 POLL_MS = 30_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.system.servers import (
+from tests.servers import (
     SOURCE,
     SUPERVISOR,
     Open,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.servers import SOURCE, Open, alive, ask, close, mode, needs_root, snapshot, spawn_supervisor
+from tests.servers import SOURCE, Open, alive, ask, close, mode, needs_root, snapshot, spawn_supervisor
 from tuplegate.engine import data_directory
 from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
 

@@ -11,7 +11,7 @@ from unittest import mock
 import psycopg
 import pytest
 
-from tests.system.servers import Open, ask, connect
+from tests.servers import Open, ask, connect
 from tuplegate.engine import extension_probe
 from tuplegate.engine.bundled import BundledServer, BundledSettings
 

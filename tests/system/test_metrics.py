@@ -11,8 +11,8 @@ import pytest
 
 from tests.control import engine_pid
 from tests.metrics import Page, fallen, scrape
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux, wait_until
 from tests.workers import callers, workers
 
 pytestmark = needs_linux

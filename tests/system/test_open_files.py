@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux, wait_until
 from tests.workers import Caller, connect, workers
 
 pytestmark = needs_linux

@@ -18,9 +18,9 @@ import httpx
 import psycopg
 import pytest
 
+from tests.servers import alive, needs_linux, needs_root, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import ENDS, Event, Stream
-from tests.system.servers import alive, needs_linux, needs_root, wait_until
 from tuplegate.settings import entries
 
 COMMAND = [sys.executable, "-m", "tuplegate"]

@@ -23,9 +23,9 @@ from cryptography.x509.oid import NameOID
 
 from tests.http.test_bad_input import JSON_TYPE, TEXT_TYPE, answers_in, ask, connect, head, post, read_all, talk
 from tests.http.test_streaming import ENDLESS, Watch
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import SSE, Stream, tell
-from tests.system.servers import needs_linux, wait_until
 from tests.system.test_service import RUN_S, Start, clear, run, start
 from tuplegate.http.self_signed import provide
 from tuplegate.http.tls import fingerprint

@@ -16,8 +16,8 @@ import pytest
 
 from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.http.test_serializable_pool import SLOTS, fill, shut
+from tests.servers import alive, needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
-from tests.system.servers import alive, needs_linux, wait_until
 from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
 
 pytestmark = needs_linux

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.servers import needs_linux
+from tests.servers import needs_linux
 from tuplegate.logs import Lossy
 
 

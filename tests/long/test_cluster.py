@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from tests.external import ExternalServer, Standby
+from tests.long.test_external_engine import run_serve
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux, wait_until
-from tests.system.test_external_engine import run_serve
 
 ID = "Tuplegate-Transaction-Id"
 WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and query !~ 'logical_emit'"

@@ -19,8 +19,8 @@ import pytest
 from tests.control import Control
 from tests.external import ExternalServer, Standby
 from tests.metrics import Page
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, new_data_dir, remove, start_service
-from tests.system.servers import needs_linux, wait_until
 from tuplegate.client import AsyncClient, Client
 
 SNAPSHOT = {"Tuplegate-Consistency": "snapshot"}

@@ -37,12 +37,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     shutil.rmtree(target)
 
 
+@pytest.mark.timeout(1200)
 def test_it_is_what_is_imported(compiled: dict[str, str]) -> None:
     code = "from tuplegate.http import connection; print(connection.__file__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=compiled)
     assert found.stdout.strip().endswith(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
+@pytest.mark.timeout(1200)
 def test_it_passes_the_same_tests_and_its_own(compiled: dict[str, str]) -> None:
     files = ["tests/compiled", *(f"tests/http/test_{part}.py" for part in PARTS)]
     compared = ["test_other_texts", *(f"test_values_of_a_type[{type}]" for type in TYPES)]

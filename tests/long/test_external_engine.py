@@ -18,8 +18,8 @@ import pytest
 
 from tests.external import OWNER, PASSWORD, ExternalServer
 from tests.http.test_serializable_pool import SLOTS, fill, shut
+from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
-from tests.system.servers import needs_linux, wait_until
 from tests.workers import workers
 
 ID = "Tuplegate-Transaction-Id"

@@ -1,18 +1,20 @@
-"""What tests of the bundled engine share: ask a server, look at processes and files, have a supervisor to kill."""
+"""Servers of the bundled engine for tests: start one, ask it, look at its processes and files, kill its supervisor."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tuplegate.engine import bundled
-from tuplegate.engine.bundled import BundledServer
+from tuplegate.engine.bundled import BundledServer, BundledSettings
 
 SOURCE = Path(bundled.__file__).parents[2]
 WAIT_S = 30.0
@@ -97,3 +99,38 @@ def close(process: subprocess.Popen[str]) -> None:
     process.stdin.close()
     process.stdout.close()
     process.wait(WAIT_S)
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    # Under pytest's tmp_path a parent of mode 0700 would keep the engine's user out when the tests run as root.
+    parent = Path(tempfile.mkdtemp(dir="/tmp"))
+    parent.chmod(0o755)
+    yield parent / "data"
+    shutil.rmtree(parent)
+
+
+@pytest.fixture
+def prepared(data_dir: Path) -> Iterator[Open]:
+    servers: list[BundledServer] = []
+
+    def prepare(**settings: object) -> BundledServer:
+        server = BundledServer(BundledSettings(data_dir=data_dir, **settings))  # type: ignore[arg-type]
+        servers.append(server)
+        server.prepare()
+        return server
+
+    yield prepare
+    for server in servers:
+        server.stop()
+        server.release()
+
+
+@pytest.fixture
+def started(prepared: Open) -> Open:
+    def start(**settings: object) -> BundledServer:
+        server = prepared(**settings)
+        server.start()
+        return server
+
+    return start

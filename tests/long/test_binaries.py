@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.system.servers import Open, ask, connect, needs_root, snapshot
+from tests.servers import Open, ask, connect, needs_root, snapshot
 from tuplegate.engine import binaries
 from tuplegate.engine.bundled import BundledEngineError
 

@@ -15,8 +15,8 @@ import pytest
 from tests.control import Control, engine_name, wait_until
 from tests.dumps import dump_of
 from tests.external import ExternalServer
+from tests.long.test_external_engine import run_serve
 from tests.service import Service, make_key, needs_bundled, new_data_dir, remove, start_service
-from tests.system.test_external_engine import run_serve
 from tests.tenants import Tenant, tenant_of
 from tuplegate.engine.postgres.own.foundation import NameTaken
 from tuplegate.engine.postgres.own.logins import password_of, read_url

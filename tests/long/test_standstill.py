@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.metrics import scrape
+from tests.servers import alive, needs_linux, wait_until
 from tests.service import Service, new_data_dir, remove, start_service
-from tests.system.servers import alive, needs_linux, wait_until
 from tests.system.test_tls import make_certificate
 from tests.workers import Caller, callers, connect_to, workers
 
