@@ -22,7 +22,7 @@ import httpx
 import psycopg
 import pytest
 
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.installation import install
 
 ENGINE = os.environ.get("TUPLEGATE_TEST_ENGINE", "")

@@ -23,7 +23,7 @@ from bench.peers import workloads
 from bench.peers.exchange import Answer, exchange
 from bench.peers.processes import Child, NotStarted, accepts, free_port
 from bench.peers.workloads import MARK, POSTGRESQL, SQLITE, Workload
-from tuplegate.engine.bundled import BundledServer
+from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.serve import bundled_settings
 from tuplegate.settings import Settings
 

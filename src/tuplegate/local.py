@@ -3,7 +3,7 @@
 import asyncio
 
 from tuplegate.access.scopes import Scope
-from tuplegate.engine.bundled import BundledServer
+from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.serve import ServeError, bundled_engine, bundled_settings, engine_conninfo

@@ -28,8 +28,8 @@ import structlog
 from tuplegate import logs, worker
 from tuplegate.access.quotas import read_tiers
 from tuplegate.access.tokens import Token
-from tuplegate.engine.binaries import find_dump_tools
-from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
+from tuplegate.engine.bundled.binaries import find_dump_tools
+from tuplegate.engine.bundled.server import BundledEngineError, BundledServer, BundledSettings
 from tuplegate.engine.external import ExternalServer
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.logins import BadUrl, read_url, where, without_login

@@ -32,8 +32,8 @@ from tuplegate.control_plane.routes import control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
-from tuplegate.engine.binaries import DumpTool
-from tuplegate.engine.disk import Disk
+from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import FIRST_ENGINE, Databases, Weakness
 from tuplegate.engine.postgres.engine import PostgresEngine
@@ -47,7 +47,8 @@ from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.tally import Tally
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
-from tuplegate.engine.several import SeveralDatabases, SeveralEngines
+from tuplegate.engine.several.databases import SeveralDatabases
+from tuplegate.engine.several.engines import SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
@@ -381,7 +382,7 @@ def _engine_settings(
     reserved = min(_RESERVED_CONNECTIONS + own * workers, most // 2)
     return EngineSettings(
         conninfo=given.conninfo,
-        # A database may come from another engine, where positions mean something else: see engine/several.py.
+        # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
         replicas=() if given.engines else tuple(same_login(replica, given.conninfo) for replica in given.replicas),
         installation=installation.id,
         secret=installation.secret,

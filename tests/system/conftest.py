@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.servers import Open
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 
 
 @pytest.fixture

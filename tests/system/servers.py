@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tuplegate.engine import bundled
-from tuplegate.engine.bundled import BundledServer
+from tuplegate.engine.bundled import server
+from tuplegate.engine.bundled.server import BundledServer
 
-SOURCE = Path(bundled.__file__).parents[2]
+SOURCE = Path(server.__file__).parents[3]
 WAIT_S = 30.0
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the engine as another user")
@@ -24,7 +24,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 server = BundledServer(BundledSettings(Path(sys.argv[1])))
 server.prepare()
 server.start()

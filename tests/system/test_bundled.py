@@ -22,8 +22,9 @@ from tests.system.servers import (
     spawn_supervisor,
     wait_until,
 )
-from tuplegate.engine import bundled, data_directory
-from tuplegate.engine.bundled import BundledEngineError, BundledSettings, server_settings
+from tuplegate.engine.bundled import data_directory
+from tuplegate.engine.bundled import server as bundled
+from tuplegate.engine.bundled.server import BundledEngineError, BundledSettings, server_settings
 
 
 def test_serves_a_query(started: Open) -> None:

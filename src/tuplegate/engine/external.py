@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.bundled.binaries import DumpTool
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from tuplegate.engine.postgres.safety.watch import Watch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
-from tuplegate.engine.postgres.transaction.ledger import Ledger
+from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.keeping import keep, within
@@ -199,8 +199,11 @@ class PostgresEngine:
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         self._sizes.bound(database, bytes_max)
 
-    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
+
+    def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        return self._ledger.hold(lock_name(database, lock, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
         return port.Outcome.COMMITTED if mark else await self._recovery.outcome(number)

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuplegate.engine.binaries import MAJOR_MIN, MINIMUM_MINOR
+from tuplegate.engine.bundled.binaries import MAJOR_MIN, MINIMUM_MINOR
 from tuplegate.engine.port import StatementFailed
 
 VERSION_TESTED = 18

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from tuplegate.engine.binaries import DumpTool
-from tuplegate.engine.disk import Disk
+from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.replication.primary import Primary

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from tuplegate.engine.data_directory import DataDirectory
+from tuplegate.engine.bundled.data_directory import DataDirectory
 
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 64 * 2**20

@@ -10,17 +10,18 @@ else. It is tried again and again, and used when it is there. Names that belong 
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from tuplegate.access.tokens import base62
 from tuplegate.access.transaction_ids import MARK_LENGTH
 from tuplegate.engine import port
+from tuplegate.engine.several.databases import Locate
 from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
@@ -33,21 +34,7 @@ _UNKNOWN = "it is not in the settings of this service (engines)"
 _HELD_S = 10.0
 _HELD_TICK_S = 0.02
 
-Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
-"""Tells the engine of each name that is on one."""
-
-
-class OpenEngine(port.Engine, Protocol):
-    """What a worker needs of an engine beyond the port."""
-
-    def let_go(self, database: str) -> None:
-        """Turns away whoever waits for the database: it has moved."""
-        ...
-
-    def stop_running(self) -> None: ...
-
-
-Opening = Callable[[], AbstractAsyncContextManager[OpenEngine]]
+Opening = Callable[[], AbstractAsyncContextManager[port.OpenEngine]]
 
 
 @dataclass(slots=True)
@@ -55,12 +42,12 @@ class _Place:
     """One engine. `engine` is None while it was not reached yet; then `reason` says why."""
 
     name: str
-    engine: OpenEngine | None
+    engine: port.OpenEngine | None
     reason: str = "it was not reached yet"
     tried: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def up(self) -> OpenEngine:
+    def up(self) -> port.OpenEngine:
         if self.engine is None:
             raise port.EngineUnavailable(self.reason)
         return self.engine
@@ -76,7 +63,7 @@ class SeveralEngines:
     """See the module's text. `async with` opens and closes the further ones; the first is its caller's."""
 
     def __init__(
-        self, first: OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
+        self, first: port.OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
     ) -> None:
         """`missing` are engines that databases live on, and that the service was not told of."""
         self._first = _Place(port.FIRST_ENGINE, first)
@@ -179,7 +166,7 @@ class SeveralEngines:
             await asyncio.sleep(_HELD_TICK_S)
         return self._successors[database]
 
-    async def _ask(self, database: str, ask: Callable[[OpenEngine, str], Awaitable[_T]]) -> _T:
+    async def _ask(self, database: str, ask: Callable[[port.OpenEngine, str], Awaitable[_T]]) -> _T:
         while True:
             place = self._of.get(database)
             if place is None:
@@ -191,7 +178,7 @@ class SeveralEngines:
 
     @asynccontextmanager
     async def _enter(
-        self, database: str, enter: Callable[[OpenEngine, str], AbstractAsyncContextManager[_T]]
+        self, database: str, enter: Callable[[port.OpenEngine, str], AbstractAsyncContextManager[_T]]
     ) -> AsyncIterator[_T]:
         async with AsyncExitStack() as stack:
             yield await self._ask(database, lambda engine, name: stack.enter_async_context(enter(engine, name)))
@@ -205,7 +192,8 @@ class SeveralEngines:
 
     @property
     def snapshots(self) -> port.Snapshots:
-        return _Snapshots(self, self._first.up.snapshots)
+        """A position of one engine means nothing on another, where the database may be by now: no replica is asked."""
+        return self._first.up.snapshots.asked_of(self)
 
     @property
     def tells_positions(self) -> bool:
@@ -237,7 +225,7 @@ class SeveralEngines:
         read_only: bool,
         promise: port.Promise | None,
     ) -> port.TransactionResult:
-        async def run(engine: OpenEngine, name: str) -> port.TransactionResult:
+        async def run(engine: port.OpenEngine, name: str) -> port.TransactionResult:
             mark = mark_of(name)
             promised = None if promise is None else port.Promise(promise.id, _marking(promise.keep, mark))
             try:
@@ -274,10 +262,11 @@ class SeveralEngines:
         if place is not None and place.engine is not None:
             place.engine.bound_size(database, bytes_max)
 
-    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
-        if database is None:
-            return self._first.up.hold(name)
-        return self._enter(database, lambda engine, _: engine.hold(name))
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self._first.up.hold(name)
+
+    def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        return self._enter(database, lambda engine, name: engine.hold_in(name, lock, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
         return await self._ask(
@@ -293,7 +282,7 @@ class SeveralEngines:
             ),
         )
 
-    def _foreign(self, engine: OpenEngine, database: str, mark: str) -> str:
+    def _foreign(self, engine: port.OpenEngine, database: str, mark: str) -> str:
         """The mark of a transaction, for its engine: none where its number is that engine's own. Without a mark are
         those from before there were several."""
         if mark == mark_of(database) or (not mark and engine is self._first.engine):
@@ -359,57 +348,8 @@ class SeveralEngines:
             engine.stop_running()
 
     @property
-    def _open(self) -> list[OpenEngine]:
+    def _open(self) -> list[port.OpenEngine]:
         return [place.engine for place in self._places.values() if place.engine is not None]
-
-
-class _Snapshots:
-    """Answered as if there were no replica: a position of one engine means nothing on another, to which the database
-    may have moved since."""
-
-    def __init__(self, engines: SeveralEngines, of_first: port.Snapshots) -> None:
-        self._engines = engines
-        self._of_first = of_first
-
-    def check(self, position: bytes) -> None:
-        self._of_first.check(position)
-
-    async def query(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> port.Result:
-        self._check(after)
-        return await self._engines.query(target, statement, shape, bounds)
-
-    async def transaction(
-        self,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> port.TransactionResult:
-        self._check(after)
-        return await self._engines.transaction(target, statements, shape, bounds, read_only=True, promise=None)
-
-    def stream(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> AbstractAsyncContextManager[port.RowStream]:
-        self._check(after)
-        return self._engines.stream(target, statement, shape, bounds)
-
-    def _check(self, after: bytes | None) -> None:
-        if after is not None:
-            self._of_first.check(after)
 
 
 _OF_THE_FIRST = ("serializable_", "disk_")
@@ -441,110 +381,3 @@ async def _health(place: _Place) -> port.EngineHealth | str:
 
 def _renamed(target: port.Target, database: str) -> port.Target:
     return target if target.database == database else port.Target(database, target.access, target.id)
-
-
-class SeveralDatabases:
-    """The databases of all engines: each step is done by the engine that a name is on. `engines` has the first one."""
-
-    def __init__(self, engines: Mapping[str, port.Databases], locate: Locate) -> None:
-        self._engines = engines
-        self._locate = locate
-        self._of: dict[str, str] = {}
-
-    def on(self, engine: str) -> port.Databases:
-        """Raises EngineUnavailable where the service has no such engine."""
-        try:
-            return self._engines[engine]
-        except KeyError:
-            raise port.EngineUnavailable(f"the engine {engine} is not in the settings of this service") from None
-
-    async def _on(self, name: str) -> port.Databases:
-        await self._learn([name])
-        if name not in self._of:
-            raise port.EngineUnavailable(f"the database {name} is on no engine")
-        return self.on(self._of[name])
-
-    async def _learn(self, names: Sequence[str]) -> None:
-        if new := [name for name in names if name not in self._of]:
-            self._of |= await self._locate(new)
-
-    def furnishing_of(self, name: str) -> str:
-        return self.on(self._of[name]).furnishing_of(name)
-
-    async def create(self, name: str, *, for_copy: bool = False) -> None:
-        await (await self._on(name)).create(name, for_copy=for_copy)
-
-    async def copy(self, source: str, name: str) -> None:
-        await (await self._on(name)).copy(source, name)
-
-    async def silence(self, name: str) -> None:
-        await (await self._on(name)).silence(name)
-
-    async def open(self, name: str) -> None:
-        await (await self._on(name)).open(name)
-
-    async def keep_outcomes(self, source: str, name: str) -> None:
-        await (await self._on(name)).keep_outcomes(source, name)
-
-    async def drop(self, name: str) -> None:
-        await (await self._on(name)).drop(name)
-        self._of.pop(name, None)
-
-    async def drop_left_roles(self) -> None:
-        for engine, databases in self._engines.items():
-            try:
-                await databases.drop_left_roles()
-            except port.EngineFailure:
-                if engine == port.FIRST_ENGINE:
-                    raise
-
-    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        await self._learn(names)
-        by_engine: dict[str, list[str]] = {}
-        for name in names:
-            if name in self._of:
-                by_engine.setdefault(self._of[name], []).append(name)
-        found: dict[str, int] = {}
-        for engine, of_one in by_engine.items():
-            try:
-                found |= await self.on(engine).sizes(of_one)
-            except port.EngineUnavailable:
-                continue  # an engine that is down keeps nobody from seeing the others
-        return found
-
-    async def take_over(self, other: port.Databases, source: str, name: str) -> None:
-        await (await self._on(name)).take_over(other, source, name)
-
-    @asynccontextmanager
-    async def follow(self, other: port.Databases, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with (await self._on(name)).follow(other, source, name) as following:
-            yield following
-
-    async def stop_following(self, name: str, *, dumped: bool) -> None:
-        await (await self._on(name)).stop_following(name, dumped=dumped)
-
-    @asynccontextmanager
-    async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with self.follow(await self._on(source), source, name) as following:
-            yield following
-
-    async def forget_source(self, source: str) -> None:
-        for databases in self._engines.values():
-            await databases.forget_source(source)
-
-    async def let_end(self, name: str, seconds: float) -> None:
-        await (await self._on(name)).let_end(name, seconds)
-
-    async def check_silent(self, name: str) -> None:
-        await (await self._on(name)).check_silent(name)
-
-    async def load(self) -> port.Load:
-        """Of the first engine."""
-        return await self.on(port.FIRST_ENGINE).load()
-
-    async def bring(self, source: str, name: str) -> None:
-        """All that is in `source`, which is silent, into `name`, on whichever engines they are."""
-        await (await self._on(name)).take_over(await self._on(source), source, name)
-
-    async def analyze(self, name: str) -> None:
-        await (await self._on(name)).analyze(name)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuplegate.engine.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
 
 MINIMUM_BUNDLED = (18, 6)
 # The minor releases that carry the same security fixes as 18.6; an older one from elsewhere is used with a warning.

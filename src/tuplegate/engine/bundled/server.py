@@ -23,7 +23,7 @@ from pathlib import Path
 
 from psycopg import pq
 
-from tuplegate.engine.binaries import (
+from tuplegate.engine.bundled.binaries import (
     Binaries,
     DumpTool,
     before_exec,
@@ -33,9 +33,9 @@ from tuplegate.engine.binaries import (
     dump_tool,
     run_program,
 )
-from tuplegate.engine.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
-from tuplegate.engine.disk import Reserve
-from tuplegate.engine.extensions import trust_extensions
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.disk import Reserve
+from tuplegate.engine.bundled.extensions import trust_extensions
 
 __all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
 
