@@ -24,8 +24,8 @@ from bench.peers.exchange import Answer, exchange
 from bench.peers.processes import Child, NotStarted, accepts, free_port
 from bench.peers.workloads import MARK, POSTGRESQL, SQLITE, Workload
 from tuplegate.engine.bundled.server import BundledServer
-from tuplegate.serve import bundled_settings
 from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import bundled_settings
 
 PROGRAMS = Path(__file__).parent / "programs"
 COUNTED = {"TUPLEGATE_TIERS": "free=200, unlimited=1000000000"}  # the quota is kept, and never reached

@@ -20,6 +20,7 @@ from tuplegate.engine.port.engine import OpenEngine as OpenEngine
 from tuplegate.engine.port.engine import Snapshots as Snapshots
 from tuplegate.engine.port.failures import AlreadyRunning as AlreadyRunning
 from tuplegate.engine.port.failures import BadPosition as BadPosition
+from tuplegate.engine.port.failures import BadUrl as BadUrl
 from tuplegate.engine.port.failures import Conflict as Conflict
 from tuplegate.engine.port.failures import CopyRefused as CopyRefused
 from tuplegate.engine.port.failures import DumpFailed as DumpFailed
@@ -28,6 +29,7 @@ from tuplegate.engine.port.failures import EmptyStatement as EmptyStatement
 from tuplegate.engine.port.failures import EngineBusy as EngineBusy
 from tuplegate.engine.port.failures import EngineFailure as EngineFailure
 from tuplegate.engine.port.failures import EngineLost as EngineLost
+from tuplegate.engine.port.failures import EngineRefused as EngineRefused
 from tuplegate.engine.port.failures import EngineUnavailable as EngineUnavailable
 from tuplegate.engine.port.failures import MoveFailed as MoveFailed
 from tuplegate.engine.port.failures import MultipleStatements as MultipleStatements
@@ -40,6 +42,14 @@ from tuplegate.engine.port.failures import StatementFailed as StatementFailed
 from tuplegate.engine.port.failures import Stopped as Stopped
 from tuplegate.engine.port.failures import Superseded as Superseded
 from tuplegate.engine.port.failures import TimedOut as TimedOut
+from tuplegate.engine.port.installing import EngineOwner as EngineOwner
+from tuplegate.engine.port.installing import Examined as Examined
+from tuplegate.engine.port.installing import Metadata as Metadata
+from tuplegate.engine.port.installing import MetadataSession as MetadataSession
+from tuplegate.engine.port.installing import Preparation as Preparation
+from tuplegate.engine.port.installing import ReachedEngine as ReachedEngine
+from tuplegate.engine.port.installing import ReadyEngine as ReadyEngine
+from tuplegate.engine.port.installing import ServiceLogin as ServiceLogin
 from tuplegate.engine.port.reports import Durability as Durability
 from tuplegate.engine.port.reports import EngineHealth as EngineHealth
 from tuplegate.engine.port.reports import Headroom as Headroom

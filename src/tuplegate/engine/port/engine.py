@@ -176,14 +176,14 @@ class Engine(Protocol):
 
     def measured(self) -> Measured: ...
 
+    def stop_running(self) -> None:
+        """Cancel what runs, but nothing that is being committed."""
+        ...
+
 
 class OpenEngine(Engine, Protocol):
-    """What a worker needs of an engine beyond what the planes do."""
+    """One engine of possibly several."""
 
     def let_go(self, database: str) -> None:
         """Turn away who waits for the database: it has moved to another engine."""
-        ...
-
-    def stop_running(self) -> None:
-        """Cancel what runs, but nothing that is being committed."""
         ...

@@ -130,3 +130,11 @@ class DumpStopped(DumpFailed):
 
 class Superseded(EngineFailure):
     """The promise of the transaction was settled by somebody else first; nothing of it was applied."""
+
+
+class BadUrl(Exception):
+    """The URL of an engine cannot be used; the message, which repeats nothing of it, says why."""
+
+
+class EngineRefused(Exception):
+    """The engine cannot be used; the message names everything that is missing."""
