@@ -48,7 +48,7 @@ def read_engines(text: str) -> dict[str, str]:
 
 @dataclass
 class EnginePreparation:
-    """`first` is the first engine's part of the installation, `engines` are the others by their names."""
+    """Prepares the engines beside the first, by their names. `first` is the first engine's part of the installation."""
 
     first: Installed
     engines: dict[str, EngineOwner]
@@ -77,7 +77,7 @@ class EnginePreparation:
         return True
 
     def watch(self, life_fd: int) -> None:
-        """Starts the process that goes on with it, where there is something left to do."""
+        """Start the process that goes on preparing, where there is something left to do."""
         if self._pid is not None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid == 0:

@@ -8,7 +8,7 @@ from tuplegate.engine.opening import owner_of
 from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
 from tuplegate.settings import Settings
-from tuplegate.supervisor.engine_server import bundled_settings, engine_address, open_bundled
+from tuplegate.supervisor.engine_server import open_bundled, read_bundled_settings, read_engine_address
 from tuplegate.supervisor.failures import ServeError
 
 
@@ -25,7 +25,7 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             f"{settings.data_dir} is not a data directory of Tuplegate, or cannot be read by this user."
             " Name the one that the service uses with --data-dir."
         )
-    running = owner_of(BundledServer(bundled_settings(settings)).conninfo, settings, is_bundled=True)
+    running = owner_of(BundledServer(read_bundled_settings(settings)).conninfo, settings, is_bundled=True)
     try:
         return asyncio.run(create_key(running, name, scopes)).text
     except EngineFailure:
@@ -41,6 +41,6 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
 
 def _make_key_at(settings: Settings, name: str, scopes: list[Scope]) -> str:
     try:
-        return asyncio.run(create_key(owner_of(engine_address(settings), settings), name, scopes)).text
+        return asyncio.run(create_key(owner_of(read_engine_address(settings), settings), name, scopes)).text
     except (ServeError, EngineFailure) as exc:
         raise LocalError(f"no key was made: {exc}") from exc

@@ -32,7 +32,7 @@ from tuplegate.open_files import Wanted, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import provide_self_signed, read_certificate
 from tuplegate.supervisor.edge import check_address, read_edge
-from tuplegate.supervisor.engine_server import Server, find_programs, open_server, replica_addresses
+from tuplegate.supervisor.engine_server import Server, find_programs, open_server, read_replica_addresses
 from tuplegate.supervisor.failures import ServeError
 from tuplegate.supervisor.signals import watch_signals
 from tuplegate.supervisor.sockets import address_of, bind_metrics, bind_planes
@@ -48,7 +48,7 @@ def serve(settings: Settings) -> None:
     _check_traces(settings)
     _check_backups(settings)
     _check_tiers(settings)
-    replicas = replica_addresses(settings)
+    replicas = read_replica_addresses(settings)
     given_tls = read_certificate(settings)
     further = _read_further(settings)
     sockets = bind_planes(settings)
@@ -151,7 +151,7 @@ def _show_first_key(owner: EngineOwner, announce: Callable[[Token | None], bool]
 def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
     """Return the settings with as many HTTP connections as there can be files."""
     lines = len(planes) + ("alias" in planes)
-    servers = 1 + len(replica_addresses(settings)) + len(settings.engines.split())
+    servers = 1 + len(read_replica_addresses(settings)) + len(settings.engines.split())
     wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max * servers)
     return replace(settings, http_connections_max=raise_limit(wanted))
 

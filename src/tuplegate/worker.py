@@ -62,7 +62,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where the alias leads. `own`: to the data plane that this process serves, so to the certificate that it has."""
+    """Where the alias leads. `own` means the data plane of this very process, and so its certificate."""
 
     origin: Origin
     own: bool
@@ -120,6 +120,7 @@ class _Services:
 
 
 def run(given: WorkerInput) -> None:
+    """Serve until the supervisor stops the worker."""
     try:
         import uvloop
     except ImportError:
@@ -129,7 +130,7 @@ def run(given: WorkerInput) -> None:
 
 
 async def _main(given: WorkerInput) -> None:
-    stop = _stop_event(given.life_fd)
+    stop = _watch_signals(given.life_fd)
     given.beats.start(given.number)
     engines = reach_engines(given.settings, given.engines, given.number, alone=given.alone)
     async with engines[FIRST_ENGINE].metadata() as metadata:
@@ -203,7 +204,7 @@ def _make_services(
         lanes,
         identities,
         Pulse(catalog, identities, engine, several.follow if several is not None else None),
-        Lifecycle(catalog, databases, engine, several.reachable if several is not None else None),
+        Lifecycle(catalog, databases, engine, several.find_reachable if several is not None else None),
         metrics,
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
@@ -213,7 +214,7 @@ def _make_services(
 async def _serve(given: WorkerInput, services: _Services, stop: asyncio.Event) -> None:
     """Serve until the supervisor says stop, and then let running requests finish."""
     settings = given.settings
-    tls = _tls(given.tls)
+    tls = _load_tls(given.tls)
     handlers = _make_handlers(given, services, tls)
     tasks = [keep(name, watch) for name, watch in _choose_watches(given, services).items()]
     await services.pulse.look()
@@ -261,7 +262,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings.body_bytes_max,
             in_lanes=True,
             traces=traces,
-            elsewhere=_elsewhere("control", control, data, known),
+            elsewhere=_find_elsewhere("control", control, data, known),
         ).handle,
         "control": Plane(
             control,
@@ -270,12 +271,12 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             memory,
             settings.body_bytes_max,
             traces=traces,
-            elsewhere=_elsewhere("data", data, control, known),
+            elsewhere=_find_elsewhere("data", data, control, known),
         ).handle,
         "metrics": Plane(metrics_routes(metrics), identities, metrics.plane("metrics"), memory).handle,
     }
-    if (upstream := _upstream(given, tls)) is not None:
-        only_control = _paths(control) - _paths(data)
+    if (upstream := _find_upstream(given, tls)) is not None:
+        only_control = _list_paths(control) - _list_paths(data)
         own_headers = b"" if tls is None else TLS_HEADERS.encode()
         alias = Alias(upstream, given.addresses.get("control"), only_control, own_headers, metrics.plane("alias"))
         handlers["alias"] = alias.handle
@@ -295,7 +296,7 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
     if settings.backup_dir:
-        backups = Backups(services.catalog, services.engine, _backup_rules(settings))
+        backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
         services.metrics.backups = backups
         watches["backups"] = backups.watch
     return watches
@@ -311,7 +312,7 @@ async def _start_servers(
     for name, sock in given.sockets.items():
         server = HttpServer(
             handlers[name],
-            _http_bounds(given.settings),
+            _read_http_bounds(given.settings),
             services.memory,
             rota=rota,
             tls=None if name == "metrics" else tls,
@@ -323,25 +324,25 @@ async def _start_servers(
     return servers
 
 
-def _paths(table: RouteTable) -> set[str]:
+def _list_paths(table: RouteTable) -> set[str]:
     return {path for _, path in table}
 
 
-def _elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> Elsewhere:
-    return Elsewhere(plane, [path.split("/") for path in _paths(its) - _paths(own)], addresses.get(plane))
+def _find_elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> Elsewhere:
+    return Elsewhere(plane, [path.split("/") for path in _list_paths(its) - _list_paths(own)], addresses.get(plane))
 
 
 def metrics_routes(metrics: Metrics) -> RouteTable:
-    """The only route of the address that is for metrics alone; whoever reaches it needs no token."""
+    """Return the only route of the address for metrics, which needs no token."""
     return {("GET", "/metrics"): Route("What the service counts, for Prometheus.", None, open=metrics.open)}
 
 
-def _backup_rules(settings: Settings) -> BackupRules:
+def _read_backup_rules(settings: Settings) -> BackupRules:
     directory = Path(settings.backup_dir).expanduser().absolute()
     return BackupRules(directory, settings.backup_every_s, settings.backup_keep, settings.dump_timeout_s)
 
 
-def _http_bounds(settings: Settings) -> HttpBounds:
+def _read_http_bounds(settings: Settings) -> HttpBounds:
     return HttpBounds(
         connections_max=settings.http_connections_max,
         header_timeout_s=settings.header_timeout_s,
@@ -351,8 +352,8 @@ def _http_bounds(settings: Settings) -> HttpBounds:
     )
 
 
-def _tls(files: TlsFiles | None) -> TlsContext | None:
-    """The certificate to serve with; SIGHUP takes up a renewed one."""
+def _load_tls(files: TlsFiles | None) -> TlsContext | None:
+    """Load the certificate to serve with, and reload it at SIGHUP."""
     if files is None:
         return None
     tls = TlsContext(files)
@@ -369,7 +370,7 @@ def _tls(files: TlsFiles | None) -> TlsContext | None:
     return tls
 
 
-def _upstream(given: WorkerInput, tls: TlsContext | None) -> UpstreamAddress | None:
+def _find_upstream(given: WorkerInput, tls: TlsContext | None) -> UpstreamAddress | None:
     upstream = given.upstream
     if upstream is None:
         return None
@@ -383,8 +384,8 @@ def _upstream(given: WorkerInput, tls: TlsContext | None) -> UpstreamAddress | N
     return UpstreamAddress(upstream.origin, lambda: trusting, idle_s)
 
 
-def _stop_event(life_fd: int) -> asyncio.Event:
-    """Set by SIGTERM, for a stop in order; a supervisor that vanished takes the process with it at once."""
+def _watch_signals(life_fd: int) -> asyncio.Event:
+    """Return an event that SIGTERM sets, for a stop in order; without its supervisor the process ends at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -131,7 +131,7 @@ def _comment_end(sql: str, start: int) -> int:
 
 
 def first_keyword(sql: str) -> tuple[str, int]:
-    """The first word in lower case and the index behind it; ("", index) where the text does not begin with a word."""
+    """Return the first word in lower case and the index behind it; ("", index) where the text begins with no word."""
     common = _COMMON.get(sql[:7])
     if common is not None:
         return common, 6
@@ -146,16 +146,16 @@ def first_keyword(sql: str) -> tuple[str, int]:
 
 
 def is_streamed(sql: str) -> bool:
-    """Whether the text starts with the streaming hint, white space before it allowed."""
+    """Return whether the text starts with the streaming hint; white space may come before it."""
     return sql.startswith(STREAM_HINT, len(sql) - len(sql.lstrip(_SPACE))) if sql[:1] in _HINT_STARTS else False
 
 
 def keyword_of_one(sql: str) -> str:
-    """The first keyword of a statement that may be run; refuses empty text, NUL and transaction control."""
+    """Return the first keyword of a statement that may run. Raises for an empty text, NUL and transaction control."""
     if "\0" in sql:
         raise ServiceError(
             "malformed_request",
-            f"the SQL contains a NUL character at position {sql.index(chr(0)) + 1}; PostgreSQL text cannot hold one",
+            f"the SQL contains a NUL character at position {sql.index(chr(0)) + 1}; no text in SQL can hold one",
         )
     if len(sql) > _UNCOUNTED_LENGTH:
         check_comments(sql)
@@ -179,7 +179,7 @@ def _is_control(keyword: str, sql: str, end: int) -> bool:
 
 
 def _without_comments(sql: str, start: int) -> str:
-    """The beginning of what follows, every stretch of blanks and comments in it replaced by one blank."""
+    """Return the beginning of the rest, with every stretch of blanks and comments replaced by one blank."""
     parts: list[str] = []
     i = skip_blank(sql, start, comments_max=_COMMENTS_IN_SET_MAX)
     length = 0

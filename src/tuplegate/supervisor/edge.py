@@ -28,7 +28,7 @@ class Edge:
 
 def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
     given = {"data": settings.data_url, "alias": settings.alias_url, "control": settings.control_url}
-    addresses = {plane: _parsed(url, f"--{plane}-url") for plane, url in given.items() if url}
+    addresses = {plane: _parse(url, f"--{plane}-url") for plane, url in given.items() if url}
     bound = {plane: parse_origin(address_of(sock, with_tls=with_tls(settings))) for plane, sock in sockets.items()}
     upstream = None
     if "alias" in sockets:
@@ -39,17 +39,17 @@ def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
         if upstream.origin in (bound["alias"], addresses.get("alias")):
             raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
     addresses = bound | addresses
-    origins = {str(_parsed(part, "--cors-origins")) if part != "*" else part for part in _parts(settings.cors_origins)}
+    origins = {str(_parse(part, "--cors-origins")) if part != "*" else part for part in _split(settings.cors_origins)}
     if "control" in addresses:
         origins.add(str(addresses["control"]))
     return Edge(addresses, upstream, frozenset(origins))
 
 
-def _parts(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _parsed(url: str, flag: str) -> Origin:
+def _parse(url: str, flag: str) -> Origin:
     try:
         return parse_origin(url)
     except ValueError:

@@ -19,13 +19,13 @@ Server = BundledServer | ExternalServer
 def open_server(settings: Settings) -> Iterator[Server]:
     """Give the engine of the user's own, if there is one, or start the bundled one."""
     if settings.engine:
-        yield ExternalServer(engine_address(settings), find_programs(settings))
+        yield ExternalServer(read_engine_address(settings), find_programs(settings))
         return
     with open_bundled(settings) as engine:
         yield engine
 
 
-def engine_address(settings: Settings) -> str:
+def read_engine_address(settings: Settings) -> str:
     """Return the address of the engine that the setting `engine` names."""
     try:
         return read_address(settings.engine)
@@ -33,7 +33,7 @@ def engine_address(settings: Settings) -> str:
         raise ServeError(f"the URL given as --engine cannot be used: {exc}") from exc
 
 
-def replica_addresses(settings: Settings) -> tuple[str, ...]:
+def read_replica_addresses(settings: Settings) -> tuple[str, ...]:
     """Return the addresses of the standbys, without a login."""
     given = [url.strip() for url in settings.replicas.split(",") if url.strip()]
     try:
@@ -45,7 +45,7 @@ def replica_addresses(settings: Settings) -> tuple[str, ...]:
 @contextlib.contextmanager
 def open_bundled(settings: Settings) -> Iterator[BundledServer]:
     """Start the bundled server on a data directory that nobody else uses, and stop it when the block is left."""
-    engine = BundledServer(bundled_settings(settings))
+    engine = BundledServer(read_bundled_settings(settings))
     try:
         engine.prepare()
         try:
@@ -59,7 +59,7 @@ def open_bundled(settings: Settings) -> Iterator[BundledServer]:
         engine.release()
 
 
-def bundled_settings(settings: Settings) -> BundledSettings:
+def read_bundled_settings(settings: Settings) -> BundledSettings:
     return BundledSettings(
         data_dir=settings.data_dir.absolute(),
         bin_dir=Path(settings.engine_bin) if settings.engine_bin else None,

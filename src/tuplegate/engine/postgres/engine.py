@@ -59,10 +59,9 @@ async def open_postgres(settings: EngineSettings) -> AsyncIterator["PostgresEngi
         yield engine
 
 
+# size: the attributes are the parts of the adapter; each fills some methods of the port.
 class PostgresEngine:
-    """The port, filled by a PostgreSQL server that was probed. `open_engine` makes one and closes it."""
-
-    # size: every part of the adapter fills some methods of the port, so the attributes are the parts.
+    """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
 
     def __init__(
         self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, probed: Probed
@@ -164,7 +163,7 @@ class PostgresEngine:
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:
-        """Turns away whoever waits for the database: it is on another engine now."""
+        """Turn away who waits for the database: it is on another engine now."""
         self._pools.let_go(database)
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
@@ -229,12 +228,12 @@ class PostgresEngine:
         return port.EngineHealth(
             "postgresql",
             self.version,
-            {"engine": primary.lost or await self._answers()},
+            {"engine": primary.lost or await self._try_answer()},
             warnings,
             primary.replication.waits,
         )
 
-    async def _answers(self) -> str:
+    async def _try_answer(self) -> str:
         try:
             await within(_HEALTH_TIMEOUT_S, self._session.fetch("SELECT 1"))
         except TimeoutError:
@@ -244,20 +243,20 @@ class PostgresEngine:
         return "ok"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._watched(borrow_session, target, bounds) as session:
+        async with self._open_watched(borrow_session, target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._watched(open_session, target, port.Bounds(timeout_ms, None, 0))
+        return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))
 
     @asynccontextmanager
-    async def _watched(
+    async def _open_watched(
         self,
         open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
         target: port.Target,
         bounds: port.Bounds,
     ) -> AsyncIterator[Session]:
-        """A session with its deadline over it."""
+        """Open a session whose deadline is watched."""
         async with open(self._pools.of(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
             self._watch.running[session] = self._time()
             try:
@@ -284,7 +283,7 @@ class PostgresEngine:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
-        async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+        async with self._open_watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:
@@ -304,7 +303,7 @@ class PostgresEngine:
         return found
 
     async def _expire(self) -> None:
-        """Removes old records of the databases that are in use."""
+        """Remove old records of the databases that are in use."""
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_S)
             for database in list(self._pools.states):

@@ -10,7 +10,7 @@ Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
 class SeveralDatabases:
-    """The databases of all engines: each step is done by the engine that a name is on. `engines` has the first one."""
+    """Fills the port's `AllDatabases`. `engines` includes the first."""
 
     def __init__(self, engines: Mapping[str, port.Databases], locate: Locate) -> None:
         self._engines = engines
@@ -18,7 +18,7 @@ class SeveralDatabases:
         self._of: dict[str, str] = {}
 
     def on(self, engine: str) -> port.Databases:
-        """Raises EngineUnavailable where the service has no such engine."""
+        """Return the databases of one engine. Raises EngineUnavailable where the service has no such engine."""
         try:
             return self._engines[engine]
         except KeyError:
@@ -105,11 +105,11 @@ class SeveralDatabases:
         await (await self._on(name)).check_silent(name)
 
     async def load(self) -> port.Load:
-        """Of the first engine."""
+        """Return that of the first engine."""
         return await self.on(port.FIRST_ENGINE).load()
 
     async def bring(self, source: str, name: str) -> None:
-        """All that is in `source`, which is silent, into `name`, on whichever engines they are."""
+        """Bring everything in `source`, which is silent, into `name`, on whichever engines they are."""
         await (await self._on(name)).take_over(await self._on(source), source, name)
 
     async def analyze(self, name: str) -> None:

@@ -1,11 +1,11 @@
-"""Several engines behind one service: the port, filled by whichever engine a database lives on.
+"""The port over several engines: each request goes to the engine that its database lives on.
 
-A database lives whole on one engine, and the name that its engine knows it under is on that engine for good: a database
-that moves gets another name. So what is known of a name once holds for ever, and choosing is one look into a dict. Who
-asks for a name that has a successor by now gets the successor, also where the request was held during the move.
+A database lives whole on one engine, under a name that stays on that engine for good: a database that moves gets
+another name. So the engine of a name never changes, and choosing is one look into a dict. A request for a name that has
+a successor by now goes to the successor, also where the request was held during the move.
 
-An engine that cannot be reached fails what is asked of its own databases, with its name in the message, and nothing
-else. It is tried again and again, and used when it is there. Names that belong to no database are held on the first.
+An engine that cannot be reached fails the requests for its own databases, with its name in the message, and no others.
+It is tried again and again, and used when it is there. Locks that belong to no database are held on the first engine.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ Opening = Callable[[], AbstractAsyncContextManager[port.OpenEngine]]
 
 @dataclass(slots=True)
 class _Place:
-    """One engine. `engine` is None while it was not reached yet; then `reason` says why."""
+    """One engine. `engine` is None until it was reached; `reason` says why."""
 
     name: str
     engine: port.OpenEngine | None
@@ -52,20 +52,20 @@ class _Place:
             raise port.EngineUnavailable(self.reason)
         return self.engine
 
-    def named(self, failure: port.EngineFailure) -> port.EngineFailure:
-        """The failure with the engine's name in it, where it is one of the engine and not of the request."""
+    def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
+        """Return the failure with the engine's name in it, where it is the engine's fault and not the request's."""
         if type(failure) not in (port.EngineUnavailable, port.EngineLost):
             return failure
         return type(failure)(f"the engine {self.name} is not available: {failure}")
 
 
 class SeveralEngines:
-    """See the module's text. `async with` opens and closes the further ones; the first is its caller's."""
+    """Fills the port. `async with` opens and closes the further engines; the caller has opened the first."""
 
     def __init__(
         self, first: port.OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
     ) -> None:
-        """`missing` are engines that databases live on, and that the service was not told of."""
+        """`missing` are engines that databases live on and that are not in the settings."""
         self._first = _Place(port.FIRST_ENGINE, first)
         self._openings = further
         self._locate = locate
@@ -113,10 +113,10 @@ class SeveralEngines:
 
     # -- which engine -------------------------------------------------------------------------------------------
 
-    async def reachable(self) -> list[str]:
-        """The names of the engines that answer."""
+    async def find_reachable(self) -> list[str]:
+        """Return the names of the engines that answer."""
         places = list(self._places.values())
-        found = await asyncio.gather(*(_health(place) for place in places))
+        found = await asyncio.gather(*(_ask_health(place) for place in places))
         return [
             place.name
             for place, health in zip(places, found, strict=True)
@@ -124,7 +124,7 @@ class SeveralEngines:
         ]
 
     def learn(self, database: str, engine: str) -> None:
-        """Told whenever the catalog was asked for a database."""
+        """Note the engine of a database, as the catalog has it."""
         if database not in self._of and database not in self._successors:
             self._of[database] = self._place(engine)
 
@@ -133,8 +133,8 @@ class SeveralEngines:
         return found or _Place(engine, None, _UNKNOWN)
 
     def follow(self, moves: Mapping[str, tuple[str, str] | None]) -> None:
-        """Told the names of databases that are moving, or have moved lately: each with its successor, if there is one
-        by now, and the engine of that."""
+        """Note the databases that are moving or have moved lately: each with its successor, if there is one by now,
+        and the successor's engine."""
         self._moving = frozenset(moves)
         for former, successor in moves.items():
             if successor is None or former in self._successors:
@@ -146,7 +146,7 @@ class SeveralEngines:
                 place.engine.let_go(former)
 
     async def _find(self, database: str) -> tuple[_Place, str]:
-        """Where a name is that was not asked for lately, and the name that it has now."""
+        """Return the engine of a name that is not in the dict, and the name that its database has now."""
         while database in self._successors:
             database = self._successors[database]
         found = self._of.get(database)
@@ -157,12 +157,12 @@ class SeveralEngines:
             found = self._of[database] = self._place(engines[database])
         return found, database
 
-    async def _after(self, database: str, place: _Place, failure: port.EngineFailure) -> str:
-        """The name to ask instead, where the database moved under the request. Raises the failure where it did not."""
+    async def _find_successor(self, database: str, place: _Place, failure: port.EngineFailure) -> str:
+        """Return the name to ask instead, where the database moved during the request. Otherwise raises the failure."""
         deadline = asyncio.get_running_loop().time() + _HELD_S
         while database not in self._successors:
             if database not in self._moving or asyncio.get_running_loop().time() > deadline:
-                raise place.named(failure) from failure
+                raise place.explain(failure) from failure
             await asyncio.sleep(_HELD_TICK_S)
         return self._successors[database]
 
@@ -174,7 +174,7 @@ class SeveralEngines:
             try:
                 return await ask(place.up, database)
             except (port.EngineUnavailable, port.EngineBusy) as failure:
-                database = await self._after(database, place, failure)
+                database = await self._find_successor(database, place, failure)
 
     @asynccontextmanager
     async def _enter(
@@ -187,7 +187,7 @@ class SeveralEngines:
 
     @property
     def weaknesses(self) -> tuple[port.Weakness, ...]:
-        """Of the first engine; the others were prepared by a superuser."""
+        """Return those of the first engine; a superuser has prepared the others."""
         return self._first.up.weaknesses
 
     @property
@@ -210,9 +210,9 @@ class SeveralEngines:
             try:
                 return await place.engine.query(target, statement, shape, bounds)
             except (port.EngineUnavailable, port.EngineBusy) as failure:
-                target = _renamed(target, await self._after(target.database, place, failure))
+                target = _rename(target, await self._find_successor(target.database, place, failure))
         return await self._ask(
-            target.database, lambda engine, name: engine.query(_renamed(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.query(_rename(target, name), statement, shape, bounds)
         )
 
     async def transaction(
@@ -227,10 +227,10 @@ class SeveralEngines:
     ) -> port.TransactionResult:
         async def run(engine: port.OpenEngine, name: str) -> port.TransactionResult:
             mark = mark_of(name)
-            promised = None if promise is None else port.Promise(promise.id, _marking(promise.keep, mark))
+            promised = None if promise is None else port.Promise(promise.id, _add_mark(promise.keep, mark))
             try:
                 done = await engine.transaction(
-                    _renamed(target, name), statements, shape, bounds, read_only=read_only, promise=promised
+                    _rename(target, name), statements, shape, bounds, read_only=read_only, promise=promised
                 )
             except port.OutcomeUnknown as unknown:
                 unknown.mark = mark
@@ -271,20 +271,22 @@ class SeveralEngines:
     async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
         return await self._ask(
             target.database,
-            lambda engine, name: engine.outcome(_renamed(target, name), number, self._foreign(engine, name, mark)),
+            lambda engine, name: engine.outcome(_rename(target, name), number, self._choose_mark(engine, name, mark)),
         )
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
         return await self._ask(
             target.database,
             lambda engine, name: engine.outcome_of_lost(
-                _renamed(target, name), ticket, self._foreign(engine, name, mark)
+                _rename(target, name), ticket, self._choose_mark(engine, name, mark)
             ),
         )
 
-    def _foreign(self, engine: port.OpenEngine, database: str, mark: str) -> str:
-        """The mark of a transaction, for its engine: none where its number is that engine's own. Without a mark are
-        those from before there were several."""
+    def _choose_mark(self, engine: port.OpenEngine, database: str, mark: str) -> str:
+        """Return the mark to give the engine: none where it has given the number itself.
+
+        Transactions from before there were several engines have no mark.
+        """
         if mark == mark_of(database) or (not mark and engine is self._first.engine):
             return ""
         return mark or port.FIRST_ENGINE
@@ -293,12 +295,12 @@ class SeveralEngines:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.RowStream]:
         return self._enter(
-            target.database, lambda engine, name: engine.stream(_renamed(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.stream(_rename(target, name), statement, shape, bounds)
         )
 
     async def health(self) -> port.EngineHealth:
         places = list(self._places.values())
-        first, *further = await asyncio.gather(*(_health(place) for place in places))
+        first, *further = await asyncio.gather(*(_ask_health(place) for place in places))
         assert isinstance(first, port.EngineHealth)
         warnings = dict(first.warnings)
         for place, health in zip(places[1:], further, strict=True):
@@ -310,10 +312,10 @@ class SeveralEngines:
         return port.EngineHealth(first.kind, first.version, first.checks, warnings, first.replicated)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        return await self._ask(target.database, lambda engine, name: engine.tables(_renamed(target, name), bounds))
+        return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._enter(target.database, lambda engine, name: engine.session(_renamed(target, name), timeout_ms))
+        return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._enter(database, lambda engine, name: engine.scratch(name))
@@ -324,10 +326,10 @@ class SeveralEngines:
         return self._enter(database, lambda engine, name: engine.dump(name, timeout_s, organization))
 
     async def durability(self, target: port.Target) -> port.Durability:
-        return await self._ask(target.database, lambda engine, name: engine.durability(_renamed(target, name)))
+        return await self._ask(target.database, lambda engine, name: engine.durability(_rename(target, name)))
 
     def serializable_headroom(self) -> port.Headroom:
-        """Of the first engine."""
+        """Return that of the first engine."""
         return self._first.up.serializable_headroom()
 
     def measured(self) -> port.Measured:
@@ -357,13 +359,13 @@ _OF_THE_FIRST = ("serializable_", "disk_")
 
 
 def mark_of(database: str) -> str:
-    """Stands for a name: a database that was reset or moved since has another."""
+    """Return a short text that stands for a name: a database that was reset or moved since has another."""
     digest = hashlib.sha256(database.encode()).digest()
     return base62(int.from_bytes(digest, "big"), MARK_LENGTH)
 
 
-def _marking(keep: port.Keep | None, mark: str) -> port.Keep | None:
-    """What is to be recorded, made of a result with the mark in it."""
+def _add_mark(keep: port.Keep | None, mark: str) -> port.Keep | None:
+    """Return the answer to record, made of a result with the mark in it."""
     if keep is None:
         return None
     body = keep.body
@@ -375,9 +377,9 @@ def _marking(keep: port.Keep | None, mark: str) -> port.Keep | None:
     return port.Keep(keep.route, keep.key, keep.request, marked)
 
 
-async def _health(place: _Place) -> port.EngineHealth | str:
+async def _ask_health(place: _Place) -> port.EngineHealth | str:
     return place.reason if place.engine is None else await place.engine.health()
 
 
-def _renamed(target: port.Target, database: str) -> port.Target:
+def _rename(target: port.Target, database: str) -> port.Target:
     return target if target.database == database else port.Target(database, target.access, target.id)
