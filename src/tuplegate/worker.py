@@ -91,7 +91,7 @@ class WorkerInput:
     """The number of this worker among its fellows, from 0."""
     balances: dict[str, Balance]
     """Those of the planes' sockets."""
-    alone: bool
+    nobody_before: bool
     """Nobody served on this engine before this worker and its fellows were started."""
     board: Board
     """Where all workers post what they count."""
@@ -132,7 +132,7 @@ def run(given: WorkerInput) -> None:
 async def _main(given: WorkerInput) -> None:
     stop = _watch_signals(given.life_fd)
     given.beats.start(given.number)
-    engines = reach_engines(given.settings, given.engines, given.number, alone=given.alone)
+    engines = reach_engines(given.settings, given.engines, given.number, nobody_before=given.nobody_before)
     async with engines[FIRST_ENGINE].metadata() as metadata:
         installation = await find_installation(metadata.session)
         assert installation is not None, "the supervisor has made it"

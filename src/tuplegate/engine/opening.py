@@ -99,19 +99,19 @@ class _Share:
     """A worker's place among its fellows: its number, from 0; see `reach_engines`."""
 
     worker: int
-    alone: bool
+    nobody_before: bool
     stocks: Stocks
 
 
 def reach_engines(
-    settings: Settings, engines: Sequence[SharedEngine], worker: int, *, alone: bool
+    settings: Settings, engines: Sequence[SharedEngine], worker: int, *, nobody_before: bool
 ) -> dict[str, port.ReachedEngine]:
     """Return the engines of a worker by their names; none is connected to yet.
 
-    `worker` is its number, from 0. `alone` says that nobody served on the first engine before this worker and its
-    fellows were started.
+    `worker` is its number, from 0. `nobody_before` says that nobody served on the first engine before this worker and
+    its fellows were started.
     """
-    share = _Share(worker, alone, Stocks(settings.http_memory_mb * 2**20))
+    share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
     if len(engines) > 1:
         # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
         engines = [replace(engine, replicas=()) for engine in engines]
@@ -181,7 +181,7 @@ class _ReachedPostgres:
             primary=self._connector.primary,
             tally=shared.tally,
             worker=self._share.worker,
-            alone=self._share.alone and shared.name == port.FIRST_ENGINE,
+            nobody_before=self._share.nobody_before and shared.name == port.FIRST_ENGINE,
             exclusive=is_bundled or settings.engine_exclusive,
             dump_tools=shared.dump_tools,
             dumps_max=settings.dumps_max,

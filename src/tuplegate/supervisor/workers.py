@@ -142,7 +142,7 @@ class Supervisor:
                     ready=lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
                     number=number,
                     balances=self._balances,
-                    alone=first and not self.settings.engine,
+                    nobody_before=first and not self.settings.engine,
                     board=self._board,
                     beats=self._beats,
                 )

@@ -74,7 +74,7 @@ class PostgresEngine:
         self._time = asyncio.get_running_loop().time
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
-        recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.alone)
+        recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.nobody_before)
         self._pools = Pools(
             settings, connector, session, self._sizes, recovery.is_certain, recovery.is_confirmed, probed, self._guard
         )
