@@ -16,7 +16,7 @@ from functools import partial
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench.measure import Line, report, tenant
-from tuplegate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
 
 ROUNDS = 5
 ROWS = 1_000_000

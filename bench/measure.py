@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from tests.service import Service
 
-from tuplegate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
 
 
 @dataclass(frozen=True)

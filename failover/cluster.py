@@ -23,8 +23,8 @@ from tests.external import free_port
 from tests.faults import children, eventually, runs, send_signal
 
 from failover.sessions import Unanswered, ask
-from tuplegate.engine.binaries import Binaries, before_exec, child_options, choose_wheel
-from tuplegate.engine.data_directory import DataDirectory
+from tuplegate.engine.bundled.binaries import Binaries, before_exec, child_options, choose_wheel
+from tuplegate.engine.bundled.data_directory import DataDirectory
 
 PATRONI = Path(__file__).parents[1] / ".failover" / "bin" / "python"
 """The interpreter that has Patroni; `make failover` makes it."""

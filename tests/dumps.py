@@ -12,7 +12,7 @@ import psycopg
 from tests.control import Control, engine, engine_name
 from tests.service import Service, Sql
 from tests.workers import workers
-from tuplegate.engine.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
 
 PROGRAMS = wheel_programs(wheel_site())
 

@@ -11,8 +11,15 @@ from pathlib import Path
 
 import psycopg
 
-from tuplegate.engine.binaries import Binaries, before_exec, child_options, choose_custom, choose_wheel, run_program
-from tuplegate.engine.data_directory import DataDirectory
+from tuplegate.engine.bundled.binaries import (
+    Binaries,
+    before_exec,
+    child_options,
+    choose_custom,
+    choose_wheel,
+    run_program,
+)
+from tuplegate.engine.bundled.data_directory import DataDirectory
 
 PROGRAMS = os.environ.get("TUPLEGATE_TEST_PROGRAMS", "")
 """Directory of the programs of another PostgreSQL, to see the same tests on it."""

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from tests.service import Service
-from tuplegate.engine.postgres.engine import PostgresEngine
+from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
 from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.own.settings import EngineSettings
 
@@ -63,5 +63,5 @@ async def engine_of(service: Service) -> AsyncIterator[PostgresEngine]:
     with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None
-    async with PostgresEngine(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:
+    async with open_postgres(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:
         yield engine

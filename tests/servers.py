@@ -13,10 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tuplegate.engine import bundled
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+import tuplegate
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 
-SOURCE = Path(bundled.__file__).parents[2]
+SOURCE = Path(tuplegate.__file__).parents[1]
 WAIT_S = 30.0
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the engine as another user")
@@ -26,7 +26,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 server = BundledServer(BundledSettings(Path(sys.argv[1])))
 server.prepare()
 server.start()

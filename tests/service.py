@@ -22,7 +22,8 @@ import httpx
 import psycopg
 import pytest
 
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
+from tuplegate.engine.postgres.own.installing import PostgresOwner
 from tuplegate.installation import install
 
 ENGINE = os.environ.get("TUPLEGATE_TEST_ENGINE", "")
@@ -115,7 +116,7 @@ def _initialized() -> Path:
     try:
         server.prepare()
         server.start()
-        asyncio.run(install(server.conninfo))
+        asyncio.run(install(PostgresOwner(server.conninfo, is_bundled=True)))
     finally:
         server.stop()
         server.release()

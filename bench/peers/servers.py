@@ -23,9 +23,9 @@ from bench.peers import workloads
 from bench.peers.exchange import Answer, exchange
 from bench.peers.processes import Child, NotStarted, accepts, free_port
 from bench.peers.workloads import MARK, POSTGRESQL, SQLITE, Workload
-from tuplegate.engine.bundled import BundledServer
-from tuplegate.serve import bundled_settings
+from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import read_bundled_settings
 
 PROGRAMS = Path(__file__).parent / "programs"
 COUNTED = {"TUPLEGATE_TIERS": "free=200, unlimited=1000000000"}  # the quota is kept, and never reached
@@ -364,7 +364,7 @@ class FastApi(Peer):
         return f"{fastapi}, asyncpg {asyncpg}, uvicorn {uvicorn}, PostgreSQL {self.engine.version}"
 
     def start(self) -> None:
-        engine = BundledServer(bundled_settings(Settings(data_dir=self.home / "data")))
+        engine = BundledServer(read_bundled_settings(Settings(data_dir=self.home / "data")))
         engine.prepare()
         self.engine = engine
         engine.start()

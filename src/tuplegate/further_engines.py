@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tuplegate.engine.port import FIRST_ENGINE, EngineFailure
-from tuplegate.engine.postgres.own.logins import BadUrl, read_url, where
-from tuplegate.installation import EngineRefused, Installed, prepare_engine
+from tuplegate.engine.opening import read_address
+from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
+from tuplegate.installation import Installed, prepare_engine
 from tuplegate.open_files import close_others
 from tuplegate.protocol.control import NAME_RULE
 
@@ -28,7 +28,7 @@ _NAME = re.compile("[a-z][a-z0-9_-]{0,62}")
 
 
 def read_engines(text: str) -> dict[str, str]:
-    """The conninfo of each engine of the setting `engines`, by its name. Raises BadUrl."""
+    """Return the address of each engine of the setting `engines`, by its name. Raises BadUrl."""
     found: dict[str, str] = {}
     for number, entry in enumerate(text.split(), 1):
         name, _, url = entry.partition("=")
@@ -40,7 +40,7 @@ def read_engines(text: str) -> dict[str, str]:
         if name == FIRST_ENGINE or name in found:
             raise BadUrl(f"the name {name} is taken: that of the engine with the catalog is {FIRST_ENGINE}")
         try:
-            found[name] = read_url(url)
+            found[name] = read_address(url)
         except BadUrl as exc:
             raise BadUrl(f"the URL of {name}: {exc}") from exc
     return found
@@ -48,11 +48,10 @@ def read_engines(text: str) -> dict[str, str]:
 
 @dataclass
 class EnginePreparation:
-    """`first` is the first engine's part of the installation, `engines` are the others by their names."""
+    """Prepares the engines beside the first, by their names. `first` is the first engine's part of the installation."""
 
     first: Installed
-    engines: dict[str, str]
-    temp_mb: int
+    engines: dict[str, EngineOwner]
     _missing: list[str] = field(default_factory=list)
     _said: dict[str, str] = field(default_factory=dict)
     _pid: int | None = None
@@ -69,16 +68,16 @@ class EnginePreparation:
     async def _prepare(self, name: str, within_s: float | None) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                await prepare_engine(name, self.engines[name], self.first, self.temp_mb)
+                await prepare_engine(name, self.engines[name], self.first)
         except (EngineRefused, EngineFailure, TimeoutError) as exc:
             if self._said.get(name) != str(exc):
-                _log.error("an engine is not used", engine=name, at=where(self.engines[name]), reason=str(exc))
+                _log.error("an engine is not used", engine=name, at=self.engines[name].place, reason=str(exc))
             self._said[name] = str(exc)
             return False
         return True
 
     def watch(self, life_fd: int) -> None:
-        """Starts the process that goes on with it, where there is something left to do."""
+        """Start the process that goes on preparing, where there is something left to do."""
         if self._pid is not None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid == 0:

@@ -1,13 +1,15 @@
-"""What is done on the machine itself, without HTTP: for whoever can read the data directory."""
+"""Makes keys on the machine itself, without HTTP: for who can read the data directory."""
 
 import asyncio
 
 from tuplegate.access.scopes import Scope
-from tuplegate.engine.bundled import BundledServer
+from tuplegate.engine.bundled.server import BundledServer
+from tuplegate.engine.opening import owner_of
 from tuplegate.engine.port import EngineFailure
 from tuplegate.installation import create_key, install
-from tuplegate.serve import ServeError, bundled_engine, bundled_settings, engine_conninfo
 from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import open_bundled, read_bundled_settings, read_engine_address
+from tuplegate.supervisor.failures import ServeError
 
 
 class LocalError(Exception):
@@ -15,7 +17,7 @@ class LocalError(Exception):
 
 
 def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
-    """A new key of the installation: through the running service's engine, or by starting the engine for a moment."""
+    """Make a key of the installation: through the running service's engine, or by starting the engine for a moment."""
     if settings.engine:
         return _make_key_at(settings, name, scopes)
     if not (settings.data_dir / "tuplegate.lock").exists():
@@ -23,21 +25,22 @@ def make_local_key(settings: Settings, name: str, scopes: list[Scope]) -> str:
             f"{settings.data_dir} is not a data directory of Tuplegate, or cannot be read by this user."
             " Name the one that the service uses with --data-dir."
         )
-    running = BundledServer(bundled_settings(settings))
+    running = owner_of(BundledServer(read_bundled_settings(settings)).conninfo, settings, is_bundled=True)
     try:
-        return asyncio.run(create_key(running.conninfo, name, scopes)).text
+        return asyncio.run(create_key(running, name, scopes)).text
     except EngineFailure:
         pass  # the service does not run
     try:
-        with bundled_engine(settings) as engine:
-            asyncio.run(install(engine.conninfo))
-            return asyncio.run(create_key(engine.conninfo, name, scopes)).text
+        with open_bundled(settings) as server:
+            owner = owner_of(server.conninfo, settings, is_bundled=True)
+            asyncio.run(install(owner))
+            return asyncio.run(create_key(owner, name, scopes)).text
     except (ServeError, EngineFailure) as exc:
         raise LocalError(str(exc)) from exc
 
 
 def _make_key_at(settings: Settings, name: str, scopes: list[Scope]) -> str:
     try:
-        return asyncio.run(create_key(engine_conninfo(settings), name, scopes)).text
+        return asyncio.run(create_key(owner_of(read_engine_address(settings), settings), name, scopes)).text
     except (ServeError, EngineFailure) as exc:
         raise LocalError(f"no key was made: {exc}") from exc

@@ -9,7 +9,7 @@ import pytest
 from psycopg import pq
 
 from tests.service import new_data_dir, remove
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.postgres.own.admin import AdminConnector
 from tuplegate.engine.postgres.own.foundation import make_metadata_database
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard

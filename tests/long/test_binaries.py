@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from tests.servers import Open, ask, connect, needs_root, snapshot
-from tuplegate.engine import binaries
-from tuplegate.engine.bundled import BundledEngineError
+from tuplegate.engine.bundled import binaries
+from tuplegate.engine.bundled.server import BundledEngineError
 
 
 def test_bundled_binaries_below_the_floor(prepared: Open, monkeypatch: pytest.MonkeyPatch) -> None:

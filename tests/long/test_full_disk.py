@@ -17,7 +17,7 @@ from tests.control import engine_pid
 from tests.metrics import scrape
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, start_service
-from tuplegate.engine.disk import RESERVE_BYTES, RESERVE_NAME
+from tuplegate.engine.bundled.disk import RESERVE_BYTES, RESERVE_NAME
 
 pytestmark = [needs_linux, needs_bundled]
 

@@ -18,10 +18,12 @@ from tests.external import ExternalServer
 from tests.long.test_external_engine import run_serve
 from tests.service import Service, make_key, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, tenant_of
+from tuplegate.engine.port import EngineRefused
 from tuplegate.engine.postgres.own.foundation import NameTaken
+from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
 from tuplegate.engine.postgres.own.logins import password_of, read_url
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
-from tuplegate.installation import EngineRefused, Installed, examine, install
+from tuplegate.installation import Installed, install
 
 pytestmark = needs_bundled
 
@@ -364,15 +366,20 @@ def test_what_others_have_prepared_stays_theirs(one: Tenant, two: Tenant, server
 def test_a_role_with_too_little_is_refused(server: ExternalServer, role: str) -> None:
     said = f"the role {role} is no superuser and lacks CREATEDB or CREATEROLE.* ALTER ROLE {role} CREATEDB CREATEROLE"
     with pytest.raises(EngineRefused, match=said):
-        asyncio.run(examine(read_url(url(server, "refused", role))))
+        asyncio.run(PostgresOwner(read_url(url(server, "refused", role))).examine(1))
 
 
 def names_of(found: Installed) -> set[str]:
     return {weakness.name for weakness in found.weaknesses}
 
 
+def is_full(found: Installed) -> bool:
+    assert isinstance(found.login, PostgresLogin)
+    return found.login.walls.full
+
+
 def installed(engine: str) -> Installed:
-    return asyncio.run(install(read_url(engine), bundled=False, temp_mb=100))
+    return asyncio.run(install(PostgresOwner(read_url(engine), temp_mb=100)))
 
 
 def test_what_a_role_may_give_on_is_used(server: ExternalServer) -> None:
@@ -382,9 +389,9 @@ def test_what_a_role_may_give_on_is_used(server: ExternalServer) -> None:
     closed = {"server_log_open", "temporary_files_unbounded", "settings_unseen", "standbys_unseen"}
     assert names_of(found) == open_ones(server) - closed | always_open(server)
     as_superuser = installed(server.url("given"))
-    assert (names_of(as_superuser), as_superuser.walls.full) == (always_open(server), True)
+    assert (names_of(as_superuser), is_full(as_superuser)) == (always_open(server), True)
     after = installed(given)
-    assert (names_of(after), after.walls.full) == (always_open(server), False)
+    assert (names_of(after), is_full(after)) == (always_open(server), False)
 
 
 def test_the_installation_of_another_is_refused(server: ExternalServer, alone: Service) -> None:

@@ -17,8 +17,8 @@ from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import workers
 from tuplegate.access.transaction_ids import Kind, TransactionId, make
-from tuplegate.engine.postgres.own.logins import BadUrl
-from tuplegate.engine.several import mark_of
+from tuplegate.engine.port import BadUrl
+from tuplegate.engine.several.engines import mark_of
 from tuplegate.further_engines import read_engines
 
 SETTLED_S = 60.0

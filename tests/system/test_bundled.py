@@ -22,8 +22,9 @@ from tests.servers import (
     spawn_supervisor,
     wait_until,
 )
-from tuplegate.engine import bundled, data_directory
-from tuplegate.engine.bundled import BundledEngineError, BundledSettings, server_settings
+from tuplegate.engine.bundled import data_directory
+from tuplegate.engine.bundled import server as bundled
+from tuplegate.engine.bundled.server import BundledEngineError, BundledSettings, make_server_settings
 
 
 def test_serves_a_query(started: Open) -> None:
@@ -285,7 +286,7 @@ def test_settings_are_what_the_server_runs_with(started: Open) -> None:
     server = started(**settings)
     with connect(server) as connection:
         rows = connection.execute("select name, source from pg_settings where source = 'command line'").fetchall()
-    wanted = server_settings(BundledSettings(Path("/d"), extra={"work_mem": "5MB"}), 18, Path("/d/extensions"))
+    wanted = make_server_settings(BundledSettings(Path("/d"), extra={"work_mem": "5MB"}), 18, Path("/d/extensions"))
     names = {name.lower() for name, _ in rows}
     assert {name.lower() for name in wanted} <= names
     assert ask(server, "show max_connections") == "40"  # with those that are for superusers
@@ -297,7 +298,7 @@ def test_settings_are_what_the_server_runs_with(started: Open) -> None:
 def test_the_table_of_settings() -> None:
     """The operator's figures and further settings are in the table, version 18's path only there."""
     settings = BundledSettings(Path("/d"), max_connections=7, shared_buffers_mb=64, extra={"jit": "on"})
-    values = server_settings(settings, 18, Path("/d/extensions"))
+    values = make_server_settings(settings, 18, Path("/d/extensions"))
     assert values["max_connections"] == "10"
     assert values["shared_buffers"] == "64MB"
     assert values["max_prepared_transactions"] == "1000"
@@ -305,11 +306,11 @@ def test_the_table_of_settings() -> None:
     assert values["listen_addresses"] == ""
     assert values["jit"] == "on"
     assert values["extension_control_path"] == "/d/extensions:$system"
-    assert "extension_control_path" not in server_settings(settings, 17, Path("/d/extensions"))
-    assert "extension_control_path" not in server_settings(settings, 18, None)
+    assert "extension_control_path" not in make_server_settings(settings, 17, Path("/d/extensions"))
+    assert "extension_control_path" not in make_server_settings(settings, 18, None)
 
 
 def test_the_settings_that_are_ours() -> None:
     """A setting that would open the server to the network is refused."""
     with pytest.raises(BundledEngineError, match="listen_addresses"):
-        server_settings(BundledSettings(Path("/d"), extra={"listen_addresses": "*"}), 18, None)
+        make_server_settings(BundledSettings(Path("/d"), extra={"listen_addresses": "*"}), 18, None)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.servers import SOURCE, Open, alive, ask, close, mode, needs_root, snapshot, spawn_supervisor
-from tuplegate.engine import data_directory
-from tuplegate.engine.bundled import BundledEngineError, BundledServer, BundledSettings
+from tuplegate.engine.bundled import data_directory
+from tuplegate.engine.bundled.server import BundledEngineError, BundledServer, BundledSettings
 
 
 def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
@@ -124,7 +124,7 @@ def test_root_does_not_follow_planted_links(prepared: Open, data_dir: Path) -> N
 @needs_root
 def test_an_ordinary_user_starts_it_too(data_dir: Path, started: Open) -> None:
     """An ordinary user runs it as themselves, and root goes on with that data as its owner."""
-    probe = [sys.executable, "-c", "import tuplegate.engine.bundled"]
+    probe = [sys.executable, "-c", "import tuplegate.engine.bundled.server"]
     nobody = {"user": "nobody", "group": "nogroup", "extra_groups": []}
     environment = {"PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     try:

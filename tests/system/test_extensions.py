@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from tests.servers import Open, ask, connect
-from tuplegate.engine import extension_probe
-from tuplegate.engine.bundled import BundledServer, BundledSettings
+from tuplegate.engine.bundled import extension_probe
+from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 
 EXTENSIONS = [
     "vector", "pg_trgm", "citext", "hstore", "ltree", "btree_gin", "btree_gist", "cube", "fuzzystrmatch", "intarray",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tuplegate.engine.extension_scripts import find_hazard, split_script
-from tuplegate.engine.extensions import ASK_FOR_SCHEMA, choose_files
+from tuplegate.engine.bundled.extension_scripts import find_hazard, split_script
+from tuplegate.engine.bundled.extensions import ASK_FOR_SCHEMA, choose_files
 
 HARMLESS = [
     "",

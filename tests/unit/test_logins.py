@@ -3,9 +3,8 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tuplegate.engine.port import Access
+from tuplegate.engine.port import Access, BadUrl
 from tuplegate.engine.postgres.own.logins import (
-    BadUrl,
     as_tenant,
     has_password,
     named_database,

@@ -14,8 +14,9 @@ from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, r
 from tuplegate.engine.postgres.replication.replicas import LAG_MAX_S, Progress
 from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
-from tuplegate.serve import ServeError, replica_conninfos
 from tuplegate.settings import Settings
+from tuplegate.supervisor.engine_server import read_replica_addresses
+from tuplegate.supervisor.failures import ServeError
 
 EARLIER, LATER = "00000001-00000009ffffffff", "00000001-0000000a00000000"
 
@@ -95,7 +96,7 @@ def test_another_consistency_is_refused_by_the_client() -> None:
 def test_a_replica_is_logged_in_at_as_the_engine_is() -> None:
     """What its URL says of a user, a password and a database is nothing to the service."""
     settings = replace(Settings(), replicas="postgresql://me:secret@a:1/mine?sslmode=require , host=b port=2,")
-    places = replica_conninfos(settings)
+    places = read_replica_addresses(settings)
     assert ["secret" in place or "user" in place for place in places] == [False, False]
     made = [same_login(place, "host=c user=owner password='p w' dbname=meta") for place in places]
     login = {"user": "owner", "password": "p w", "dbname": "meta"}
@@ -109,5 +110,5 @@ def test_a_replica_is_logged_in_at_as_the_engine_is() -> None:
 def test_a_replica_that_is_no_url_is_refused() -> None:
     """At the start, without the URL in the message."""
     with pytest.raises(ServeError, match="--replicas cannot be used: it is not of the form") as caught:
-        replica_conninfos(replace(Settings(), replicas="postgresql://a:1,secret password"))
+        read_replica_addresses(replace(Settings(), replicas="postgresql://a:1,secret password"))
     assert "secret" not in str(caught.value)

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuplegate.engine.libpq.leftovers import is_plain, read_text
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.statements import (
     COMMENTS_MAX,
     first_keyword,
-    is_plain,
     is_streamed,
     keyword_of_one,
-    read_text,
     skip_blank,
 )
 

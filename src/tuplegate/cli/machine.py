@@ -83,8 +83,8 @@ def _check_ports(settings: Settings) -> Iterator[Finding]:
 
 def _check_programs(settings: Settings) -> Finding:
     """The engine's programs are there; of which version is said when it runs."""
-    from tuplegate.engine.binaries import wheel_site
-    from tuplegate.engine.data_directory import BundledEngineError
+    from tuplegate.engine.bundled.binaries import wheel_site
+    from tuplegate.engine.bundled.data_directory import BundledEngineError
 
     if settings.engine_bin:
         program = Path(settings.engine_bin) / "postgres"

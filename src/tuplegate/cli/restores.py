@@ -71,8 +71,8 @@ class RestoreFailed(Exception):
 
 def find_program() -> str:
     """That of the bundled engine, or else the one on the path."""
-    from tuplegate.engine.binaries import wheel_programs, wheel_site
-    from tuplegate.engine.data_directory import BundledEngineError
+    from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+    from tuplegate.engine.bundled.data_directory import BundledEngineError
 
     try:
         program = wheel_programs(wheel_site()) / "pg_restore"

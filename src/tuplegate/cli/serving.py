@@ -42,15 +42,17 @@ def _leave_out_rich() -> None:
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
     _leave_out_rich()
-    from tuplegate.engine.postgres.own.logins import BadUrl, has_password, read_url
-    from tuplegate.serve import ServeError, serve
+    from tuplegate.engine.opening import url_has_password
+    from tuplegate.engine.port import BadUrl
+    from tuplegate.serve import serve
+    from tuplegate.supervisor.failures import ServeError
 
     for name, urls in (
         ("engine", [flags.get("engine")]),
         ("engines", [entry.partition("=")[2] for entry in (flags.get("engines") or "").split()]),
     ):
         try:
-            if any(url and has_password(read_url(url)) for url in urls):
+            if any(url and url_has_password(url) for url in urls):
                 click.echo(
                     f"Warning: the password in --{name} is visible in the list of processes;"
                     f" give the URL as TUPLEGATE_{name.upper()} or in the settings file.",
@@ -59,7 +61,7 @@ def _serve(**flags: Any) -> None:
         except BadUrl:
             pass  # it is said when it is used
     try:
-        if any(has_password(read_url(url)) for url in str(flags.get("replicas") or "").split(",")):
+        if any(url_has_password(url) for url in str(flags.get("replicas") or "").split(",")):
             click.echo(
                 "Warning: the password in --replicas is visible in the list of processes, and is not used:"
                 " leave it out.",

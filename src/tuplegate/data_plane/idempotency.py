@@ -54,7 +54,7 @@ async def once(
     """Runs the request unless it was run before; the answer is the recorded one either way."""
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
-    async with engine.hold(f"idempotency/{target.database}/{route}/{key}", target.database) as free:
+    async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
         kept = await engine.find_kept(target.database, route, key)
         # Whoever has it may have answered already, and be about to let go.
         if await _replayed(engine, exchange, kept, request):

@@ -167,7 +167,7 @@ class TransactionRoutes:
     async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
         """The id that the client chose is this request's alone, and shows as in progress while it runs."""
         database = job.target.database
-        async with self._engine.hold(f"transaction/{database}/{id}", database) as free:
+        async with self._engine.hold_in(database, port.Lock.TRANSACTION, id) as free:
             if not free or not await self._engine.begin_id(database, id):
                 raise _used(id)
             try:

@@ -1,13 +1,13 @@
-"""An engine that somebody else runs: the supervisor has nothing to start, to watch or to stop."""
+"""A server that somebody else runs: the supervisor has nothing to start, watch or stop."""
 
 from dataclasses import dataclass
 
-from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.bundled.binaries import DumpTool
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalServer:
-    """Looks like a bundled one that never dies."""
+    """Stands in for a bundled server, and never dies."""
 
     conninfo: str
     dump_tools: tuple[DumpTool, ...] = ()

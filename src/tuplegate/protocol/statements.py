@@ -1,12 +1,10 @@
-"""What the service itself reads of a statement: its first keyword and the streaming hint. Pure.
+"""Reads of a statement what must be known before an engine sees it: its first keyword and the streaming hint. Pure.
 
-The engine judges SQL. These few looks exist only because some things must be known before the engine sees the text:
-whether the answer is a stream, whether the statement would end the transaction that the service has opened for it, and
-whether it could leave something on the connection that the cheap reset does not remove.
+The engine judges SQL. This module finds out whether the answer is a stream, whether the statement would end the
+transaction that the service has opened for it, and whether its comments would take too long to read.
 """
 
 import re
-from enum import Enum, auto
 from typing import Final
 
 from tuplegate.protocol.errors import ServiceError
@@ -133,7 +131,7 @@ def _comment_end(sql: str, start: int) -> int:
 
 
 def first_keyword(sql: str) -> tuple[str, int]:
-    """The first word in lower case and the index behind it; ("", index) where the text does not begin with a word."""
+    """Return the first word in lower case and the index behind it; ("", index) where the text begins with no word."""
     common = _COMMON.get(sql[:7])
     if common is not None:
         return common, 6
@@ -148,16 +146,16 @@ def first_keyword(sql: str) -> tuple[str, int]:
 
 
 def is_streamed(sql: str) -> bool:
-    """Whether the text starts with the streaming hint, white space before it allowed."""
+    """Return whether the text starts with the streaming hint; white space may come before it."""
     return sql.startswith(STREAM_HINT, len(sql) - len(sql.lstrip(_SPACE))) if sql[:1] in _HINT_STARTS else False
 
 
 def keyword_of_one(sql: str) -> str:
-    """The first keyword of a statement that may be run; refuses empty text, NUL and transaction control."""
+    """Return the first keyword of a statement that may run. Raises for an empty text, NUL and transaction control."""
     if "\0" in sql:
         raise ServiceError(
             "malformed_request",
-            f"the SQL contains a NUL character at position {sql.index(chr(0)) + 1}; PostgreSQL text cannot hold one",
+            f"the SQL contains a NUL character at position {sql.index(chr(0)) + 1}; no text in SQL can hold one",
         )
     if len(sql) > _UNCOUNTED_LENGTH:
         check_comments(sql)
@@ -181,7 +179,7 @@ def _is_control(keyword: str, sql: str, end: int) -> bool:
 
 
 def _without_comments(sql: str, start: int) -> str:
-    """The beginning of what follows, every stretch of blanks and comments in it replaced by one blank."""
+    """Return the beginning of the rest, with every stretch of blanks and comments replaced by one blank."""
     parts: list[str] = []
     i = skip_blank(sql, start, comments_max=_COMMENTS_IN_SET_MAX)
     length = 0
@@ -192,96 +190,3 @@ def _without_comments(sql: str, start: int) -> str:
         length += j - i + 1
         i = skip_blank(sql, j, comments_max=_COMMENTS_IN_SET_MAX)
     return " ".join(parts)
-
-
-# What a text must name to change a setting while it runs, or to run text that is not in it. A name in Unicode
-# escapes (U&) could be any of these.
-_SETS_OR_RUNS: Final = ("set_config", "pg_settings", "_to_xml", "ts_stat", "ts_rewrite", "u&")
-# The random seed is no setting. What is prepared on a connection is not for everybody to see: a text that asks for it
-# counts as well.
-_OF_SESSION: Final = ("setseed", "prepared_st", "memory_context")
-_PLAIN: Final = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
-
-
-def fold(sql: str) -> str:
-    """Return the text in lower case, for a search of names; characters beyond ASCII are replaced.
-
-    The engine folds only ASCII letters. Python folds those far quicker than others.
-    """
-    return sql.lower() if sql.isascii() else sql.encode("ascii", "replace").decode("ascii").lower()
-
-
-def _names(folded: str, names: tuple[str, ...]) -> bool:
-    """Return whether one of the names is in the text. On a long text each search is quicker than any pattern."""
-    for name in names:  # noqa: SIM110 - a generator takes three times as long on short texts
-        if name in folded:
-            return True
-    return False
-
-
-def is_plain(sql: str, keyword: str) -> bool:
-    """Whether the text itself can leave nothing behind that `DISCARD ALL` does not remove."""
-    if keyword not in _PLAIN:
-        return False
-    folded = fold(sql)
-    # All but one of the names have an underscore or an ampersand: most texts need no closer look.
-    if "_" not in folded and "&" not in folded:
-        return "setseed" not in folded
-    return not _names(folded, _SETS_OR_RUNS) and not _names(folded, _OF_SESSION)
-
-
-_QUERIES: Final = frozenset({"select", "values", "table", ""})
-WRITES: Final = frozenset({"insert", "update", "delete", "merge"})
-
-
-class Leftovers(Enum):
-    """What a plain text can leave on its connection, in a database without code of the tenant's own."""
-
-    NOTHING = auto()
-    SEQUENCES = auto()
-    """Which numbers it drew: what `lastval()` and `currval()` answer, and numbers that were drawn in advance."""
-    ANYTHING = auto()
-
-
-def leftovers(sql: str, keyword: str) -> Leftovers:
-    """To leave something, a query must name what makes a table, moves a sequence, or sets what an extension keeps.
-
-    A change can move sequences without naming them, and cannot make a table.
-    """
-    return _leftovers(fold(sql), keyword)
-
-
-def _leftovers(folded: str, keyword: str) -> Leftovers:
-    if "set_limit" in folded or "advisory" in folded:
-        return Leftovers.ANYTHING
-    if keyword in WRITES:
-        return Leftovers.SEQUENCES
-    if keyword not in _QUERIES or "into" in folded:
-        return Leftovers.ANYTHING
-    return Leftovers.SEQUENCES if "nextval" in folded or "setval" in folded else Leftovers.NOTHING
-
-
-class Reading:
-    """What is known of one text.
-
-    `names_settings`: it could change, while it runs, the setting by which a commit waits for the disk. `plain` and
-    `leftovers` are what the functions above say.
-    """
-
-    __slots__ = ("leftovers", "names_settings", "plain")
-
-    def __init__(self, plain: bool, names_settings: bool, leftovers: Leftovers) -> None:
-        self.plain = plain
-        self.names_settings = names_settings
-        self.leftovers = leftovers
-
-
-def read_text(sql: str, keyword: str) -> Reading:
-    """Look for all names at once, so that a long text is searched for each of them only once."""
-    folded = fold(sql)
-    left = _leftovers(folded, keyword)
-    if "_" not in folded and "&" not in folded:
-        return Reading(keyword in _PLAIN and "setseed" not in folded, names_settings=False, leftovers=left)
-    runs = _names(folded, _SETS_OR_RUNS)
-    plain = keyword in _PLAIN and not runs and not _names(folded, _OF_SESSION)
-    return Reading(plain, runs or "synchronous_commit" in folded, left)

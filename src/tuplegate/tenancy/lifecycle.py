@@ -27,6 +27,7 @@ from tuplegate.engine.port import (
     EngineBusy,
     EngineFailure,
     EngineUnavailable,
+    Lock,
     OutcomeUnknown,
     StatementFailed,
 )
@@ -273,7 +274,7 @@ class Lifecycle:
             else:
                 await self._databases.open(leftover.engine_name)
                 name = leftover.engine_name
-                async with self._engine.hold(f"dump/{name}", name) as is_free:
+                async with self._engine.hold_in(name, Lock.DUMP) as is_free:
                     await self._databases.stop_following(name, dumped=not is_free)
         except EngineFailure as failure:
             _log.warning("a reset or a move could not be cleared up after", database=id, reason=str(failure))

@@ -24,6 +24,7 @@ from tuplegate.engine.port import (
     Engine,
     EngineBusy,
     EngineFailure,
+    Lock,
     MoveFailed,
     NotSupported,
     StatementFailed,
@@ -81,7 +82,7 @@ class Moves:
             if not await self._catalog.moves.begin(actor, place, successor, engine):
                 raise EngineBusy("the database is being changed by somebody else")
             try:
-                async with self._engine.hold(f"dump/{place.engine_name}", place.engine_name) as is_free:
+                async with self._engine.hold_in(place.engine_name, Lock.DUMP) as is_free:
                     if not is_free:
                         raise EngineBusy("the database is being dumped; it can be moved afterwards")
                     return await self._bring(actor, place, successor, engine)

@@ -9,10 +9,10 @@ import re
 from itertools import count
 from typing import Final
 
+from tuplegate.engine.libpq.leftovers import Reading
 from tuplegate.engine.libpq.plans import Verdict
 from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.port import Shape
-from tuplegate.protocol.statements import Reading
 
 _OFTEN: Final = 3
 _TEXTS_MAX: Final = 1000

@@ -9,7 +9,7 @@ sent. Whether a value means there what the literal means is for the engine's cat
 import re
 from typing import Final
 
-from tuplegate.protocol.statements import is_plain
+from tuplegate.engine.libpq.leftovers import is_plain
 
 _TEXT_MAX: Final = 2000
 _KNOWN_MAX: Final = 1000

@@ -1,20 +1,17 @@
-"""The port, filled by a PostgreSQL server. What its methods need lies beside it, one subject in a file."""
+"""The port, filled by a PostgreSQL server. Its parts lie beside it, one subject in a file."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any
 
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.probes import Capabilities, probe
+from tuplegate.engine.postgres.own.probes import Probed, probe_all
 from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.attempts import Attempts
@@ -27,17 +24,16 @@ from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import headroom
 from tuplegate.engine.postgres.safety.lease import Lease
-from tuplegate.engine.postgres.safety.locks import CAPACITY_SQL
 from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.watch import Watch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
-from tuplegate.engine.postgres.transaction.ledger import Ledger
+from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.keeping import keep, within
+from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
 _log = structlog.get_logger()
@@ -50,107 +46,98 @@ _OWN_TIMEOUT_MS = 10_000
 _PAUSED_TICK_S = 0.1
 
 
+@asynccontextmanager
+async def open_postgres(settings: EngineSettings) -> AsyncIterator["PostgresEngine"]:
+    """Probe the server, build the adapter, and run it until the block is left."""
+    connector = AdminConnector(settings.conninfo, settings.connect_timeout_s, primary=settings.primary)
+    async with AsyncExitStack() as stack:
+        if connector.primary.follows:
+            stack.callback(keep("primary", connector.primary.watch).cancel)
+        session = await stack.enter_async_context(AdminSession(connector, METADATA_DATABASE))
+        engine = PostgresEngine(settings, connector, session, await probe_all(session))
+        await engine.start(stack)
+        yield engine
+
+
+# size: the attributes are the parts of the adapter; each fills some methods of the port.
 class PostgresEngine:
-    """See the module's text. `async with` opens and closes it."""
+    """The port, filled by a PostgreSQL server that was probed. `open_postgres` makes one and closes it."""
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-        connector = self._connector = AdminConnector(
-            settings.conninfo, settings.connect_timeout_s, primary=settings.primary
-        )
-        self._primary = connector.primary
-        self._session = AdminSession(connector, METADATA_DATABASE)
-        self._recovery = Recovery(connector, settings.installation, settings.secret, alone=settings.alone)
-        self._sizes = SizeWatch()
-        self._pools = Pools(
-            settings, connector, self._session, self._sizes, self._recovery.is_certain, self._recovery.is_confirmed
-        )
-        self._recovery.on_commit = self._pools.may_have_changed
-        self._watch = Watch(settings, connector, self._pools, self._sizes)
-        self._ledger = Ledger(self._pools.to_write, self._session, settings.secret, self._recovery.is_certain)
-        self._scratch = Scratch(connector, self._ledger.hold, self._recovery, settings.secret)
-        self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
-        self._lock_capacity = 0
-        self._time = time.monotonic
-        self._running = self._watch.running
-        self._streams = Measures("stream")
-        self._tasks: list[asyncio.Task[None]] = []
-        self._lease: Lease | None = None
-        self._progress: Progress | None = None
-        self._replicas: Replicas | None = None
-        self.tells_positions = bool(settings.replicas)
-        self.snapshots: SnapshotReads
-        self.can: Capabilities
-        self._guard: SerializableGuard
-        self._attempts: Attempts
-
-    @property
-    def version(self) -> str:
-        return self.can.version
-
-    async def __aenter__(self) -> "PostgresEngine":
-        if self._primary.follows:
-            self._tasks = [keep("primary", self._primary.watch)]
-        built_in = read_types(await self._session.fetch(BUILT_IN_TYPES_SQL))
-        self.can = await probe(self._session)
-        settings, tally = self._settings, self._settings.tally
-        self._guard = SerializableGuard(self.can.slots, tally, settings.worker, exclusive=settings.exclusive)
-        if tally.shared:
-            allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
-            self._lease = await Lease(self._connector, tally, self.can.slots, allowance).__aenter__()
-        await self._recovery.__aenter__()
-        self._pools.begin(self.can, built_in, self._guard)
-        self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
-        await self._watch.begin(self._guard, self._lock_capacity)
-        self._attempts = Attempts(
-            self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
-        )
-        self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
-        self._time = asyncio.get_running_loop().time
-        watches = {"records": self._expire, "scratch": self._scratch.watch}
-        if settings.worker == 0:
-            watches["role_settings"] = partial(undo_settings, self._connector)
-        if settings.replicas:
-            replicas = self._replicas = self._make_replicas(built_in)
-            await replicas.look()
-            watches["replicas"] = replicas.watch
-            watches["replica_deadlines"] = replicas.watch_deadlines
-            watches["replica_connections"] = replicas.sweep
-        self.snapshots = SnapshotReads(self, self._replicas)
-        self._tasks += [keep(name, watch) for name, watch in watches.items()]
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    def __init__(
+        self, settings: EngineSettings, connector: AdminConnector, session: AdminSession, probed: Probed
     ) -> None:
-        for task in self._tasks[1:] if self._primary.follows else self._tasks:
-            task.cancel()
-        self._dumps.stop()
-        if self._replicas is not None:
-            await self._replicas.close()
-        await self._watch.end()
-        await self._recovery.__aexit__(None, None, None)
-        await self._pools.close()
-        if self._lease is not None:
-            await self._lease.__aexit__(None, None, None)
-        await self._session.close()
-        for task in self._tasks:
-            task.cancel()
+        secret = settings.secret
+        self._settings = settings
+        self._connector = connector
+        self._session = session
+        self._probed = probed
+        self._time = asyncio.get_running_loop().time
+        self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
+        self._sizes = SizeWatch()
+        recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.nobody_before)
+        self._pools = Pools(
+            settings, connector, session, self._sizes, recovery.is_certain, recovery.is_confirmed, probed, self._guard
+        )
+        recovery.on_commit = self._pools.may_have_changed
+        self._watch = Watch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
+        self._ledger = Ledger(self._pools.to_write, session, secret, recovery.is_certain)
+        self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
+        self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
+        self._attempts = Attempts(self._pools, self._watch, self._guard, self._ledger, recovery, settings.attempts_max)
+        # Every request passes these two: no method stands between.
+        self.query = self._attempts.query
+        self.transaction = self._attempts.transaction
+        self._streams = Measures("stream")
+        self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
+        self._replicas = None if self._progress is None else self._make_replicas(self._progress)
+        self.snapshots = SnapshotReads(self, self._replicas)
 
-    def _make_replicas(self, built_in: dict[int, TypeInfo]) -> Replicas:
+    def _make_replicas(self, progress: Progress) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
-        progress = self._progress = Progress(self._connector, flushes=settings.worker == 0)
         replicas = [
-            Replica(number, conninfo, settings, stocks, self.can, built_in, self._guard, self._recovery)
+            Replica(number, conninfo, settings, stocks, self._probed, self._guard, self._recovery)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
         return Replicas(progress, replicas, settings.idle_close_s)
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Begin everything that goes on beside requests; `stack` ends it, in the opposite order."""
+        settings, tally = self._settings, self._settings.tally
+        if tally.shared:
+            allowance = _BEGUN_PER_REQUEST * settings.connections_max * tally.workers
+            await stack.enter_async_context(Lease(self._connector, tally, self._guard.slots, allowance))
+        stack.push_async_callback(self._pools.close)
+        await stack.enter_async_context(self._recovery)
+        stack.push_async_callback(self._watch.end)
+        await self._watch.begin()
+        watches: dict[str, Work] = {"records": self._expire, "scratch": self._scratch.watch}
+        if settings.worker == 0:
+            watches["role_settings"] = partial(undo_settings, self._connector)
+            if settings.may_signal:  # nobody else uses the server
+                watches["vacuum_pace"] = partial(keep_pace, self._session)
+        if self._replicas is not None:
+            stack.push_async_callback(self._replicas.close)
+            await self._replicas.look()
+            watches["replicas"] = self._replicas.watch
+            watches["replica_deadlines"] = self._replicas.watch_deadlines
+            watches["replica_connections"] = self._replicas.sweep
+        stack.callback(self._dumps.stop)
+        for name, watch in watches.items():
+            stack.callback(keep(name, watch).cancel)
+
+    @property
+    def version(self) -> str:
+        return self._probed.can.version
 
     # -- the port -----------------------------------------------------------------------------------------------
 
     @property
     def weaknesses(self) -> tuple[port.Weakness, ...]:
         return self._settings.weaknesses
+
+    @property
+    def tells_positions(self) -> bool:
+        return bool(self._settings.replicas)
 
     async def position(self) -> bytes:
         if self._progress is None:
@@ -159,23 +146,6 @@ class PostgresEngine:
             return (await self._progress.position()).written()
         except port.EngineFailure:
             return UNKNOWN
-
-    def query(
-        self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> Coroutine[Any, Any, port.Result]:
-        return self._attempts.query(target, statement, shape, bounds)
-
-    def transaction(
-        self,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        *,
-        read_only: bool,
-        promise: port.Promise | None,
-    ) -> Coroutine[Any, Any, port.TransactionResult]:
-        return self._attempts.transaction(target, statements, shape, bounds, read_only=read_only, promise=promise)
 
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ledger.begin_id(database, id)
@@ -193,14 +163,17 @@ class PostgresEngine:
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:
-        """Turns away whoever waits for the database: it is on another engine now."""
+        """Turn away who waits for the database: it is on another engine now."""
         self._pools.let_go(database)
 
     def bound_size(self, database: str, bytes_max: int | None) -> None:
         self._sizes.bound(database, bytes_max)
 
-    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(name)
+
+    def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        return self._ledger.hold(lock_name(database, lock, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
         return port.Outcome.COMMITTED if mark else await self._recovery.outcome(number)
@@ -227,7 +200,8 @@ class PostgresEngine:
             await self._attempts.admitted(pool, member, deadline)
         clock = EngineClock(pool, member, target, statement, bounds, self._settings.attempts_max)
         clock.begun = self._guard.begun
-        self._running[clock] = self._time()
+        running = self._watch.running
+        running[clock] = self._time()
         measures = self._streams
         measures.attempts += 1
         try:
@@ -236,7 +210,7 @@ class PostgresEngine:
                     stream.reached = await self.position()
                 yield stream
         finally:
-            del self._running[clock]
+            del running[clock]
             observe(measures.seconds, clock.elapsed_us * 1000)
 
     def stop_running(self) -> None:
@@ -246,7 +220,7 @@ class PostgresEngine:
             self._replicas.stop_running()
 
     async def health(self) -> port.EngineHealth:
-        primary, disk = self._primary, self._watch.disk
+        primary, disk = self._pools.primary, self._watch.disk
         warnings = {} if disk is None else {"disk": disk.said()}
         if primary.follows:
             warnings["commits"] = primary.refuses or "ok"
@@ -254,12 +228,12 @@ class PostgresEngine:
         return port.EngineHealth(
             "postgresql",
             self.version,
-            {"engine": primary.lost or await self._answers()},
+            {"engine": primary.lost or await self._try_answer()},
             warnings,
             primary.replication.waits,
         )
 
-    async def _answers(self) -> str:
+    async def _try_answer(self) -> str:
         try:
             await within(_HEALTH_TIMEOUT_S, self._session.fetch("SELECT 1"))
         except TimeoutError:
@@ -269,26 +243,26 @@ class PostgresEngine:
         return "ok"
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        async with self._watched(borrow_session, target, bounds) as session:
+        async with self._open_watched(borrow_session, target, bounds) as session:
             return await find_tables(session, bounds.bytes_max)
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._watched(open_session, target, port.Bounds(timeout_ms, None, 0))
+        return self._open_watched(open_session, target, port.Bounds(timeout_ms, None, 0))
 
     @asynccontextmanager
-    async def _watched(
+    async def _open_watched(
         self,
         open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
         target: port.Target,
         bounds: port.Bounds,
     ) -> AsyncIterator[Session]:
-        """A session with its deadline over it."""
+        """Open a session whose deadline is watched."""
         async with open(self._pools.of(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
-            self._running[session] = self._time()
+            self._watch.running[session] = self._time()
             try:
                 yield session
             finally:
-                del self._running[session]
+                del self._watch.running[session]
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
@@ -302,14 +276,14 @@ class PostgresEngine:
             if self._time() > deadline:
                 raise port.EngineBusy("the database is being copied or reset; it can be dumped in a moment")
             await asyncio.sleep(_PAUSED_TICK_S)
-        settings = {**SESSION_SETTINGS, "work_mem": self.can.work_mem}
+        settings = {**SESSION_SETTINGS, "work_mem": self._probed.can.work_mem}
         async with self._dumps.dump(
-            database, organization, settings, self.can.major, self._lock_capacity, timeout_s
+            database, organization, settings, self._probed.can.major, self._probed.lock_capacity, timeout_s
         ) as blocks:
             yield blocks
 
     async def durability(self, target: port.Target) -> port.Durability:
-        async with self._watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
+        async with self._open_watched(open_session, target, port.Bounds(_OWN_TIMEOUT_MS, None, 0)) as session:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:
@@ -329,7 +303,7 @@ class PostgresEngine:
         return found
 
     async def _expire(self) -> None:
-        """Removes old records of the databases that are in use."""
+        """Remove old records of the databases that are in use."""
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_S)
             for database in list(self._pools.states):

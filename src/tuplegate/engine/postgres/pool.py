@@ -25,6 +25,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX, Kept, Key
+from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineFailure, EngineUnavailable, OutcomeUnknown
@@ -33,7 +34,6 @@ from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.safety.stubborn import Ending, Stubborn
 from tuplegate.engine.postgres.safety.traces import UNTOLD
-from tuplegate.protocol.statements import Leftovers
 from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()

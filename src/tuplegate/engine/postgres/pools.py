@@ -10,7 +10,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, Meter
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.types import TypeInfo, TypeRegistry
+from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -19,7 +19,7 @@ from tuplegate.engine.postgres.own.admin import (
     terminate,
 )
 from tuplegate.engine.postgres.own.logins import as_tenant, with_settings
-from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Capabilities
+from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.execute import ENCODING_SETTINGS
@@ -75,12 +75,7 @@ def _read_only(target: port.Target) -> str:
 
 
 class Pools:
-    """One for writing and one for reading of each database; `states` is what both have in common.
-
-    `begin` comes first: it tells what was learned of the engine.
-    """
-
-    can: Capabilities
+    """One for writing and one for reading of each database; `states` is what both have in common."""
 
     def __init__(
         self,
@@ -90,9 +85,12 @@ class Pools:
         sizes: SizeWatch,
         is_certain: Callable[[], Awaitable[bool]],
         is_confirmed: Callable[[], Awaitable[bool]],
+        probed: Probed,
+        meter: Meter,
         stocks: Stocks | None = None,
     ) -> None:
-        """`stocks` are those of other pools, which hold their rows within the same bound."""
+        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold their rows within
+        the same bound."""
         self._settings = settings
         self._connector = connector
         self.primary = connector.primary
@@ -106,17 +104,13 @@ class Pools:
         self._is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
-        self._built_in: dict[int, TypeInfo] = {}
-        self._meter = Meter()
+        self.can = probed.can
+        self._built_in = probed.built_in
+        self._meter = meter
         self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
-
-    def begin(self, can: Capabilities, built_in: dict[int, TypeInfo], meter: Meter) -> None:
-        self.can = can
-        self._built_in = built_in
-        self._meter = meter
 
     def of(self, target: port.Target) -> Pool:
         pools = self.writing if target.as_writer else self.reading

@@ -12,22 +12,16 @@ from typing import NamedTuple
 
 from psycopg import OperationalError, pq
 
-from tuplegate.engine.port import Access
+from tuplegate.engine.port import Access, BadUrl
 from tuplegate.engine.postgres.tenancy.roles import role_of
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
-
-
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
 """How libpq would choose among several hosts; the service chooses itself."""
 _LOGIN = frozenset({b"user", b"password", b"passfile"})
 
 _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_timeout=20000"
 """A connection over a network whose other end is gone without a word is noticed within seconds, not hours."""
-
-
-class BadUrl(Exception):
-    """It cannot be used; the message, which holds nothing of it, says why."""
 
 
 def read_url(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server can do: asked at the start, kept in one record, never assumed.
+"""Asks a PostgreSQL server what it can do: at the start, kept in one record, never assumed.
 
 `problems` keep the service from starting on it, `warnings` do not. Both say what to do.
 """
@@ -6,8 +6,10 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuplegate.engine.binaries import MAJOR_MIN, MINIMUM_MINOR
+from tuplegate.engine.bundled.binaries import MAJOR_MIN, MINIMUM_MINOR
+from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeInfo, read_types
 from tuplegate.engine.port import StatementFailed
+from tuplegate.engine.postgres.safety.locks import CAPACITY_SQL
 
 VERSION_TESTED = 18
 
@@ -70,6 +72,22 @@ class Capabilities:
     @property
     def two_phase(self) -> bool:
         return self.prepared_max > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What a server was asked before anything is built for it. `lock_capacity` is the size of its table of locks."""
+
+    can: Capabilities
+    built_in: dict[int, TypeInfo]
+    lock_capacity: int
+
+
+async def probe_all(session: Session) -> Probed:
+    """Ask everything that the adapter is built with."""
+    built_in = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
+    can = await probe(session)
+    return Probed(can, built_in, int(str((await session.fetch(CAPACITY_SQL))[0][0])))
 
 
 async def probe(session: Session) -> Capabilities:

@@ -1,9 +1,9 @@
-"""What the adapter is told at its start."""
+"""What the adapter is told when it is built."""
 
 from dataclasses import dataclass, field
 
-from tuplegate.engine.binaries import DumpTool
-from tuplegate.engine.disk import Disk
+from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import Weakness
 from tuplegate.engine.postgres.replication.primary import Primary
@@ -30,7 +30,8 @@ class EngineSettings:
     """Of the engine; None for a server that is always the same."""
     tally: Tally = field(default_factory=Tally)
     worker: int = 0
-    alone: bool = True
+    nobody_before: bool = True
+    """Nobody served on this engine before the workers were started, so what is prepared there is left over."""
     exclusive: bool = True
     dump_tools: tuple[DumpTool, ...] = ()
     dumps_max: int = 2

@@ -8,6 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.failures import is_internal
+from tuplegate.engine.libpq.leftovers import fold
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.pools import Pools
@@ -20,7 +21,6 @@ from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 from tuplegate.engine.postgres.transaction.transaction import CannotPrepare, TransactionRun
 from tuplegate.metrics.cells import observe
-from tuplegate.protocol.statements import fold
 
 _TURN_S: Final = 0.1
 

@@ -28,6 +28,7 @@ from tuplegate.engine.libpq.connection import (
 )
 from tuplegate.engine.libpq.failures import check, find_error, is_internal, is_panic
 from tuplegate.engine.libpq.kept import LENGTH_MAX, Kept, Key, is_lasting
+from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.engine.libpq.parameters import describe_statement, texts_of, write_params
 from tuplegate.engine.libpq.plans import (
     ANY_NUMBER,
@@ -43,7 +44,6 @@ from tuplegate.engine.libpq.templates import Form, Template, find_form, find_tem
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.safety.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
-from tuplegate.protocol.statements import WRITES, Leftovers, Reading, fold, read_text
 from tuplegate.reply import Reply
 
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)

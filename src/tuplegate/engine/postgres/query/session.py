@@ -36,9 +36,9 @@ class Session:
         self.writes = True
         self.under_way = False
 
-    async def run(self, sql: str, *params: str | None) -> port.Reply:
+    async def run(self, sql: str, *params: str | None) -> port.SessionResult:
         values = [None if param is None else param.encode() for param in params]
-        return port.Reply(text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
+        return port.SessionResult(text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
         """One segment, with its results when all of it went well."""

@@ -18,6 +18,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
+from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.rows import affected_rows, find_encoder
@@ -45,7 +46,6 @@ from tuplegate.engine.postgres.query.execute import (
 from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.turns import pause_after
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, Room, full
-from tuplegate.protocol.statements import WRITES, is_plain, read_text
 from tuplegate.reply import next_turn
 
 _PORTION_ROWS_MAX = 256

@@ -23,10 +23,9 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Connection, Meter
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.libpq.types import TypeInfo
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.own.logins import places_of
-from tuplegate.engine.postgres.own.probes import Capabilities
+from tuplegate.engine.postgres.own.probes import Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.pools import Pools
@@ -153,8 +152,8 @@ class Replica:
     """One standby. `said` tells what keeps it from being read from, or "ok"."""
 
     def __init__(
-        self, number: int, conninfo: str, settings: EngineSettings, stocks: Stocks, can: Capabilities,
-        built_in: dict[int, TypeInfo], guard: SerializableGuard, recovery: Recovery,
+        self, number: int, conninfo: str, settings: EngineSettings, stocks: Stocks, probed: Probed,
+        guard: SerializableGuard, recovery: Recovery,
     ) -> None:  # fmt: skip
         self.number = number
         self._conninfo = conninfo
@@ -165,8 +164,7 @@ class Replica:
         self._session: _StandbySession | None = None
         self._lookup: asyncio.Task[list[str]] | None = None
         self._stocks = stocks
-        self._can = can
-        self._built_in = built_in
+        self._probed = probed
         self._guard = guard
         self._recovery = recovery
         self._pools: Pools | None = None
@@ -236,9 +234,9 @@ class Replica:
 
     def _new_pools(self, session: "_StandbySession") -> Pools:
         settings = replace(self._settings, conninfo=session.connector.conninfo)
-        pools = Pools(settings, session.connector, session, SizeWatch(), _is_safe, _is_safe, self._stocks)
-        pools.begin(self._can, self._built_in, Meter())
-        return pools
+        return Pools(
+            settings, session.connector, session, SizeWatch(), _is_safe, _is_safe, self._probed, Meter(), self._stocks
+        )
 
     def _note(self, replayed: str | None) -> None:
         """Answers come in the order of the questions."""

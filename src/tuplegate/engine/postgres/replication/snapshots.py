@@ -16,10 +16,10 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
+from tuplegate.engine.libpq.leftovers import fold
 from tuplegate.engine.postgres.query.execute import CURSORS
 from tuplegate.engine.postgres.replication.positions import Position, read_position
 from tuplegate.engine.postgres.replication.replicas import Replica, Replicas
-from tuplegate.protocol.statements import fold
 
 _FOR_PRIMARY: Final = re.compile(
     r"\b(?:insert|update|delete|merge|into|share|nextval|setval|lo_\w+|pg_notify)\b|advisory"
@@ -41,6 +41,9 @@ class SnapshotReads:
 
     def check(self, position: bytes) -> None:
         read_position(position)
+
+    def asked_of(self, engine: port.Engine) -> "SnapshotReads":
+        return SnapshotReads(engine, None)
 
     async def query(
         self,

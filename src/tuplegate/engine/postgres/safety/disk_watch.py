@@ -16,7 +16,7 @@ from typing import assert_never
 import structlog
 
 from tuplegate.engine import port
-from tuplegate.engine.disk import Disk, Shortage
+from tuplegate.engine.bundled.disk import Disk, Shortage
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution

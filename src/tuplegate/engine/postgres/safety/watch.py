@@ -4,7 +4,6 @@ One look at everything a few times a second costs less than a timer for each sta
 """
 
 import asyncio
-import time
 from functools import partial
 
 import structlog
@@ -37,7 +36,15 @@ _BANNED_S = 10.0
 class Watch:
     """`running` is what runs now, with the time of its start; whoever runs something puts it there and takes it out."""
 
-    def __init__(self, settings: EngineSettings, connector: AdminConnector, pools: Pools, sizes: SizeWatch) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        connector: AdminConnector,
+        pools: Pools,
+        sizes: SizeWatch,
+        guard: SerializableGuard,
+        lock_capacity: int,
+    ) -> None:
         self.running: dict[Run | Session, float] = {}
         self.served = 0
         self.begin_rate = BeginRate()
@@ -48,21 +55,18 @@ class Watch:
         self._is_first = settings.worker == 0
         self._placement = Placement(settings.placement)
         self._idle_close_s = settings.idle_close_s
-        self._lock_capacity = 0
+        self._lock_capacity = lock_capacity
         self._names: dict[int, str] = {}
         """Of databases, by their numbers in the engine."""
         self._crowded: set[str] = set()
         self._banned_until: dict[str, float] = {}
-        self._guard = SerializableGuard(0, settings.tally, settings.worker)
+        self._guard = guard
         self._tasks: list[asyncio.Task[None]] = []
-        self._time = time.monotonic
+        self._time = asyncio.get_running_loop().time
 
-    async def begin(self, guard: SerializableGuard, lock_capacity: int) -> None:
+    async def begin(self) -> None:
         """Its session is opened before anybody can lock what a login needs."""
         await self._named(await self._session.fetch(HELD_SQL))
-        self._guard = guard
-        self._lock_capacity = lock_capacity
-        self._time = asyncio.get_running_loop().time
         watches: dict[str, Work] = {
             "idle_connections": self._sweep,
             "deadlines": self._watch_deadlines,

@@ -18,7 +18,7 @@ from typing import IO
 
 import msgspec
 
-from tuplegate.engine.binaries import DumpTool, before_exec, options_in
+from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
 from tuplegate.engine.postgres.own import logins

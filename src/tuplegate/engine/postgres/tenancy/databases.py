@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from tuplegate.engine.binaries import DumpTool
+from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.port import (
     Databases,
     EngineBusy,

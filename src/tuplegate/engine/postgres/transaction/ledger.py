@@ -13,12 +13,12 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost
 from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import full
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
 from tuplegate.engine.postgres.transaction.transaction import promised
-from tuplegate.protocol.statements import Leftovers
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
@@ -80,7 +80,7 @@ class Ledger:
         if age_s is None:
             return None
         # Whoever runs it has held it since before it began.
-        if await self._is_held(lock_name(database, id)):
+        if await self._is_held(lock_name(database, port.Lock.TRANSACTION, id)):
             return port.Outcome.IN_PROGRESS
         return await self.abort_id(database, id)
 
@@ -101,7 +101,7 @@ class Ledger:
         if request is not None and body is not None:
             if not await self._is_certain():
                 raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
-            found = port.Kept(request.decode(), bytes.fromhex(body.decode()))
+            found = port.KeptAnswer(request.decode(), bytes.fromhex(body.decode()))
         return port.KeptAnswers(found, int(kept_bytes or 0))
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
@@ -187,5 +187,6 @@ class Ledger:
             return not free
 
 
-def lock_name(database: str, id: str) -> str:
-    return f"transaction/{database}/{id}"
+def lock_name(database: str, lock: port.Lock, key: str = "") -> str:
+    """Return the name of a lock of a database. Everybody who holds it, or asks for it, makes its name here."""
+    return f"{lock}/{database}/{key}" if key else f"{lock}/{database}"

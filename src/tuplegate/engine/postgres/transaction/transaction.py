@@ -21,6 +21,7 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
+from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.rows import Budget, RowCollector, affected_rows
 from tuplegate.engine.postgres.pool import Member, Pool
@@ -41,7 +42,6 @@ from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuar
 from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
 from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.protocol.statements import Leftovers, is_plain, leftovers
 from tuplegate.reply import Reply
 
 _NOTICES_MAX: Final = 100
@@ -475,7 +475,7 @@ class TransactionRun:
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member, plain=plain)
         else:
-            left = {leftovers(statement.sql, statement.keyword) for statement in self.statements}
+            left = {find_leftovers(statement.sql, statement.keyword) for statement in self.statements}
             most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
             self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
         if any(changes_types(statement.keyword) for statement in self.statements):

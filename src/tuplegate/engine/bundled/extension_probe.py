@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tuplegate.engine.binaries import PROGRAM_S, Binaries, before_exec, child_options, run_program
-from tuplegate.engine.data_directory import BundledEngineError, DataDirectory
+from tuplegate.engine.bundled.binaries import PROGRAM_S, Binaries, before_exec, child_options, run_program
+from tuplegate.engine.bundled.data_directory import BundledEngineError, DataDirectory
 
 NAME: Final = "vector"
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tuplegate.engine import extension_probe, extension_scripts
-from tuplegate.engine.binaries import Binaries, run_program
-from tuplegate.engine.data_directory import DataDirectory
-from tuplegate.engine.extension_scripts import find_hazard
+from tuplegate.engine.bundled import extension_probe, extension_scripts
+from tuplegate.engine.bundled.binaries import Binaries, run_program
+from tuplegate.engine.bundled.data_directory import DataDirectory
+from tuplegate.engine.bundled.extension_scripts import find_hazard
 
 OURS: Final = frozenset({"vector"})
 """Extensions that PostgreSQL's own control files do not mark as trusted, and that tenants shall have."""

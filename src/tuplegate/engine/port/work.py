@@ -1,6 +1,6 @@
-"""What is asked of an engine, and what it gives: the part of the port that every request passes through.
+"""The records that every request passes through: what is asked of an engine, and the result.
 
-Plain classes, because compiled code reads them in no time.
+They are plain classes because compiled code reads those fastest.
 """
 
 from enum import StrEnum
@@ -20,7 +20,8 @@ class Access(StrEnum):
 class Target:
     """A database of a tenant, by the name the engine knows it under; `id` is what stays when that changes.
 
-    `as_writer`: the login is that of who may write. `on_replica`: it is read there, and nothing can be written.
+    `as_writer` means that the connection logs in as the role that may write. `on_replica` means that a replica
+    answers, where nothing can be written.
     """
 
     __slots__ = ("access", "as_writer", "database", "id", "may_write", "on_replica")
@@ -33,7 +34,7 @@ class Target:
         self.on_replica = False
 
     def replicated(self) -> "Target":
-        """The same database for the same login, on a replica."""
+        """Return the same database for the same login, on a replica."""
         target = Target(self.database, Access.READ, self.id)
         target.as_writer = self.as_writer
         target.on_replica = True
@@ -41,7 +42,7 @@ class Target:
 
     @property
     def login(self) -> Access:
-        """Whose login it is."""
+        """Return the rights of the role that logs in."""
         return Access.WRITE if self.as_writer else Access.READ
 
 
@@ -57,7 +58,7 @@ class Statement:
 
 
 class Bounds:
-    """What one statement may take. Rows and bytes beyond their bound are cut, never refused."""
+    """The limits of one statement. Rows and bytes beyond their limit are cut off, never refused."""
 
     __slots__ = ("bytes_max", "rows_max", "timeout_ms")
 
@@ -68,8 +69,11 @@ class Bounds:
 
 
 class Result:
-    """`columns`, `types` and `rows` are JSON arrays as bytes. `reached` is a position of the engine behind all that it
-    shows and has done, where one is told."""
+    """The result of a statement. `columns`, `types` and `rows` are JSON arrays as bytes.
+
+    `reached` is a position of the engine that is behind everything the statement has read and written, where the
+    engine tells positions.
+    """
 
     __slots__ = (
         "affected_rows",
@@ -101,7 +105,7 @@ class Result:
         self.on_replica = False
 
     def bare(self) -> "Result":
-        """The same without its rows."""
+        """Return the same result without its rows."""
         bare = Result(self.columns, self.types, b"[]", self.affected_rows, self.row_count, truncated=True)
         bare.exec_us, bare.attempts, bare.notices = self.exec_us, self.attempts, self.notices
         return bare

@@ -1,0 +1,192 @@
+"""Chooses the adapter for an engine and builds it from the settings: no module outside the adapters names one.
+
+The supervisor prepares an engine through its `owner_of`, and shares it with `share_engine` before it forks. A worker
+reaches the engines that it was given with `reach_engines`, and opens them. There is one adapter so far, so each of
+these functions makes a PostgreSQL; a second one is chosen here, by the URL.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from tuplegate.engine import port
+from tuplegate.engine.bundled.binaries import DumpTool
+from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.libpq.stocks import Stocks
+from tuplegate.engine.postgres.engine import open_postgres
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
+from tuplegate.engine.postgres.own.foundation import check_prepared
+from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
+from tuplegate.engine.postgres.own.logins import has_password, read_url, same_login, without_login
+from tuplegate.engine.postgres.own.probes import probe
+from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.safety.tally import Tally
+from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
+from tuplegate.settings import Settings
+
+_RESERVED_CONNECTIONS = 6
+_RESERVED_PER_WORKER = 4
+_RESERVED_TO_FOLLOW = 4
+"""Connections to the engine for the service's own statements and its background work."""
+
+
+# -- addresses --------------------------------------------------------------------------------------------------
+
+
+def read_address(url: str) -> str:
+    """Return the address of an engine in the words of its driver, of a URL. Raises BadUrl."""
+    return read_url(url)
+
+
+def read_replica_address(url: str) -> str:
+    """Return the address of a standby, without a login: workers log in there as at the engine. Raises BadUrl."""
+    return without_login(read_url(url))
+
+
+def url_has_password(url: str) -> bool:
+    """Return whether the URL shows a password. Raises BadUrl."""
+    return has_password(read_url(url))
+
+
+# -- the supervisor's side --------------------------------------------------------------------------------------
+
+
+def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> port.EngineOwner:
+    """Return the engine at the address, as who logs in with it sees the engine."""
+    # The bundled server is told the bound of temporary files when it starts.
+    return PostgresOwner(address, is_bundled=is_bundled, temp_mb=None if is_bundled else settings.engine_temp_mb)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEngine:
+    """What all workers get of an engine; the supervisor makes it before it forks them."""
+
+    name: str
+    login: PostgresLogin
+    is_bundled: bool
+    dump_tools: tuple[DumpTool, ...]
+    tally: Tally
+    replicas: tuple[str, ...]
+    weaknesses: tuple[port.Weakness, ...]
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return the files that a worker keeps open for it."""
+        return (self.tally.lock,)
+
+
+def share_engine(
+    name: str,
+    login: port.ServiceLogin,
+    dump_tools: tuple[DumpTool, ...],
+    settings: Settings,
+    *,
+    is_bundled: bool = False,
+    replicas: tuple[str, ...] = (),
+    weaknesses: tuple[port.Weakness, ...] = (),
+) -> SharedEngine:
+    """Make what the workers share. `replicas` are addresses of standbys."""
+    assert isinstance(login, PostgresLogin), "there is one adapter"
+    tally = Tally(settings.workers, shared=not is_bundled)
+    return SharedEngine(name, login, is_bundled, dump_tools, tally, replicas, weaknesses)
+
+
+# -- a worker's side --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A worker's place among its fellows: its number, from 0; see `reach_engines`."""
+
+    worker: int
+    nobody_before: bool
+    stocks: Stocks
+
+
+def reach_engines(
+    settings: Settings, engines: Sequence[SharedEngine], worker: int, *, nobody_before: bool
+) -> dict[str, port.ReachedEngine]:
+    """Return the engines of a worker by their names; none is connected to yet.
+
+    `worker` is its number, from 0. `nobody_before` says that nobody served on the first engine before this worker and
+    its fellows were started.
+    """
+    share = _Share(worker, nobody_before, Stocks(settings.http_memory_mb * 2**20))
+    if len(engines) > 1:
+        # A database may come from another engine, where positions mean something else: see engine/several/engines.py.
+        engines = [replace(engine, replicas=()) for engine in engines]
+    return {engine.name: _ReachedPostgres(settings, engine, share) for engine in engines}
+
+
+class _ReachedPostgres:
+    """Fills the port's `ReachedEngine`."""
+
+    def __init__(self, settings: Settings, shared: SharedEngine, share: _Share) -> None:
+        conninfo = shared.login.conninfo
+        self._settings = settings
+        self._shared = shared
+        self._share = share
+        primary = primary_of(conninfo, follows=not shared.is_bundled, demands=settings.durability == "replicated")
+        self._connector = AdminConnector(conninfo, primary=primary)
+
+    @asynccontextmanager
+    async def metadata(self) -> AsyncIterator[port.Metadata]:
+        """Where commits can wait for a standby, neither look-ups nor notes wait behind them."""
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
+            if not self._connector.primary.follows:
+                yield port.Metadata(session, session, session)
+                return
+            lookups = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
+            notes = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE, local=True))
+            yield port.Metadata(session, lookups, notes)
+
+    def databases(self, secret: bytes) -> PostgresDatabases:
+        settings, shared = self._settings, self._shared
+        temp_mb = None if shared.is_bundled else settings.engine_temp_mb
+        timeout_s = float(settings.dump_timeout_s)
+        return PostgresDatabases(self._connector, secret, temp_mb, shared.login.walls, shared.dump_tools, timeout_s)
+
+    @asynccontextmanager
+    async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:
+        connections = self._settings.engine_connections_max
+        if self._shared.name != port.FIRST_ENGINE:
+            async with AdminSession(self._connector, METADATA_DATABASE) as session:
+                furnishing = self.databases(secret).furnishing
+                await check_prepared(session, installation, self._shared.name, furnishing)
+                connections = min(connections, (await probe(session)).connections_free)
+        async with open_postgres(self._engine_settings(installation, secret, connections)) as engine:
+            yield engine
+
+    def _engine_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
+        """Every worker has its share of the connections."""
+        settings, shared, workers = self._settings, self._shared, self._settings.workers
+        conninfo, is_bundled = shared.login.conninfo, shared.is_bundled
+        least = settings.disk_free_mb_min * 2**20
+        own = _RESERVED_PER_WORKER + (0 if is_bundled else _RESERVED_TO_FOLLOW)
+        reserved = min(_RESERVED_CONNECTIONS + own * workers, connections // 2)
+        return EngineSettings(
+            conninfo=conninfo,
+            replicas=tuple(same_login(replica, conninfo) for replica in shared.replicas),
+            installation=installation,
+            secret=secret,
+            connections_max=max(1, (connections - reserved) // workers),
+            connections_per_target_max=-(-settings.connections_per_database // workers),
+            queue_max=settings.queue_max,
+            idle_close_s=settings.connection_idle_s,
+            attempts_max=settings.attempts_max,
+            # Of an engine elsewhere the process ids would be those of strangers.
+            placement=settings.engine_placement and workers == 1 and is_bundled,
+            may_signal=is_bundled,
+            primary=self._connector.primary,
+            tally=shared.tally,
+            worker=self._share.worker,
+            nobody_before=self._share.nobody_before and shared.name == port.FIRST_ENGINE,
+            exclusive=is_bundled or settings.engine_exclusive,
+            dump_tools=shared.dump_tools,
+            dumps_max=settings.dumps_max,
+            disk=Disk(settings.data_dir.absolute(), least) if is_bundled and least else None,
+            process_bytes_max=settings.engine_process_memory_mb * 2**20 if is_bundled else None,
+            stocks=self._share.stocks,
+            weaknesses=shared.weaknesses,
+        )

@@ -1,0 +1,189 @@
+"""The port itself: an engine as the planes use it."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Protocol
+
+from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
+from tuplegate.engine.port.results import RowStream, SessionResult, Shape, Tables
+from tuplegate.engine.port.transactions import KeptAnswers, Outcome, Promise, Ticket, TransactionResult
+from tuplegate.engine.port.work import Bounds, Result, Statement, Target
+
+
+class Lock(StrEnum):
+    """What is held of a database: see `Engine.hold_in`."""
+
+    TRANSACTION = "transaction"
+    """An id that a client chose, while its transaction runs: the adapter takes one that nobody holds for aborted."""
+    IDEMPOTENCY = "idempotency"
+    """A key, while its request runs."""
+    DUMP = "dump"
+    """The right to dump the database."""
+
+
+class EngineSession(Protocol):
+    """One connection for the service's own use. Its user begins and ends transactions."""
+
+    async def run(self, sql: str, *params: str | None) -> SessionResult:
+        """Run one statement as it stands. Raises TimedOut once the session's time is over."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Reads that need not be serializable: each shows one moment, at or behind the position `after`.
+
+    A replica that has come so far answers them, or else the primary, as if there were no replica. A text that is no
+    position of the engine's raises BadPosition.
+    """
+
+    def check(self, position: bytes) -> None:
+        """Raise BadPosition where the text is no position."""
+        ...
+
+    def asked_of(self, engine: "Engine") -> "Snapshots":
+        """Return reads that check positions as these do, and that `engine` answers, without replicas."""
+        ...
+
+    async def query(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> Result: ...
+
+    async def transaction(
+        self, target: Target, statements: list[Statement], shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> TransactionResult:
+        """Run a read-only transaction."""
+        ...
+
+    def stream(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds, after: bytes | None
+    ) -> AbstractAsyncContextManager[RowStream]: ...
+
+
+class Engine(Protocol):
+    """The port."""
+
+    @property
+    def weaknesses(self) -> tuple[Weakness, ...]:
+        """Return what was found open to tenants when the service started."""
+        ...
+
+    @property
+    def snapshots(self) -> Snapshots: ...
+
+    @property
+    def tells_positions(self) -> bool:
+        """Return whether there are replicas, and so answers need positions."""
+        ...
+
+    async def position(self) -> bytes:
+        """Return a position behind everything answered so far; where the engine tells none, one no replica reaches."""
+        ...
+
+    async def query(self, target: Target, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+
+    async def transaction(
+        self,
+        target: Target,
+        statements: list[Statement],
+        shape: Shape,
+        bounds: Bounds,
+        *,
+        read_only: bool,
+        promise: Promise | None,
+    ) -> TransactionResult:
+        """Run all statements or none. A failure carries the index of the statement that failed."""
+        ...
+
+    async def begin_id(self, database: str, id: str) -> bool:
+        """Take an id that a client chose; return False where it was used before."""
+        ...
+
+    async def abort_id(self, database: str, id: str) -> Outcome:
+        """Make the id aborted for good, unless it is committed; return its final state."""
+        ...
+
+    async def find_id(self, database: str, id: str) -> Outcome | None:
+        """Return the state of an id that a client chose, or None where it was never seen."""
+        ...
+
+    async def find_kept(self, database: str, route: str, key: str) -> KeptAnswers: ...
+
+    def pause(self, databases: frozenset[str]) -> None:
+        """Let go of these databases and of no others: requests for them wait, or are refused as busy."""
+        ...
+
+    def bound_size(self, database: str, bytes_max: int | None) -> None:
+        """Refuse what takes more room once the database is larger than this; None allows any size."""
+        ...
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
+        """Hold a name for this installation until the block is left. Gives False where somebody else holds it."""
+        ...
+
+    def hold_in(self, database: str, lock: Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
+        """Do the same with a lock of a database, on the engine that the database is on."""
+        ...
+
+    async def outcome(self, target: Target, number: int, mark: str = "") -> Outcome | None:
+        """Return what became of the transaction, or None where the engine does not know it any more.
+
+        `mark` came with its result. A client learns the number of a committed transaction only, so a number that
+        another engine has given is that of a committed one.
+        """
+        ...
+
+    async def outcome_of_lost(self, target: Target, ticket: Ticket, mark: str = "") -> Outcome:
+        """Do the same by the ticket that an OutcomeUnknown came with."""
+        ...
+
+    def stream(
+        self, target: Target, statement: Statement, shape: Shape, bounds: Bounds
+    ) -> AbstractAsyncContextManager[RowStream]: ...
+
+    async def health(self) -> EngineHealth: ...
+
+    async def tables(self, target: Target, bounds: Bounds) -> Tables:
+        """Return the relations that the target's role may see."""
+        ...
+
+    def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
+        """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
+        ...
+
+    def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
+        """Make a new, empty schema that the database's writing role owns, and give its name.
+
+        Leaving the block drops it with everything in it. Where the worker dies first, the next one does.
+        """
+        ...
+
+    def dump(
+        self, database: str, timeout_s: float, organization: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Give everything that the tenant has in the database at one moment, as a file in the engine's own format.
+
+        An `organization` gets no more than its share of the places; None is the service itself.
+
+        The block is entered when the first bytes are there, so most failures come before any. A dump that ends early
+        raises: what was read so far is no file. Raises NotSupported, AlreadyRunning, EngineBusy, DumpFailed.
+        """
+        ...
+
+    async def durability(self, target: Target) -> Durability: ...
+
+    def serializable_headroom(self) -> Headroom: ...
+
+    def measured(self) -> Measured: ...
+
+    def stop_running(self) -> None:
+        """Cancel what runs, but nothing that is being committed."""
+        ...
+
+
+class OpenEngine(Engine, Protocol):
+    """One engine of possibly several."""
+
+    def let_go(self, database: str) -> None:
+        """Turn away who waits for the database: it has moved to another engine."""
+        ...

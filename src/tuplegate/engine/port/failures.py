@@ -1,0 +1,140 @@
+"""Everything that an engine raises. No exception names a driver."""
+
+from tuplegate.engine.port.transactions import Ticket
+from tuplegate.protocol.answers import Notice
+
+
+class EngineFailure(Exception):
+    """Base of everything an engine raises."""
+
+
+class StatementFailed(EngineFailure):
+    """The engine refused the statement; nothing of it was applied.
+
+    `never_ran` means that the engine found it wrong before it ran.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sqlstate: str | None,
+        position: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+        context: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sqlstate = sqlstate
+        self.position = position
+        self.detail = detail
+        self.hint = hint
+        self.context = context
+        self.never_ran = False
+        self.statement: int | None = None
+        self.exec_us = 0
+        self.attempts = 1
+        self.notices: list[Notice] = []
+
+
+class ParseFailed(StatementFailed):
+    """The text is not a statement of the engine's language."""
+
+
+class MultipleStatements(StatementFailed):
+    """The text holds more than one statement."""
+
+
+class EmptyStatement(StatementFailed):
+    """The text holds no statement."""
+
+
+class ParameterMismatch(StatementFailed):
+    """More or fewer parameters than placeholders, or one that cannot be written as the placeholder's type."""
+
+
+class Conflict(StatementFailed):
+    """A serialization conflict or deadlock that outlasted the retries."""
+
+
+class TimedOut(StatementFailed):
+    """The deadline passed; the statement was cancelled and is not applied."""
+
+
+class Stopped(StatementFailed):
+    """The service stops; the statement was cancelled and is not applied."""
+
+
+class NotInTime(StatementFailed):
+    """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
+
+
+class CopyRefused(EngineFailure):
+    """The statement wants to copy from or to the client."""
+
+
+class EngineUnavailable(EngineFailure):
+    """No connection could be had, or it was lost before anything could have been applied."""
+
+
+class EngineLost(EngineUnavailable):
+    """The connection was lost after something was sent over it: a question can be asked again, a change may be done."""
+
+
+class EngineBusy(EngineFailure):
+    """The bounded queue for connections is full."""
+
+
+class BadPosition(EngineFailure):
+    """The text sent as a position is not one."""
+
+
+class OutcomeUnknown(EngineFailure):
+    """The connection was lost after the statement was sent: it may have been applied.
+
+    Its outcome can be asked for later by its `id`, where it has one, or by its `ticket`.
+    """
+
+    def __init__(self, message: str, id: str | None = None, ticket: Ticket | None = None) -> None:
+        super().__init__(message)
+        self.id = id
+        self.ticket = ticket
+        self.mark = ""
+
+
+class NotSupported(EngineFailure):
+    """This engine, or this installation of it, cannot do it; the message says what is missing."""
+
+
+class AlreadyRunning(EngineFailure):
+    """A database has one of these at a time, and one is running."""
+
+
+class DumpFailed(EngineFailure):
+    """The engine could not dump the database, or not to the end."""
+
+    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
+        self.hint = hint
+
+
+class MoveFailed(EngineFailure):
+    """A database could not be brought to another engine; it is where it was."""
+
+
+class DumpStopped(DumpFailed):
+    """The service stops."""
+
+
+class Superseded(EngineFailure):
+    """The promise of the transaction was settled by somebody else first; nothing of it was applied."""
+
+
+class BadUrl(Exception):
+    """The URL of an engine cannot be used; the message, which repeats nothing of it, says why."""
+
+
+class EngineRefused(Exception):
+    """The engine cannot be used; the message names everything that is missing."""

@@ -1,0 +1,83 @@
+"""Transactions: how one was committed, what is recorded with it, and how to ask later what became of it."""
+
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from tuplegate.engine.port.work import Result
+from tuplegate.protocol.answers import Notice
+
+
+class Commit(Enum):
+    """How a transaction was committed."""
+
+    TWO_PHASE = "two_phase"
+    ONE_PHASE = "one_phase"
+    READ_ONLY = "read_only"
+
+
+class TransactionResult(msgspec.Struct):
+    """The results of a committed transaction.
+
+    `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. Where
+    there are several engines, `mark` tells which one gave the number.
+    """
+
+    results: list[Result]
+    commit: Commit
+    number: int | None
+    attempts: int
+    exec_us: int
+    notices: list[Notice]
+    reached: bytes | None = None
+    on_replica: bool = False
+    mark: str = ""
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """An answer to record together with the data. `request` stands for the request's body, `body` makes the answer."""
+
+    route: str
+    key: str
+    request: str
+    body: Callable[[TransactionResult], bytes]
+
+
+class KeptAnswer(msgspec.Struct, frozen=True):
+    """An answer that was recorded."""
+
+    request: str
+    body: bytes
+
+
+class KeptAnswers(msgspec.Struct, frozen=True):
+    """The answer recorded under one key, and how many bytes the answers of the whole database take."""
+
+    found: KeptAnswer | None
+    bytes: int
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What must be recorded if, and only if, the transaction commits: its id, its answer."""
+
+    id: str | None = None
+    keep: Keep | None = None
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """Lets the engine find out later what became of a transaction whose connection was lost.
+
+    `word` has ten letters and digits, `number` 64 bits.
+    """
+
+    number: int
+    word: str
+
+
+class Outcome(Enum):
+    """What became of a transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    IN_PROGRESS = "in_progress"

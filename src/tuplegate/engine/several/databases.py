@@ -1,0 +1,116 @@
+"""The databases of several engines: the engine that a name is on does each step."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from tuplegate.engine import port
+
+Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
+"""Tells the engine of each name that is on one."""
+
+
+class SeveralDatabases:
+    """Fills the port's `AllDatabases`. `engines` includes the first."""
+
+    def __init__(self, engines: Mapping[str, port.Databases], locate: Locate) -> None:
+        self._engines = engines
+        self._locate = locate
+        self._of: dict[str, str] = {}
+
+    def on(self, engine: str) -> port.Databases:
+        """Return the databases of one engine. Raises EngineUnavailable where the service has no such engine."""
+        try:
+            return self._engines[engine]
+        except KeyError:
+            raise port.EngineUnavailable(f"the engine {engine} is not in the settings of this service") from None
+
+    async def _on(self, name: str) -> port.Databases:
+        await self._learn([name])
+        if name not in self._of:
+            raise port.EngineUnavailable(f"the database {name} is on no engine")
+        return self.on(self._of[name])
+
+    async def _learn(self, names: Sequence[str]) -> None:
+        if new := [name for name in names if name not in self._of]:
+            self._of |= await self._locate(new)
+
+    def furnishing_of(self, name: str) -> str:
+        return self.on(self._of[name]).furnishing_of(name)
+
+    async def create(self, name: str, *, for_copy: bool = False) -> None:
+        await (await self._on(name)).create(name, for_copy=for_copy)
+
+    async def copy(self, source: str, name: str) -> None:
+        await (await self._on(name)).copy(source, name)
+
+    async def silence(self, name: str) -> None:
+        await (await self._on(name)).silence(name)
+
+    async def open(self, name: str) -> None:
+        await (await self._on(name)).open(name)
+
+    async def keep_outcomes(self, source: str, name: str) -> None:
+        await (await self._on(name)).keep_outcomes(source, name)
+
+    async def drop(self, name: str) -> None:
+        await (await self._on(name)).drop(name)
+        self._of.pop(name, None)
+
+    async def drop_left_roles(self) -> None:
+        for engine, databases in self._engines.items():
+            try:
+                await databases.drop_left_roles()
+            except port.EngineFailure:
+                if engine == port.FIRST_ENGINE:
+                    raise
+
+    async def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        await self._learn(names)
+        by_engine: dict[str, list[str]] = {}
+        for name in names:
+            if name in self._of:
+                by_engine.setdefault(self._of[name], []).append(name)
+        found: dict[str, int] = {}
+        for engine, of_one in by_engine.items():
+            try:
+                found |= await self.on(engine).sizes(of_one)
+            except port.EngineUnavailable:
+                continue  # an engine that is down keeps nobody from seeing the others
+        return found
+
+    async def take_over(self, other: port.Databases, source: str, name: str) -> None:
+        await (await self._on(name)).take_over(other, source, name)
+
+    @asynccontextmanager
+    async def follow(self, other: port.Databases, source: str, name: str) -> AsyncIterator[port.Following]:
+        async with (await self._on(name)).follow(other, source, name) as following:
+            yield following
+
+    async def stop_following(self, name: str, *, dumped: bool) -> None:
+        await (await self._on(name)).stop_following(name, dumped=dumped)
+
+    @asynccontextmanager
+    async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
+        async with self.follow(await self._on(source), source, name) as following:
+            yield following
+
+    async def forget_source(self, source: str) -> None:
+        for databases in self._engines.values():
+            await databases.forget_source(source)
+
+    async def let_end(self, name: str, seconds: float) -> None:
+        await (await self._on(name)).let_end(name, seconds)
+
+    async def check_silent(self, name: str) -> None:
+        await (await self._on(name)).check_silent(name)
+
+    async def load(self) -> port.Load:
+        """Return that of the first engine."""
+        return await self.on(port.FIRST_ENGINE).load()
+
+    async def bring(self, source: str, name: str) -> None:
+        """Bring everything in `source`, which is silent, into `name`, on whichever engines they are."""
+        await (await self._on(name)).take_over(await self._on(source), source, name)
+
+    async def analyze(self, name: str) -> None:
+        await (await self._on(name)).analyze(name)

@@ -1,0 +1,256 @@
+"""Forks the workers, watches them and the engine's server, and starts again what died."""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from tuplegate import worker
+from tuplegate.engine.bundled.server import BundledEngineError
+from tuplegate.engine.opening import SharedEngine
+from tuplegate.further_engines import EnginePreparation
+from tuplegate.http.acceptor import Balance
+from tuplegate.http.tls import TlsFiles
+from tuplegate.metrics.board import Board
+from tuplegate.open_files import accepted_below, close_others
+from tuplegate.settings import Settings
+from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
+from tuplegate.supervisor.certificates import provide_self_signed
+from tuplegate.supervisor.edge import Edge
+from tuplegate.supervisor.engine_server import Server
+from tuplegate.supervisor.failures import ServeError
+
+_log = structlog.get_logger()
+
+_RESTART_PAUSE_S = 1.0
+_WORKER_PAUSE_S = 0.25  # from one start to the next: a worker that cannot live does not take the machine
+_READY_TIMEOUT_S = 60.0
+_STILL_S_MAX = 5.0
+"""A worker that serves and whose loop stands still for longer is replaced."""
+_STOP_MARGIN_S = 10.0
+_STOP_POLL_S = 0.01
+_LOG_BOUND_EVERY_S = 10.0
+_CERTIFICATE_EVERY_S = 3600.0
+
+
+@dataclass
+class WorkerProcess:
+    """A worker as its supervisor sees it.
+
+    `ready` is the end of a pipe that it writes to once it serves, `stacks` the end of one that it writes its stacks to.
+    """
+
+    number: int
+    pid: int
+    ready: int
+    stacks: int
+    started_at: float
+    vigil: Vigil
+    serves: bool = False
+    killed: bool = False
+    dead: bool = False
+
+    def stands_still(self, beat: int, now: float) -> bool:
+        """Return whether its loop stands still for too long. One that starts has a time to be ready in."""
+        if not self.serves:
+            with contextlib.suppress(BlockingIOError):
+                self.serves = os.read(self.ready, 1) == b"r"
+        still_s = self.vigil.look((self.serves, beat if self.serves else 0), now)
+        return still_s > (_STILL_S_MAX if self.serves else _READY_TIMEOUT_S)
+
+    def close(self) -> None:
+        os.close(self.ready)
+        os.close(self.stacks)
+
+
+@dataclass
+class Supervisor:
+    """Forks the workers, and watches them and the engine's server until `stopped` returns true."""
+
+    settings: Settings
+    server: Server
+    engines: tuple[SharedEngine, ...]
+    sockets: dict[str, socket.socket]
+    edge: Edge
+    tls: TlsFiles | None
+    stopped: Callable[[], bool]
+    preparing: EnginePreparation
+    _workers: list[WorkerProcess] = field(default_factory=list)
+    _life: tuple[int, int] = field(default_factory=os.pipe)
+    _reload_asked: bool = False
+
+    def __post_init__(self) -> None:
+        workers = self.settings.workers
+        self._board = Board(workers)
+        self._beats = Beats(workers)
+        self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
+
+    def start_workers(self) -> None:
+        """Fork the workers and wait until all of them serve."""
+        self._workers = [self._fork(number, first=True) for number in range(self.settings.workers)]
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        for started in self._workers:
+            self._wait_ready(started, deadline)
+
+    def _fork(self, number: int, *, first: bool = False) -> WorkerProcess:
+        ready_read, ready_write = os.pipe()
+        stacks_read, stacks_write = os.pipe()
+        os.set_blocking(ready_read, False)
+        pid = os.fork()
+        if pid == 0:
+            self._be_worker(number, ready_write, stacks_write, first)
+        os.close(ready_write)
+        os.close(stacks_write)
+        now = time.monotonic()
+        return WorkerProcess(number, pid, ready_read, stacks_read, now, Vigil(now))
+
+    def _be_worker(self, number: int, ready_write: int, stacks_write: int, first: bool) -> None:
+        """Never returns: the supervisor's own clean-up must not run twice."""
+        status = 1
+        try:
+            os.setsid()
+            keep = {
+                0,
+                1,
+                2,
+                self._life[0],
+                ready_write,
+                stacks_write,
+                *(descriptor for engine in self.engines for descriptor in engine.descriptors),
+                *(sock.fileno() for sock in self.sockets.values()),
+            }
+            close_others(keep)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            offer_stacks(stacks_write)
+            worker.run(
+                worker.WorkerInput(
+                    settings=self.settings,
+                    engines=self.engines,
+                    sockets=self.sockets,
+                    addresses=self.edge.addresses,
+                    upstream=self.edge.upstream,
+                    tls=self.tls,
+                    cors_origins=self.edge.cors_origins,
+                    life_fd=self._life[0],
+                    ready=lambda: os.close(os.dup(ready_write)) if os.write(ready_write, b"r") != 1 else None,
+                    number=number,
+                    balances=self._balances,
+                    nobody_before=first and not self.settings.engine,
+                    board=self._board,
+                    beats=self._beats,
+                )
+            )
+            status = 0
+        except BaseException:  # noqa: BLE001 - a forked child must not unwind into its parent's code
+            _log.error("the worker failed", exc_info=True)
+        finally:
+            os._exit(status)
+
+    def _wait_ready(self, started: WorkerProcess, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(started.ready, selectors.EVENT_READ)
+            if not selector.select(max(deadline - time.monotonic(), 0)) or os.read(started.ready, 1) != b"r":
+                raise ServeError("the worker did not start; the log above says why")
+        started.serves = True
+
+    def watch(self) -> None:
+        """Restart what died or stands still, until a signal says stop."""
+        bounded_at = reloaded_at = time.monotonic()
+        while not self.stopped():
+            self._watch_engine()
+            self._keep_reserve()
+            self.preparing.watch(self._life[0])
+            for number in range(len(self._workers)):
+                self._watch_worker(number)
+            if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
+                reloaded_at = time.monotonic()
+                self._reload_certificate()
+            if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
+                bounded_at = time.monotonic()
+                self.server.bound_log()
+        self.preparing.stop()
+        self._stop_workers()
+
+    def ask_reload(self) -> None:
+        """Let `watch` take up a certificate that has changed."""
+        self._reload_asked = True
+
+    def _reload_certificate(self) -> None:
+        """Let the workers take up a certificate that has changed; renew one of our own when it is time."""
+        self._reload_asked = False
+        if self.tls is None:
+            return
+        try:
+            provide_self_signed(self.settings, self.edge.hosts)
+        except ServeError as exc:
+            _log.error("the certificate could not be renewed", reason=str(exc))
+        for watched in self._workers:
+            if not watched.dead:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(watched.pid, signal.SIGHUP)
+
+    def _watch_engine(self) -> None:
+        status = self.server.poll()
+        if status is None:
+            return
+        _log.error("the engine died, starting it again", status=status)
+        try:
+            self.server.restart()
+        except BundledEngineError as exc:
+            _log.error("the engine did not start", reason=str(exc))
+            time.sleep(_RESTART_PAUSE_S)
+        else:
+            _log.warning("the engine is back", pid=self.server.pid)
+
+    def _keep_reserve(self) -> None:
+        """Keep room for the engine to start in, where others have filled its disk."""
+        match self.server.keep_reserve():
+            case False:
+                _log.error("the disk is full; the reserve is given up, so that room can be made")
+            case True:
+                _log.info("room is kept in reserve on the disk")
+
+    def _watch_worker(self, number: int) -> None:
+        """Start a dead worker again, at once if it had served for a while; nobody waits for that."""
+        watched = self._workers[number]
+        if not watched.dead:
+            pid, status = os.waitpid(watched.pid, os.WNOHANG)
+            if pid == 0:
+                if not watched.killed and watched.stands_still(self._beats.of(number), time.monotonic()):
+                    self._beats.count_replaced()
+                    self._kill(watched, "the worker stands still and is killed")
+                return
+            watched.dead = True
+            watched.close()
+            exit_code = os.waitstatus_to_exitcode(status)
+            _log.error("the worker died, starting it again", worker=number, status=exit_code)
+        if time.monotonic() - watched.started_at >= _WORKER_PAUSE_S:
+            self._workers[number] = self._fork(number)
+
+    def _kill(self, watched: WorkerProcess, reason: str) -> None:
+        """Kill the worker before writing to the log: that could be what it waits for."""
+        stacks = read_stacks(watched.pid, watched.stacks)
+        os.kill(watched.pid, signal.SIGKILL)
+        watched.killed = True
+        _log.error(reason, worker=watched.number, serves=watched.serves, stacks=stacks)
+
+    def _stop_workers(self) -> None:
+        running = [watched for watched in self._workers if not watched.dead]
+        for watched in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(watched.pid, signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.stop_timeout_s + _STOP_MARGIN_S
+        while running := [watched for watched in running if os.waitpid(watched.pid, os.WNOHANG)[0] == 0]:
+            if time.monotonic() > deadline:
+                for watched in running:
+                    self._kill(watched, "the worker did not stop in time and is killed")
+                    os.waitpid(watched.pid, 0)
+                return
+            time.sleep(_STOP_POLL_S)
