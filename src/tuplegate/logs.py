@@ -13,7 +13,8 @@ from tuplegate.settings import Settings
 
 
 class Lossy(io.TextIOBase):
-    """Writes whole lines to a file descriptor. One that cannot be written is lost: a full disk must stop nobody."""
+    """Writes whole lines to a file descriptor. A line that cannot be written is dropped: a full disk must not stop the
+    service."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,7 +1,7 @@
-"""The one table of settings: the file, the environment, the flags of `tuplegate serve` and docs/settings.md.
+"""The table of all settings. The file, the environment, the flags of `tuplegate serve` and docs/settings.md follow it.
 
-A later source wins: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`). Variables that are for
-clients are not read here: a shell that knows a service by them may start another.
+A later source overrides an earlier one: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`).
+Variables for clients are not read here: a shell that is set up to use one service may start another.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used; the message says which, from where, and what it takes."""
+    """A setting that cannot be used. The message says which, where it comes from, and which values are allowed."""
 
 
 def default_data_dir() -> Path:
@@ -38,9 +38,10 @@ def _setting(
     return field(default=default, metadata=meta)
 
 
+# size: this class is the table; each setting is a field.
 @dataclass(frozen=True)
 class Settings:
-    """Every field is a setting; its metadata holds the help text and the bounds."""
+    """All settings. The metadata of each field holds its help text and bounds."""
 
     data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
     host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs TLS or --behind-proxy.")
@@ -227,11 +228,11 @@ _RENAMED = {
     "TUPLEGATE_DATA_URL": "TUPLEGATE_PUBLIC_DATA_URL",
     "TUPLEGATE_ALIAS_URL": "TUPLEGATE_PUBLIC_ALIAS_URL",
 }
-"""Variables of earlier versions that nothing reads any more."""
+"""Variables of earlier versions, with their new names."""
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
-    """The settings in force. `flags` holds only those that were given."""
+    """Return the settings in force. `flags` holds only those that were given."""
     values: dict[str, Any] = {}
     table = {entry.name: entry for entry in entries()}
     if file is not None:
@@ -264,7 +265,7 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def _convert(entry: Entry, value: Any, source: str) -> Any:
-    """The value in the setting's own type, within its bounds."""
+    """Convert a value to the setting's type, and check its bounds."""
     problem = SettingsError(f"{source}: {entry.name} cannot be {value!r}; it takes {_takes(entry)}")
     if entry.kind is bool:
         if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""The records of the installation, by subject. SQL of the metadata database lives in this package and nowhere else.
+"""The records of the installation, by subject. All SQL for the metadata database is in this package.
 
-It is given a session on that database and knows nothing of the engine beyond it.
+The catalog is given a session on that database, and knows nothing else of the engine.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from tuplegate.catalog.sessions import Sessions
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What workers must not sleep through. Databases are named as the engine knows them.
+    """What every worker must learn quickly. Databases have their names in the engine.
 
-    `revision` grows with every change; `paused` are to be let go of. `moves` are those that go to another engine, each
-    with its successor and the engine of that, once it is there.
+    `revision` grows with every change. Workers must let go of the databases in `paused`. `moves` maps each moving
+    database to its successor and that one's engine, or to None until the successor is in place.
     """
 
     revision: int
@@ -31,8 +31,8 @@ class Beat:
 
 
 class Catalog:
-    """`session` is for changes. Who asks is looked up on `lookups`, and what is counted is noted on `notes`: where
-    changes have to wait, neither waits behind them."""
+    """Access to all records. `session` runs changes; `lookups` identifies callers and `notes` records usage, so that
+    neither waits behind a slow change."""
 
     def __init__(self, session: Session, lookups: Session | None = None, notes: Session | None = None) -> None:
         lookups, notes = lookups or session, notes or session

@@ -1,4 +1,4 @@
-"""From a token's id to who it stands for, in one statement each: the look-up behind every token that is not cached."""
+"""Finds out whom a token stands for, in one statement. This runs for every token that is not cached."""
 
 from dataclasses import dataclass
 
@@ -15,16 +15,15 @@ _DATABASE = (
 
 
 Whereabouts = tuple[str, str, str]
-"""A database: its id, what the engine calls it, and the engine."""
+"""A database: its id, its name in the engine, and its engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is on record for a token. `digests` are hexadecimal, as they are stored: one, or two while it is rotated.
+    """The record of a token. `digests` are hexadecimal: one, or two while the key is being rotated.
 
-    `live` is false once it is revoked, destroyed or expired. `database` is the one that a request gets when it names
-    none; None where there is none. `reads_snapshots`: unless a request says otherwise, what it reads need not be
-    serializable.
+    `live` is false once the token is revoked, destroyed or expired. `database` is the default for requests that name
+    none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
     """
 
     principal: Principal
@@ -58,7 +57,7 @@ class Credentials:
         return Credential(principal, digests, live == "t", str(tier), _place(database), snapshots == "t")
 
     async def find_session(self, id: str) -> Credential | None:
-        """A session has its key's rights of now, or fewer."""
+        """Find a session. It has the rights that its key has now, or fewer."""
         rows = await self._session.fetch(
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
@@ -77,7 +76,7 @@ class Credentials:
         return Credential(principal, [str(digest)], live == "t", str(tier), _place(database), snapshots == "t")
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
-        """Of an active database."""
+        """Find an active database by its name."""
         rows = await self._session.fetch(
             "SELECT id, engine_name, engine FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
             organization,

@@ -1,4 +1,4 @@
-"""Databases on record: what they are called, and where in their life they are."""
+"""Records of databases: their names, and their states."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _RECORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database as the engine knows it. `clone_of` is the id of the one it is to be a copy of."""
+    """A database as the engine knows it. `clone_of` is the id of the database to copy."""
 
     id: str
     engine_name: str
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An active database, with what people call it and its organization."""
+    """An active database, with its name and its organization's."""
 
     id: str
     engine_name: str
@@ -38,14 +38,15 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A database of the engine that took part in a reset or a move. One that is not `doomed` is in place."""
+    """A database in the engine that took part in a reset or move. If it is not `doomed`, it is the one in use."""
 
     engine_name: str
     doomed: bool
 
 
 class Databases:
-    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+    """Databases on record. `bound` is the id of the only database that a token may see; None for all of the
+    organization."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -60,7 +61,7 @@ class Databases:
         clone_of: str | None,
         engine: str,
     ) -> None:
-        """Puts it on record, still to be made. A name that is taken fails with SQLSTATE 23505."""
+        """Record a database that is to be created. A name that is taken fails with SQLSTATE 23505."""
         await change(
             self._session, actor, "database.clone" if clone_of else "database.create", "name",
             "INSERT INTO database (id, engine_name, organization, name, state, clone_of, engine)"
@@ -81,7 +82,7 @@ class Databases:
         return records[0] if records else None
 
     async def default_of(self, organization: str) -> str | None:
-        """What the first engine knows its default database as, if that is in use there."""
+        """Return the engine's name for the default database, if it is active on the first engine."""
         rows = await self._session.fetch(
             "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'"
             " AND engine = 'first'",
@@ -98,7 +99,7 @@ class Databases:
     async def change(
         self, actor: Actor, id: str, *, name: str | None, delete_protection: bool | None, default: bool
     ) -> bool:
-        """What is None stays as it is. The default is taken from whichever has it, and all of it happens at once."""
+        """Change the record in one transaction; None leaves a field as it is. A new default replaces the old one."""
         change = noted(
             actor, "database.change", "name",
             "UPDATE database SET name = coalesce($3, name), is_default = is_default OR $5::boolean,"
@@ -119,7 +120,7 @@ class Databases:
         return bool(await self._session.atomically(steps))
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
-        """From now on it answers nobody. False where it may not be deleted any more, or not yet."""
+        """Make the database unavailable and record its deletion. Return False if its state does not allow that."""
         done = await change(
             self._session, actor, "database.delete", "name",
             "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
@@ -129,14 +130,14 @@ class Databases:
         return bool(done)
 
     async def note_dump(self, actor: Actor, id: str) -> None:
-        """Nothing changes, but who was given all that is in it is to be known."""
+        """Record in the audit who was given a dump."""
         sql = "SELECT name FROM database WHERE id = $1"
         await change(self._session, actor, "database.dump", "name", sql, id, quiet=True)
 
     # -- its life, as the service brings it forward -------------------------------------------------------------
 
     async def unfinished(self, organization: str | None = None) -> list[Place]:
-        """What is half made or half removed, of one organization or of all."""
+        """Find databases that are being created or deleted, of one organization or of all."""
         return await self._places(
             "state IN ('creating', 'deleting') AND ($1::text IS NULL OR organization = $1)", organization
         )
@@ -146,7 +147,7 @@ class Databases:
         return places[0] if places else None
 
     async def active(self) -> list[Tenant]:
-        """Of all organizations, in the order in which they were made."""
+        """Return the databases of all organizations, oldest first."""
         rows = await self._session.fetch(
             "SELECT d.id, d.engine_name, d.name, o.id, o.name FROM database d"
             " JOIN organization o ON o.id = d.organization WHERE d.state = 'active' ORDER BY d.created_at, d.id"
@@ -157,7 +158,7 @@ class Databases:
         return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
 
     async def furnished_otherwise(self, furnishing: str, engine: str) -> list[Place]:
-        """Active ones of the engine that another version has furnished."""
+        """Find active databases of the engine that another version of the service has furnished."""
         condition = "state = 'active' AND furnishing IS DISTINCT FROM $1 AND engine = $2"
         return await self._places(condition, furnishing, engine)
 
@@ -176,7 +177,7 @@ class Databases:
         await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
 
     async def discard(self, actor: Actor, id: str) -> None:
-        """Forgets one that could not be made and that nobody has heard of: its name is free again."""
+        """Forget a database that could not be created and was never reported: its name becomes free."""
         await change(
             self._session, actor, "database.fail", "name",
             "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING id, name",
@@ -184,11 +185,11 @@ class Databases:
         )  # fmt: skip
 
     async def was_removed(self, id: str) -> None:
-        """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
+        """Remove the record of a deleted database, with its keys and their sessions."""
         await self._advance("DELETE FROM database WHERE id = $1 AND state = 'deleting'", id)
 
     async def note_leftovers(self, id: str, engine_names: list[str], engine: str) -> None:
-        """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
+        """Before a reset, note both databases in the engine: the one that is not in use at the end will be dropped."""
         await self._session.fetch(
             "INSERT INTO leftover (engine_name, database, engine)"
             " SELECT unnest(string_to_array($2, ',')), $1, $3 ON CONFLICT DO NOTHING",
@@ -198,13 +199,13 @@ class Databases:
         )
 
     async def in_reset(self) -> dict[str, str]:
-        """Databases of the engines that take part in a reset or a move, each with the id of the one that does."""
+        """Return the databases in the engines that take part in a reset or move, each with the id of its record."""
         rows = await self._session.fetch("SELECT engine_name, database FROM leftover")
         return {str(name): str(id) for name, id in rows}
 
     async def doom_leftovers(self, id: str) -> list[Leftover]:
-        """From now on what is not in place cannot be put there: the statement of a killed worker may still be under
-        way in the engine."""
+        """Doom the databases that are not in use, so that they never will be: a statement of a killed worker may still
+        be running in the engine."""
         # Locked first, so that the second statement sees what whoever had the lock has done.
         rows = await self._session.atomically(
             [
@@ -223,7 +224,8 @@ class Databases:
         await self._session.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
 
     async def move(self, actor: Actor, id: str, engine_name: str) -> bool:
-        """Another database of the engine, noted as a leftover, takes its place. False where it may not be reset."""
+        """Put another database of the engine, noted as a leftover, in its place. Return False if it may not be
+        reset."""
         done = await change(
             self._session, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
@@ -235,8 +237,8 @@ class Databases:
         return bool(done)
 
     async def pause(self, id: str, seconds: float, engine_name: str | None = None) -> None:
-        """Asks all workers to let go of it for so long, or with 0 no longer; only while it has this name in the engine,
-        where one is given."""
+        """Ask all workers to let go of the database for this long; 0 ends the pause. With `engine_name`, only while the
+        database has that name in the engine."""
         await self._session.fetch(
             "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"
             " THEN clock_timestamp() + $2::float8 * interval '1 second' END"

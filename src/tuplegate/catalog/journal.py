@@ -1,4 +1,4 @@
-"""What was done and used: the audit of the control plane, and usage by hour and database."""
+"""Records of what happened: the audit of the control plane, and usage by hour and database."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tuplegate.protocol.control import AuditRecord, UsageRecord
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one database was used since it was last put on record. `database` is its id."""
+    """Use of one database since the last record. `database` is its id."""
 
     organization: str
     database: str
@@ -21,13 +21,14 @@ class Used:
 
 
 class Journal:
-    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+    """Audit and usage. `bound` is the id of the only database that a token may see; None for all of the
+    organization."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def audit(self, organization: str, bound: str | None, limit: int, before: int | None) -> list[AuditRecord]:
-        """Newest first."""
+        """Return entries of the audit, newest first."""
         return await read(
             self._session, AuditRecord,
             "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
@@ -55,7 +56,7 @@ class Journal:
     async def usage(
         self, organization: str, bound: str | None, since: datetime | None, until: datetime | None
     ) -> list[UsageRecord]:
-        """By hour, newest first; a database that is gone is shown by its id."""
+        """Return usage by hour, newest first. A deleted database is shown by its id."""
         return await read(
             self._session, UsageRecord,
             "SELECT u.hour, coalesce(d.name, u.database) AS database, u.requests, u.rows, u.bytes, u.errors"

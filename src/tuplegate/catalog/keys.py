@@ -1,4 +1,4 @@
-"""API keys on record."""
+"""Records of API keys."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +20,8 @@ _EXPIRY = "now() + ${place}::float8 * interval '1 second'"
 
 
 class Keys:
-    """`database` narrows what is seen and changed to the keys of one database; None is all of the organization's."""
+    """API keys. With `database`, only keys of that database are seen and changed; None is for all of the
+    organization."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -29,7 +30,7 @@ class Keys:
         return bool(await self._session.fetch("SELECT 1 FROM api_key LIMIT 1"))
 
     async def remove_unseen(self, id: str) -> None:
-        """A key that nobody has."""
+        """Remove a key that was never shown to anybody."""
         await self._session.fetch("DELETE FROM api_key WHERE id = $1", id)
 
     async def add(
@@ -57,7 +58,8 @@ class Keys:
         self, actor: Actor, id: str, *, name: str | None, scopes: Sequence[str] | None, expires: bool,
         expires_in: int | None, consistency: str | None,
     ) -> bool:  # fmt: skip
-        """What is None stays as it is; `expires` says that the expiry changes, to none where `expires_in` is None."""
+        """Change the record; None leaves a field as it is. With `expires`, the expiry becomes `expires_in`; None for
+        never."""
         done = await change(
             self._session, actor, "key.change", "id",
             "UPDATE api_key SET name = coalesce($3, name), scopes = coalesce(string_to_array($4, ','), scopes),"
@@ -71,7 +73,7 @@ class Keys:
         return bool(done)
 
     async def rotate(self, actor: Actor, token: Token, grace_s: int) -> bool:
-        """Gives the key a new secret; the former one works on for the grace."""
+        """Give the key a new secret. The former secret stays valid for the grace period."""
         done = await change(
             self._session, actor, "key.rotate", "id",
             "UPDATE api_key SET former_digest = digest, former_until = now() + $4::float8 * interval '1 second',"

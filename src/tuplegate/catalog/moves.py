@@ -1,6 +1,6 @@
-"""Databases that go from one engine to another, on record.
+"""Records of moves of databases between engines.
 
-Both names of the database are leftovers while it moves: what is not in place at the end is dropped.
+Both names of a moving database are leftovers: the one that is not in use at the end is dropped.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tuplegate.catalog.databases import Place
 from tuplegate.catalog.session import Actor, Session, change, noted
 
 _REMEMBERED_S = 60.0
-"""How long workers are told of a move that is over. A request that was held for a database waits for less."""
+"""How long workers still see a move that has ended. A request that is held for a database waits less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Moves:
         self._session = session
 
     async def begin(self, actor: Actor, place: Place, successor: str, engine: str) -> bool:
-        """False where the database is not active any more."""
+        """Record the start of a move. Return False if the database is not active any more."""
         began = noted(
             actor, "database.move", "name",
             "INSERT INTO move (former, database, successor, engine, step)"
@@ -44,7 +44,8 @@ class Moves:
         await self._session.fetch("UPDATE move SET step = $2 WHERE former = $1", former, step)
 
     async def switch(self, actor: Actor, place: Place, successor: str, engine: str, furnishing: str) -> bool:
-        """The successor takes the place of the database, for all at once. False where that may not be any more."""
+        """Put the successor in the database's place, for everyone at once. Return False if that is not allowed any
+        more."""
         done = await change(
             self._session, actor, "database.arrive", "name",
             "UPDATE database SET engine_name = $3, engine = $4, furnishing = $5, paused_until = NULL"
@@ -56,19 +57,19 @@ class Moves:
         return bool(done)
 
     async def find(self, database: str) -> list[Move]:
-        """Those of a database that are not over."""
+        """Return the moves of a database that have not ended."""
         rows = await self._session.fetch(
             "SELECT former, successor, engine FROM move WHERE database = $1 AND step <> 'done'", database
         )
         return [Move(*map(str, row)) for row in rows]
 
     async def unfinished(self) -> set[str]:
-        """Ids of the databases that are moving."""
+        """Return the ids of the databases that are moving."""
         rows = await self._session.fetch("SELECT database FROM move WHERE step <> 'done'")
         return {str(row[0]) for row in rows}
 
     async def end(self, former: str) -> None:
-        """What has moved is remembered for a while; of what has not, nothing is."""
+        """End a move: keep its record for a while if the database has moved, otherwise delete it."""
         await self._session.atomically(
             [
                 ("UPDATE move SET step = 'done', ended_at = now() WHERE former = $1 AND step = 'switched'", (former,)),

@@ -1,4 +1,4 @@
-"""Organizations on record."""
+"""Records of organizations."""
 
 from tuplegate.access.tokens import Token
 from tuplegate.catalog.paging import Page, page_of
@@ -13,12 +13,12 @@ class Organizations:
         self._session = session
 
     async def first(self) -> str | None:
-        """The installation's own."""
+        """Return the id of the installation's own organization."""
         rows = await self._session.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")
         return rows[0][0] if rows else None
 
     async def count(self) -> int:
-        """Those that are not being deleted."""
+        """Count the organizations that are not being deleted."""
         rows = await self._session.fetch("SELECT count(*) FROM organization WHERE deleted_at IS NULL")
         return int(str(rows[0][0]))
 
@@ -32,9 +32,9 @@ class Organizations:
         key: Token | None = None,
         engine: str = "first",
     ) -> None:
-        """The organization, its default database, still to be made, and a key that manages it.
+        """Record an organization, its default database, which is to be created, and a key that manages it.
 
-        A name that is taken fails with 23505. `database` is its id and its name, `engine` where it is to be.
+        A name that is taken fails with 23505. `database` is its id and name.
         """
         await change(
             self._session, actor, "organization.create", "name",
@@ -65,7 +65,7 @@ class Organizations:
         return bool(done)
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
-        """Ends its keys and begins the removal of its databases; false where it is gone already."""
+        """End the organization's keys and start deleting its databases. Return False if it is gone already."""
         done = await change(
             self._session, actor, "organization.delete", "id",
             "UPDATE organization SET deleted_at = now(), name = 'deleted-' || replace(id, '_', '-')"
@@ -75,8 +75,8 @@ class Organizations:
         return bool(done)
 
     async def finish_deleting(self) -> list[str]:
-        """Sends the databases of deleted organizations on their way, removes those that have none left; says which
-        organizations still have some."""
+        """Start deleting the databases of deleted organizations, and remove organizations without databases. Return the
+        ids of those that still have some."""
         await self._session.fetch(
             "UPDATE database SET state = 'deleting', delete_protection = false, is_default = false"
             " WHERE state IN ('active', 'failed')"

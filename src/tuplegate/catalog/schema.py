@@ -1,4 +1,4 @@
-"""The metadata database itself: its tables, made and changed by numbered migrations, and the installation's own row."""
+"""The metadata database: its tables, managed by numbered migrations, and the row of the installation."""
 
 from dataclasses import dataclass
 from importlib import resources
@@ -8,14 +8,15 @@ from tuplegate.catalog.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`id` marks what belongs to it in a shared engine; `secret` signs what clients are given to hand back."""
+    """The installation. `id` marks what belongs to it in a shared engine; `secret` signs values that clients hand
+    back."""
 
     id: str
     secret: bytes
 
 
 async def migrate(session: Session) -> list[str]:
-    """Applies the numbered migrations that are missing, each in a transaction of its own; says which."""
+    """Apply the missing migrations, each in its own transaction, and return their names."""
     await session.fetch(
         "CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
     )
@@ -54,7 +55,7 @@ async def has_old_secret(session: Session) -> bool:
 
 
 async def replace_secret(session: Session, secret: bytes) -> None:
-    """All that is derived from the secret is made anew: passwords of roles, and the secrets of databases."""
+    """Replace the secret. Everything derived from it is renewed: passwords of roles, and secrets of databases."""
     await session.atomically(
         [
             ("UPDATE installation SET secret = decode($1, 'hex'), secret_is_old = false", (secret.hex(),)),
@@ -64,7 +65,7 @@ async def replace_secret(session: Session, secret: bytes) -> None:
 
 
 async def find_unseen_key(session: Session) -> str | None:
-    """The id of a first key that was made and may not have been shown to anybody."""
+    """Return the id of a first key that was made but perhaps never shown."""
     return (await session.fetch("SELECT unseen_key FROM installation"))[0][0]
 
 

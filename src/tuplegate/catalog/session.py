@@ -1,7 +1,7 @@
-"""How the catalog speaks to the metadata database, which it knows only as a session.
+"""The catalog's view of the metadata database: a session that runs statements.
 
-A change is one statement: what it changes, the note of it in the audit and the new revision commit together or not at
-all. Records come back as JSON, made into the types of `protocol.control`.
+A change is one statement: the change itself, its entry in the audit and the new revision commit together or not at all.
+Records come back as JSON, decoded into the types of `protocol.control`.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ _T = TypeVar("_T")
 
 
 class Session(Protocol):
-    """What the catalog needs: one statement at a time, or several in one transaction."""
+    """Runs one statement, or several in one transaction."""
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
     async def atomically(self, statements: Sequence[Statement]) -> list[Row]:
-        """The rows of the last."""
+        """Run the statements in one transaction, and return the rows of the last one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who changes something, with which request, and from which address: None on the machine itself."""
+    """Who makes a change, with which request, and from which address; None on the machine itself."""
 
     organization: str
     key: str | None
@@ -37,7 +37,7 @@ class Actor:
 
 
 async def read(session: Session, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
-    """The rows of a query as records."""
+    """Run a query, and return its rows as records."""
     rows = await session.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
     return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
 
@@ -53,7 +53,7 @@ async def change(
     also: str = "",
     quiet: bool = False,
 ) -> list[Row]:
-    """Runs a changing statement with RETURNING and notes it; see `noted`."""
+    """Run a changing statement with RETURNING and record it in the audit; see `noted`."""
     statement, values = noted(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
     return await session.fetch(statement, *values)
 
@@ -68,12 +68,12 @@ def noted(
     also: str = "",
     quiet: bool = False,
 ) -> Statement:
-    """A changing statement with RETURNING, and the note of it in the audit, as one statement.
+    """Return one statement that runs a changing statement with RETURNING and records it in the audit.
 
-    `subject` is an expression over the rows that it returns; one that returns none has changed nothing, and nothing is
-    noted. `concerns` is such an expression too: the id of the database that it is about. `also` are further parts of
-    the same statement, which may speak of those rows as `done`. `quiet` is for what no worker can hold anything
-    outdated of, so that none has to forget what it knows.
+    `subject` is an expression over the returned rows; without rows nothing has changed, and nothing is recorded.
+    `concerns` is another such expression: the id of the database. `also` holds further parts of the statement, which
+    can refer to the rows as `done`. `quiet` leaves the revision as it is, for changes that make no worker's cache
+    outdated.
     """
     first = len(params) + 1
     places = ", ".join(f"${first + place}::text" for place in range(6))

@@ -1,4 +1,4 @@
-"""Sessions on record."""
+"""Records of sessions."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,10 @@ _RECORD = (
     " WHERE s.id = $1"
 )
 _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
-"""The one that a session is bound to, by itself or with its key."""
+"""The database that a session is bound to, by itself or through its key."""
 
 _KEPT_S = 86_400
-"""How long a session that has ended stays on record."""
+"""How long a session stays on record after it has ended."""
 
 
 class Sessions:
@@ -39,7 +39,8 @@ class Sessions:
         return records[0] if records else None
 
     async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:
-        """Moves its end by its lifetime, or by this one if that is less, but not beyond the cap from its beginning."""
+        """Extend the session by its own lifetime or by this one, whichever is less, but not past the cap since its
+        creation."""
         done = await change(
             self._session, actor, "session.refresh", "id",
             "UPDATE session SET expires_at = least(expires_at + least(lifetime_s, $2::float8) * interval '1 second',"

@@ -1,4 +1,4 @@
-"""What the routes of the control plane share: reading bodies and pages, answering with records, naming the actor."""
+"""Functions that the routes of the control plane share: read bodies and pages, answer with records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
 
 
 def read_body(exchange: Exchange, kind: type[_T]) -> _T:
-    """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
+    """Decode the body as a message. A missing body is an empty object. Such a route takes no query in its URL."""
     read_query(exchange)
     body = exchange.body
     if body:
@@ -69,7 +69,7 @@ def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> Non
 
 @contextmanager
 def after_change() -> Iterator[None]:
-    """Where the engine is lost in here, the change itself is done, and nobody may hear that it is not."""
+    """Report an engine lost within the block as an unknown outcome: the change before it is done."""
     try:
         yield
     except EngineUnavailable as gone:
@@ -78,7 +78,7 @@ def after_change() -> Iterator[None]:
 
 @contextmanager
 def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
-    """What it means where the catalog refuses a change: a name that is not free, a thing that was deleted meanwhile."""
+    """Translate a change that the catalog refuses: a name that is taken, or a thing that was deleted meanwhile."""
     try:
         yield
     except StatementFailed as failure:
@@ -90,7 +90,7 @@ def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
 
 
 async def find_database(catalog: Catalog, identity: Identity, name: str) -> DatabaseRecord:
-    """The database of that name, where it is one that the token may manage. Raises not_found."""
+    """Find a database by name, if the token may manage it. Raise not_found otherwise."""
     principal = identity.principal
     record = await catalog.databases.show(principal.organization, principal.database, name)
     if record is None:
@@ -99,7 +99,7 @@ async def find_database(catalog: Catalog, identity: Identity, name: str) -> Data
 
 
 def state_after(life: Life, state: str, event: str, what: str) -> str:
-    """The state that follows for the thing that `what` names. Raises wrong_state."""
+    """Return the state after the event; `what` names the thing in the error. Raise wrong_state if it is not allowed."""
     try:
         return life.after(state, event)
     except IllegalTransition as exc:

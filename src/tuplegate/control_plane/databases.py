@@ -1,4 +1,4 @@
-"""Databases: listed, made, copied, changed, deleted."""
+"""Routes that list, create, copy, change and delete databases."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 
 
 class DatabaseRoutes:
-    """A token that is bound to one database sees and changes that one alone."""
+    """Routes of databases. A token that is bound to one database sees and changes only that one."""
 
     def __init__(self, catalog: Catalog, lifecycle: Lifecycle, databases: Databases, identities: IdentityCache) -> None:
         self._catalog = catalog
@@ -108,7 +108,7 @@ class DatabaseRoutes:
         return await find_database(self._catalog, identity, name)
 
     async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
-        """After a change. By its id: its name may be another by now."""
+        """Answer with the database after a change. It is found by id, since its name may have changed."""
         with after_change():
             record = await self._catalog.databases.find(identity.principal.organization, id)
             if record is None:

@@ -1,4 +1,4 @@
-"""A database as a file: streamed as the engine makes it, to whoever manages the database."""
+"""The route that streams a dump of a database as the engine makes it."""
 
 import asyncio
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DUMP_TYPE = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class DumpBounds:
-    """How long a dump may take, and how far its reader may be behind one that takes `bytes_s_min`."""
+    """How long a dump may take, and how far its reader may fall behind the pace of `bytes_s_min`."""
 
     timeout_s: float
     behind_s_max: float
@@ -73,9 +73,9 @@ class DumpRoute:
 
 
 class _Pace:
-    """Writes a dump, and cuts off a reader that takes it too slowly: it keeps a place that others wait for.
+    """Writes a dump, and cuts off a reader that is too slow: others wait for its place.
 
-    Only the time that the reader lets the dump wait counts, and no reader gets more than so far ahead.
+    Only time that the dump spends waiting for the reader counts, and a fast reader saves up only a limited lead.
     """
 
     def __init__(self, exchange: Exchange, database: str, bounds: DumpBounds) -> None:
@@ -102,7 +102,7 @@ class _Pace:
 
 
 def to_service_error(failure: port.EngineFailure) -> ServiceError | None:
-    """None where any route would answer the same."""
+    """Return the error of a failure that only dumps have; None for any other."""
     match failure:
         case port.NotSupported():
             return ServiceError("not_supported", str(failure))

@@ -1,4 +1,4 @@
-"""Engines, for operators: listed and changed; and databases moved from one to another."""
+"""Routes for operators that list and change engines, and move databases between them."""
 
 import asyncio
 

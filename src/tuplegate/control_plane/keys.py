@@ -1,4 +1,4 @@
-"""API keys: listed, made, changed, rotated, revoked."""
+"""Routes that list, create, change, rotate and revoke API keys."""
 
 import secrets
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from tuplegate.protocol.errors import ServiceError
 
 
 class KeyRoutes:
-    """A token that is bound to one database sees and makes keys of that one alone. Nobody gives what they have not."""
+    """Routes of keys. A token that is bound to one database sees and creates only keys of that one."""
 
     def __init__(self, catalog: Catalog, identities: IdentityCache) -> None:
         self._catalog = catalog
@@ -122,7 +122,8 @@ class KeyRoutes:
 
 
 def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
-    """Nobody hands on, or touches in another key, a right that they do not have themselves."""
+    """Refuse scopes that the token does not have itself, whether it gives them to a key or changes a key that has
+    them."""
     wanted = frozenset(Scope(scope) for scope in scopes)
     if not covers(identity.principal.scopes, wanted):
         raise ServiceError(

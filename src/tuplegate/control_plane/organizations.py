@@ -1,4 +1,4 @@
-"""Organizations: one's own for everybody, all of them for operators; and what an organization used and did."""
+"""Routes of organizations: the caller's own with its usage and audit, and for operators all of them."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ _FIRST_DATABASE = "main"
 
 
 class OrganizationRoutes:
-    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise. `unaccepted` are
-    weaknesses of the engine, with which there may be one organization only."""
+    """Routes of organizations. A new one gets `default_tier` unless the operator names another of `tiers`. While there
+    are `unaccepted` weaknesses of the engine, there may be only one organization."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class OrganizationRoutes:
         answer_page(exchange, page, await self._catalog.organizations.page(page))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
-        """With its first database and a key that manages it."""
+        """Create an organization with its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
         tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
         await self._check_walls()
@@ -125,7 +125,7 @@ class OrganizationRoutes:
         answer(exchange, fields_of(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
-        """With everything in it."""
+        """Delete an organization and everything in it."""
         read_query(exchange)
         id = exchange.path_values["id"]
         if id == await self._catalog.organizations.first():

@@ -1,4 +1,4 @@
-"""The control plane's table of routes: what each is called, needs, takes and gives."""
+"""The route table of the control plane: path, summary, scope and description of each route."""
 
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
@@ -38,7 +38,7 @@ def control_routes(
     tiers: dict[str, Tier],
     metrics: Metrics,
 ) -> RouteTable:
-    """In the order of the banner."""
+    """Return the routes, in the order of the banner."""
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
     limits = {
         "statement_timeout_ms": settings.statement_timeout_ms,

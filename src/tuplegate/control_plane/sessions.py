@@ -1,4 +1,4 @@
-"""Sessions: opened with an API key, refreshed, asked for, destroyed. Their life is the table in `access.states`."""
+"""Routes that open, show, refresh and end sessions. `access.states` has the table of their states."""
 
 import asyncio
 import secrets
@@ -20,7 +20,7 @@ from tuplegate.protocol.errors import ServiceError
 
 @dataclass(frozen=True, slots=True)
 class SessionBounds:
-    """`cap_s` is the longest a session can live by being refreshed; None for as long as it is."""
+    """Lifetime of a session. `cap_s` limits how long refreshes can extend it; None for no limit."""
 
     lifetime_s: int
     cap_s: int | None
@@ -33,7 +33,7 @@ class SessionRoutes:
         self._bounds = bounds
 
     async def create(self, exchange: Exchange) -> None:
-        """Judges its token itself: the key may stand in the body."""
+        """Open a session. The route checks the token itself, since the key may be in the body."""
         now = asyncio.get_running_loop().time()
         authorization = exchange.headers.get(b"authorization")
         request = None if authorization is not None else read_body(exchange, SessionRequest)

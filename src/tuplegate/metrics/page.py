@@ -1,4 +1,4 @@
-"""The numbers as a page in Prometheus's text format, version 0.0.4."""
+"""Writes the metrics in Prometheus's text format, version 0.0.4."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,17 +9,18 @@ from tuplegate.metrics.table import METRICS, Kind, Metric
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 DATABASES_SHOWN = 50
-"""Of every number of the databases the largest so many are shown, and the rest as `other`. Each number has its own
-order: so the rest never goes down, since what moves up into the list was smaller than what it replaces."""
+"""Each metric of databases shows this many, the largest, and adds up the rest as `other`. Each metric has its own
+order, so `other` never decreases: a database that moves up into the list was smaller than the one it replaces."""
 
 Samples = dict[str, list[tuple[tuple[str, ...], float]]]
-"""By metric: label values and a value."""
+"""Label values and value of each sample, by metric."""
 
 _BACKSLASH, _NEWLINE, _QUOTE = ("\\", "\\\\"), ("\n", "\\n"), ('"', '\\"')
 
 
 def write_page(sums: Sums, gauges: Mapping[str, float], info: tuple[str, ...]) -> bytes:
-    """`gauges` are by metric and label values, with blanks between; `info` is what runs."""
+    """Return the page. Keys of `gauges` are a metric and its label values, separated by blanks; `info` says what
+    runs."""
     samples = _samples(sums, gauges)
     samples["info"] = [(info, 1)]
     lines: list[str] = []

@@ -1,21 +1,21 @@
-"""What a worker tells its fellows: numbers that only grow, which are added up, and those of the moment."""
+"""The numbers that workers exchange: counters, which are added up, and gauges, which are of one moment."""
 
 import msgspec
 
 from tuplegate.metrics.cells import Cell
 
 DATABASES_MAX = 1000
-"""So many databases does a worker tell apart; what others use is counted together."""
+"""A worker counts this many databases separately, and all others together."""
 
 OTHER = "other other"
-"""The place of those."""
+"""Key of all databases that are counted together."""
 
 
 class Sums(msgspec.Struct):
-    """Keys are label values with a blank between them. Nothing here ever goes down.
+    """Counters by key: label values separated by blanks. No number here ever decreases.
 
-    `requests`: plane, method, route. `errors`: plane, code. `engine`: kind of work. `events`: a metric and its labels.
-    `databases`: organization, database, with requests, rows, bytes and errors.
+    Labels of `requests`: plane, method, route. `errors`: plane, code. `engine`: kind of work. `events`: a metric and
+    its labels. `databases`: organization, database; the values are requests, rows, bytes and errors.
     """
 
     requests: dict[str, Cell] = {}
@@ -25,7 +25,8 @@ class Sums(msgspec.Struct):
     databases: dict[str, list[int]] = {}
 
     def plus(self, other: "Sums", databases_max: int | None = None) -> "Sums":
-        """Both together. The databases of `self` keep their places, where those are bounded."""
+        """Return the sums of both. If the databases are bounded, those of `self` are kept and new ones count as
+        other."""
         return Sums(
             _added(self.requests, other.requests),
             _counted(self.errors, other.errors),
@@ -36,7 +37,8 @@ class Sums(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """`gauges` are of the moment `at_ns`, on the machine's monotonic clock; keys as those of `events`."""
+    """All numbers of a worker. `gauges` are of the moment `at_ns`, on the machine's monotonic clock; keys as in
+    `events`."""
 
     worker: int
     at_ns: int

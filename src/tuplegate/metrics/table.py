@@ -1,4 +1,4 @@
-"""The one table of metrics: the page and docs/metrics.md come from it."""
+"""The table of all metrics. The page and docs/metrics.md are generated from it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +12,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` is without the prefix `tuplegate_`."""
+    """One metric; `name` lacks the prefix `tuplegate_`."""
 
     name: str
     kind: Kind

@@ -1,8 +1,8 @@
-"""Databases made, copied, reset and deleted, in the catalog and in the engine, so that the two agree after any crash.
+"""Creates, copies, resets and deletes databases so that catalog and engine agree after any crash.
 
-The catalog says first what is to be (`creating`, `deleting`), then the engine does it, then the catalog says that it is
-so. Whatever is left half done by a crash is found in the catalog and finished by the next one to look: at start, and
-every few seconds. A name held in the engine keeps two from doing the same.
+The catalog first records the intention (`creating`, `deleting`), then the engine carries it out, then the catalog
+records that it is done. Work that a crash interrupts is found in the catalog and finished by the next worker to look:
+at start, and every few seconds. A name held in the engine keeps two workers from doing the same work.
 """
 
 import asyncio
@@ -39,14 +39,16 @@ _SWEEP_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _PATIENCE_S = 60.0
 _AT_ONCE_MAX, _OF_ONE_MAX = 4, 2
-"""Databases that a worker makes, copies, resets and deletes at once, and those of one organization: each takes some of
-the engine's connections, of which others need some too."""
+"""Operations on databases that a worker runs at once, in all and for one organization. Each takes some of the engine's
+connections, which other requests need too."""
 _PAUSE_S = 4.0
-"""How long workers let go of a database without being asked again; its source is paused for as long as a copy takes."""
+"""How long workers let go of a database before they must be asked again. The source of a copy stays paused by
+asking."""
 
 
 class Lifecycle:
-    """`engines` tells the names of the engines that can be used now; None where there is one alone."""
+    """Operations on databases. `engines` returns the names of the engines that can be used now; None if there is only
+    one."""
 
     def __init__(
         self,
@@ -62,36 +64,36 @@ class Lifecycle:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._at_once = asyncio.Semaphore(_AT_ONCE_MAX)
         self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """For each organization that something is done for."""
+        """One for each organization that has work running."""
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
-        """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
+        """Create a database and return its id. It is empty, or a copy of the database with the id `clone_of`."""
         return await self.see_through(actor, self._create(actor, name, clone_of))
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
-        """Makes an organization with its first database, of that name, and a key that manages it."""
+        """Create an organization with its first database, of that name, and a key that manages it."""
         making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
         await self.see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
-        """False where the catalog does not let it go."""
+        """Delete a database. Return False if the catalog does not allow it."""
         return await self.see_through(actor, self._delete(actor, id))
 
     async def delete_organization(self, actor: Actor, id: str) -> bool:
-        """With everything in it. False where there is none."""
+        """Delete an organization and everything in it. Return False if there is none."""
         return await self.see_through(actor, self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
-        """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
+        """Replace the database with an empty one, for all readers at once, and drop the old one afterwards.
 
-        False where it is protected.
+        Return False if it is protected.
         """
         if await self._catalog.databases.is_protected(id):
             return False
         return await self.see_through(actor, self._reset(actor, id))
 
     async def finish_all(self) -> None:
-        """Brings everything to an end that was left half done."""
+        """Finish everything that was left half done."""
         await self._catalog.organizations.finish_deleting()
         for place in await self._catalog.databases.unfinished():
             try:
@@ -105,7 +107,7 @@ class Lifecycle:
         await self._catalog.organizations.finish_deleting()
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Finish interrupted work and remove old sessions, for as long as the process lives."""
         while True:
             try:
                 await self.finish_all()
@@ -138,7 +140,8 @@ class Lifecycle:
             raise
 
     async def _choose(self, clone_of: str | None) -> str:
-        """Where a new database goes: to the engine with most room. A copy stays with its source."""
+        """Return the engine for a new database: the one with the fewest for its weight. A copy stays with its
+        source."""
         if clone_of is not None:
             source = await self._catalog.databases.find_place(clone_of)
             return FIRST_ENGINE if source is None else source.engine
@@ -166,14 +169,15 @@ class Lifecycle:
     # -- one database -------------------------------------------------------------------------------------------
 
     async def _finish_made(self, id: str) -> None:
-        """Makes it, or waits for who makes it. Raises where it is not there then."""
+        """Create the database, or wait for the worker that does. Raise if it does not exist afterwards."""
         await self._finish(id)
         place = await self._catalog.databases.find_place(id)
         if place is None or place.state == "failed":
             raise EngineBusy("the database could not be made")
 
     async def _finish(self, id: str, *, patient: bool = True) -> None:
-        """Makes or removes it. Where somebody else is at it, waits for them, or leaves it to them."""
+        """Create or remove the database. If another worker is at it, wait for that one, or leave it alone unless
+        `patient`."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
             async with self._engine.hold(f"database/{id}") as free:
@@ -190,14 +194,15 @@ class Lifecycle:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _bring_about(self, place: Place) -> None:
-        """The catalog has said already what is to be: what an engine that is gone keeps from it now is done later."""
+        """Carry out what the catalog has recorded. If the engine is lost, a later sweep does it."""
         try:
             await (self._make(place) if place.state == "creating" else self._remove(place))
         except EngineUnavailable as gone:
             raise OutcomeUnknown(f"the engine was lost while the database was {place.state}") from gone
 
     async def _make(self, place: Place) -> None:
-        """Where the engine refuses it, nothing of it stays there; where the engine is gone, it is tried again later."""
+        """Create it in the engine. If the engine refuses, nothing of it remains there; if the engine is lost, a later
+        sweep tries again."""
         try:
             if place.clone_of is None:
                 await self._databases.create(place.engine_name)
@@ -209,7 +214,7 @@ class Lifecycle:
         await self._catalog.databases.was_made(place.id, self._databases.furnishing_of(place.engine_name))
 
     async def _take_back(self, place: Place) -> None:
-        """Where what is there of it cannot be removed now, the next sweep finds it as `creating` and makes it."""
+        """Remove what exists of it. If that fails, the next sweep finds it as `creating` and creates it."""
         try:
             await self._databases.drop(place.engine_name)
             await self._catalog.databases.was_not_made(place.id)
@@ -244,7 +249,7 @@ class Lifecycle:
                 await self.clear(id)  # whether it was reset is settled
 
     async def _clear_interrupted(self) -> None:
-        """What resets and moves have left behind that did not come to their end."""
+        """Clear up after resets and moves that were interrupted."""
         ids = {*(await self._catalog.databases.in_reset()).values(), *await self._catalog.moves.unfinished()}
         for id in ids:
             async with self._engine.hold(f"database/{id}") as free:
@@ -253,8 +258,8 @@ class Lifecycle:
         await self._catalog.moves.forget_old()
 
     async def clear(self, id: str) -> None:
-        """After a reset or a move, done or not: opens what is in place, in case it was silenced, and drops the other.
-        What is in the way is tried again by the next sweep."""
+        """Clear up after a reset or move, whether it succeeded or not: open the database in place, which may be
+        silenced, and drop the other one. The next sweep repeats what fails."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
             # What is in place comes first, and does not wait for an engine that is gone.
@@ -288,8 +293,8 @@ class Lifecycle:
 
     @asynccontextmanager
     async def paused(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
-        """Asks all workers to let go of the database, again and again until the block is left; only while it has that
-        name in the engine, where one is given."""
+        """Ask all workers to let go of the database, repeatedly until the block ends. With `engine_name`, only while
+        the database has that name in the engine."""
         await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
         keeper = keep("pauses", partial(self._keep_paused, id, engine_name))
         try:
@@ -307,7 +312,7 @@ class Lifecycle:
                 continue  # it is asked again before the pause is over
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
-        """Waits for work that goes on even when whoever waits for it is gone."""
+        """Wait for work that continues even if the caller is cancelled."""
         task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._in_turn(actor.organization, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

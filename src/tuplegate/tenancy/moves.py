@@ -1,12 +1,11 @@
-"""Databases that go from one engine to another, so that after any crash they are on one of the two, whole and in use.
+"""Moves databases between engines so that after any crash each is on one of the two, complete and in use.
 
-It goes like a reset. The catalog first notes both names that the database will have had; the new one is made and
-filled; then, while all workers hold what is asked of the database and its source is silent, one row of the catalog says
-where it is. Whoever finds a move whose worker is gone looks at that row: the name that is in it is opened, the other is
-dropped. So a move that was cut off is undone before that row has changed, and is done after.
+A move works like a reset. The catalog first notes both names of the database; the successor is created and filled;
+then, while all workers hold requests for the database and its source is silent, one row of the catalog changes to say
+where it is. Whoever finds a move whose worker is gone looks at that row: the name in it is opened, the other one is
+dropped. So an interrupted move is undone if that row has not changed, and complete if it has.
 
-A database is silent from before its last changes are brought over, and is dropped without being opened again: at no
-moment can both be written.
+The source is silent from before its last changes are copied until it is dropped: the two can never both be written.
 """
 
 import asyncio
@@ -33,28 +32,28 @@ from tuplegate.tenancy.lifecycle import Lifecycle, new_database_id
 _log = structlog.get_logger()
 
 _LET_END_S = 1.0
-"""How long statements may take to end by themselves when the database is paused; then they are cancelled."""
+"""How long statements may take to end by themselves once the database is paused; then they are cancelled."""
 _ROUNDS_MAX = 50
 _FEW = 1000
-"""So few changes are left for the end."""
+"""Once fewer changes than this are left, the rest is copied while the database is paused."""
 _HEARD_S = 0.3
-"""In this time every worker has heard that the database is paused."""
+"""Within this time every worker has learned that the database is paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a database was moved, and for how long what was asked of it was held."""
+    """How a database was moved, and for how long requests for it were held."""
 
     way: str
     held_ms: int
     reason: str | None
-    """Why it was not brought over while it was in use, where it was not."""
+    """Why it could not be copied while it was in use; None if it was."""
 
 
 @dataclass(slots=True)
 class _End:
-    """The end of a move. `is_tried`: the change may be done, whatever comes after; then nothing may be undone here.
-    `held_ms` is there once it is done, and says for how long the database was held."""
+    """Progress of the last step of a move. Once `is_tried`, the change may have been made, so nothing may be undone
+    here. `held_ms` says how long the database was held, once the change is made."""
 
     began: float = 0.0
     is_tried: bool = False
@@ -69,7 +68,7 @@ class Moves:
         self._lifecycle = lifecycle
 
     async def move(self, actor: Actor, id: str, engine: str) -> Moved:
-        """Goes on also where whoever asked is gone."""
+        """Move a database. The move continues even if the caller is cancelled."""
         return await self._lifecycle.see_through(actor, self._move(actor, id, engine))
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
@@ -89,7 +88,8 @@ class Moves:
                 await self._lifecycle.clear(id)  # whether it has moved is settled
 
     async def _bring(self, actor: Actor, place: Place, successor: str, engine: str) -> Moved:
-        """While it is in use, where its engine can tell what happens meanwhile; otherwise all at once."""
+        """Copy the database while it is in use if its engine can report changes, otherwise all at once while it is
+        paused."""
         await self._databases.create(successor, for_copy=True)
         end = _End()
         try:
@@ -131,8 +131,8 @@ class Moves:
 
     @asynccontextmanager
     async def _finishing(self, place: Place, end: _End) -> AsyncIterator[None]:
-        """The database is paused and silent. Where it fails before the change, the database is opened at once: what is
-        left to clear up may have to wait for an engine that is gone."""
+        """Pause and silence the database. On a failure before the change, open it at once: clearing up may have to wait
+        for an engine that is gone."""
         end.began = asyncio.get_running_loop().time()
         async with self._lifecycle.paused(place.id, place.engine_name):
             await self._catalog.moves.step(place.engine_name, "finishing")
@@ -159,7 +159,7 @@ class Moves:
             _log.warning("a database that moves was not analyzed", database=place.id, reason=str(failure))
 
     async def _switch(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        """The change in the catalog."""
+        """Make the successor the database, in the catalog."""
         await self._databases.check_silent(place.engine_name)
         furnishing = self._databases.furnishing_of(successor)
         end.is_tried = True
@@ -169,7 +169,7 @@ class Moves:
 
 
 def _check_is_settled(failure: EngineFailure, end: _End) -> None:
-    """Raises the failure unless the change was made, or was not even tried and all can be brought at once instead."""
+    """Raise the failure unless the change was made, or it was not tried and copying all at once may still succeed."""
     if end.held_ms is not None:
         _log.warning("a move was not cleared up after", reason=str(failure))
     elif end.is_tried or not isinstance(failure, NotSupported | MoveFailed | StatementFailed):

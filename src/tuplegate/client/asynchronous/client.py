@@ -18,19 +18,17 @@ from tuplegate.client.asynchronous.control import (
     AsyncOrganizations,
     AsyncPlane,
 )
+from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
-from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.errors import OutcomeUnknown
 from tuplegate.client.frames import insert_of, rows_of_frame
 from tuplegate.client.positions import Consistency, checked_consistency
 from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
 from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
-from tuplegate.client.retries import AnswerLost, Course, Repeat
+from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
-
-_NO_BLOCK = "25001"
-"""SQLSTATE of a statement that cannot run inside a transaction block."""
 
 
 class AsyncClient:
@@ -137,50 +135,16 @@ class AsyncClient:
         body = query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, self._reading(consistency), exact=not convert)
         if idempotency_key is not None:
-            answer = await self._keyed(call, idempotency_key, course)
+            answer = await send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            answer = await self._read(
-                call, transaction_body([(sql, params)], timeout_s, convert, read_only=True), course
-            )
+            body = transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
+            answer = await send_read(self._transport, call, again, course)
         elif idempotent:
-            answer = await self._keyed_if_possible(call, course)
+            answer = await send_keyed_if_possible(self._transport, call, course)
         else:
-            answer = await self._unkeyed(call, course)
+            answer = await send_unkeyed(self._transport, call, course)
         return rows_of(answer, max_rows, convert)
-
-    async def _keyed(self, call: Call, key: str, course: Course) -> Answer:
-        headers = {**call.headers, "Idempotency-Key": key}
-        return await self._transport.call(replace(call, headers=headers, repeat=Repeat.KEYED), course)
-
-    async def _keyed_if_possible(self, call: Call, course: Course) -> Answer:
-        """With a key of its own; a statement that cannot run in a transaction block cannot have one."""
-        try:
-            return await self._keyed(call, secrets.token_hex(16), course)
-        except SqlError as error:
-            if error.status != 400 or error.sqlstate != _NO_BLOCK:
-                raise
-        # The service has refused it, so nothing was run.
-        return await self._unkeyed(call, course)
-
-    async def _unkeyed(self, call: Call, course: Course) -> Answer:
-        try:
-            return await self._transport.call(call, course)
-        except AnswerLost as error:
-            raise OutcomeUnknown(f"{error.message}; the statement may have been applied") from error
-
-    async def _read(self, call: Call, read_only_body: str, course: Course) -> Answer:
-        """What seems to read, plainly; after a lost answer once more, where the engine refuses to write."""
-        try:
-            return await self._transport.call(call, course)
-        except (AnswerLost, OutcomeUnknown) as error:
-            lost = error
-        call = replace(call, url=f"{self.url}/v1/transaction", body=read_only_body, repeat=Repeat.HARMLESS)
-        try:
-            answer = await self._transport.call(call, course)
-        except ReadOnlyTransaction:
-            raise OutcomeUnknown(f"{lost.message}; the statement may have been applied") from lost
-        [result] = answer.body["results"]
-        return replace(answer, body=result)
 
     def stream(
         self,

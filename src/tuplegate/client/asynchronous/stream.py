@@ -1,6 +1,5 @@
 """A streamed answer as an iterator of rows, in constant memory."""
 
-import json
 from collections import deque
 from types import TracebackType
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 import httpx
 
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
-from tuplegate.client.errors import StreamCut, TuplegateError, error_of
+from tuplegate.client.errors import StreamCut
+from tuplegate.client.events import StreamedResult
 from tuplegate.client.rows import Row
-from tuplegate.client.values import Number, RowReader
 
 
-class AsyncRowStream:
+class AsyncRowStream(StreamedResult):
     """Iterate over it to get the rows as dicts; it is opened by the first row, or by `async with`.
 
     Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
@@ -22,24 +21,13 @@ class AsyncRowStream:
     """
 
     def __init__(self, transport: AsyncTransport, call: Call, timeout_s: float) -> None:
-        self.columns: list[str] = []
-        self.types: list[str] = []
-        self.row_count = 0
-        self.affected_rows = 0
-        self.truncated = False
-        self.notices: list[dict[str, Any]] = []
+        super().__init__(call.exact)
         self._transport = transport
         self._call = call
         self._timeout_s = timeout_s
         self._response: httpx.Response | None = None
         self._chunks: Any = None
-        self._parts: list[bytes] = []
-        self._number = Number if call.exact else None
-        self._read = RowReader(()).read
         self._waiting: deque[tuple[Any, ...]] = deque()
-        self._described = False
-        self._ended = False
-        self._failure: TuplegateError | None = None
 
     async def __aenter__(self) -> "AsyncRowStream":
         await self._open()
@@ -99,40 +87,12 @@ class AsyncRowStream:
         if not chunk:
             await self.aclose()
             raise StreamCut("the stream ended without its last event: its rows count for nothing")
-        lines, newline, rest = chunk.rpartition(b"\n")
-        if not newline:
-            self._parts.append(chunk)
-            return []
-        lines = b"".join([*self._parts, lines])
-        self._parts = [rest]
-        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
+        request_id = None if self._response is None else self._response.headers.get("x-request-id")
+        rows = self._take(chunk, request_id)
         if self._ended:
+            self._transport.positions.note(self._position, self._call.headers.get("Tuplegate-Position"))
             await self._finish()
         return rows
-
-    def _act(self, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        rows = []
-        for event in events:
-            data = event["data"]
-            match event["event"]:
-                case "row":
-                    rows.append(self._read(data))
-                case "columns":
-                    self.columns, self.types = data["columns"], data["types"]
-                    self._read = RowReader(() if self._call.exact else self.types).read
-                    self._described = True
-                case "done":
-                    self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
-                    self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
-                    self._transport.positions.note(data.get("position"), self._call.headers.get("Tuplegate-Position"))
-                    self._ended = True
-                case "error":
-                    self._failure = error_of(200, data["error"], self._request_id(), None)
-                    self._ended = True
-        return rows
-
-    def _request_id(self) -> str | None:
-        return self._response.headers.get("x-request-id") if self._response is not None else None
 
     async def _finish(self) -> None:
         """Reads what is left, which is nothing but the end, so that the connection can be used again."""
