@@ -1,4 +1,4 @@
-"""Items of an iterator made in a thread, a few ahead of whoever takes them."""
+"""Produces the items of an iterator in a thread, a few ahead of the consumer."""
 
 import queue
 import threading
@@ -16,7 +16,8 @@ class _End:
 
 @contextmanager
 def made_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
-    """At most `count` items wait. An error is raised where its item would have come. The thread ends with the block."""
+    """Yield an iterator over the items; at most `count` wait. An error is raised in place of its item. The thread ends
+    with the block."""
     made: queue.Queue[_T | _End] = queue.Queue(count)
     stopped = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`session`, `database`, `key`, `organization`: commands of the control plane."""
+"""`session`, `database`, `key`, `organization`, `engine`: commands of the control plane."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A record as its fields, times as text; a secret only where there is one."""
+    """Return the fields of a record, with times as text. A secret is left out if there is none."""
     made = {name: _shown(value) for name, value in asdict(record).items()}
     return {name: value for name, value in made.items() if value is not None or name not in ("key", "token")}
 
@@ -147,7 +147,7 @@ def database_delete(client: "Client", format: str | None, name: str, yes: bool) 
 
 
 def _ask(question: str, yes: bool) -> None:
-    """What cannot be undone is asked for; a program that cannot be asked says --yes."""
+    """Ask before doing what cannot be undone. A program, which cannot be asked, must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():

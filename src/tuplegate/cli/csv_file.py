@@ -1,8 +1,8 @@
-"""CSV. It is read in blocks of whole lines; each block is a batch, parsed by column.
+"""Reads CSV files in blocks of whole lines. Each block is a batch, parsed by column.
 
-A block without quotes, which is most of them, is split at delimiters as one text. Any other goes through the CSV
-reader, and grows where a quoted field goes on beyond its end. The reader does not tell `""` from an empty field: where
-a block has such fields, they get a mark first.
+A block without quotes, the common case, is split at delimiters as one text. Any other block goes through the CSV
+reader, and grows if a quoted field continues beyond its end. The reader cannot tell `""` from an empty field: blocks
+with such fields are marked first.
 """
 
 import codecs
@@ -20,25 +20,25 @@ from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, d
 from tuplegate.cli.guesses import Guess
 
 _BLOCK_BYTES = 2**20
-"""As JSON of a request, where a byte can become six, a block is still smaller than a request may be."""
+"""Small enough that a block fits into a request even if every byte becomes six in JSON."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIELD_MAX = 64 * 2**20
 _OTHER_DELIMITERS = {";": "';'", "\t": "'\\t'", "|": "'|'"}
-"""What files are also separated by, as one types it after --delimiter."""
+"""Other common delimiters, as typed after --delimiter."""
 _UTF_16 = "it looks like UTF-16: give --encoding utf-16"
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Whole rows as text. `line` is the number of its first line, from 1."""
+    """Whole rows as text. `line` is the number of the first line, from 1."""
 
     text: str
     line: int
     share: float
     rows: list[list[str]] | None
-    """Where the block had to be parsed to find its end."""
+    """The rows, if the block had to be parsed to find its end."""
     mark: str = ""
-    """In front of fields of `rows` that are like NULL but quoted; empty where there are none."""
+    """Marks fields of `rows` that look like NULL but are quoted; empty if there are none."""
 
 
 class CsvFile:
@@ -94,7 +94,7 @@ class CsvFile:
     # -- the first line -------------------------------------------------------------------------------------------
 
     def _first_row(self) -> list[str]:
-        """The fields of the first line. A file that looks separated by something else is refused."""
+        """Return the fields of the first line. Refuse a file that seems to have another delimiter."""
         by_given: list[str] = []
         error: BadFile | None = None
         try:
@@ -161,7 +161,7 @@ class CsvFile:
                 line += _line_count(block.text)
 
     def _whole(self, part: bytes, line: int, rest: IO[bytes]) -> _Block:
-        """The block, longer where a quoted field is not closed yet."""
+        """Return the block, extended if a quoted field is still open at its end."""
         while True:
             text = self._decoded(part, line)
             if '"' not in text:
@@ -214,13 +214,13 @@ class CsvFile:
         return [self._quoted.told_apart(texts, block.mark) for texts in columns] if block.mark else columns
 
     def _without_blanks(self, rows: list[list[str]]) -> list[list[str]]:
-        """A blank line is no row, unless there is but one column: there it is an empty field."""
+        """Drop blank lines, which are no rows; with a single column they are empty fields and stay."""
         if len(self.columns) == 1:
             return [row or [""] for row in rows]
         return [row for row in rows if row]
 
     def _line_of(self, block: _Block, index: int) -> int:
-        """The line that a row of a block begins on."""
+        """Return the line on which a row of the block begins."""
         lines = self._reader(block.text)
         while True:
             line = block.line + int(lines.line_num)
@@ -231,7 +231,7 @@ class CsvFile:
 
 
 class _Places:
-    """Where the rows of a block are. It is asked for one only when that one is broken."""
+    """Names the line of a row. Lines are counted only when a row is broken."""
 
     def __init__(self, file: CsvFile, block: _Block, skip: int) -> None:
         self._file = file
@@ -243,7 +243,7 @@ class _Places:
 
 
 class _Quoted:
-    """Tells a field that is quoted, and so never NULL, from one that is NULL. Pure."""
+    """Distinguishes quoted fields, which are never NULL, from NULL. Pure."""
 
     def __init__(self, delimiter: str, null: str) -> None:
         edge = rf"[^{re.escape(delimiter)}\r\n]"
@@ -257,9 +257,9 @@ class _Quoted:
         self._each = re.compile(rf"((?:{other})*+)({field})?")
 
     def marked(self, text: str) -> tuple[str, str]:
-        """A mark, and the text with it in such fields; no mark where there is none.
+        """Return a mark, and the text with the mark in such fields; an empty mark if there are none.
 
-        Where the text ends within a field, a mark may be inside of it: the text is then no block yet.
+        If the text ends within a field, a mark may be inside the field: the text is then not a complete block.
         """
         if self._field not in text or not self._is_there(text):
             return "", text
@@ -268,7 +268,7 @@ class _Quoted:
         return mark, self._each.sub(lambda found: found[1] + marked if found[2] else found[1], text)
 
     def told_apart(self, texts: Texts, mark: str) -> Texts:
-        """A column of a marked block: NULL is None, and the marks are gone."""
+        """Return a column of a marked block with NULL as None and without marks."""
         null, quoted = self._null, mark + self._null
         if null not in texts and quoted not in texts:
             return texts
@@ -276,7 +276,7 @@ class _Quoted:
 
 
 class _Recoder(io.RawIOBase):
-    """Bytes of another encoding as UTF-8."""
+    """Reads bytes of another encoding as UTF-8."""
 
     def __init__(self, file: IO[bytes], encoding: str, failure: Any) -> None:
         self._file = file
@@ -316,7 +316,7 @@ def _recoded(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
 
 
 def _is_value(name: str) -> bool:
-    """Whether it is a number, a date or a uuid, which names are not."""
+    """Return whether it is a number, a date or a uuid, which names are not."""
     guess = Guess()
     guess.see([name])
     return guess.type not in ("text", "bool")

@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything between here and the engine, and says what to do about what is wrong."""
+"""`doctor`: check everything between here and the engine, and say how to fix what is wrong."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ def doctor(format: str | None, config: str | None, data_dir: str | None, **where
 
 
 def _write_lines(findings: Iterable[Finding]) -> None:
-    """For people: nothing is cut, and what to do stands below what is wrong."""
+    """Write findings for people: nothing is cut, and advice stands below the problem."""
     color = {"ok": "32", "warning": "33", "failed": "31"} if has_color() else {}
     for finding in findings:
         result = f"{finding.result:8}"
@@ -56,7 +56,7 @@ def _write_lines(findings: Iterable[Finding]) -> None:
 
 
 def _service(where: dict[str, Any]) -> Iterator[Finding]:
-    """What lies between here and the engine, in the order in which a request meets it."""
+    """Check what lies between here and the engine, in the order in which a request meets it."""
     found = None if where["url"] is not None else profiles.find(where["profile"])
     ca_file = ca_file_of(where["ca_file"], found)
     # A file that is no use is found below; without it the rest can be looked at.
@@ -85,7 +85,7 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _control_url(client: "Client", *, reachable: bool) -> str | None:
-    """Where the control plane is; None where nobody knows."""
+    """Return the address of the control plane; None if it is not known."""
     from tuplegate.client import TuplegateError
 
     if client.control_url is not None or not reachable:
@@ -150,7 +150,7 @@ def _key(client: "Client") -> Finding:
 
 
 def _clock(client: "Client") -> Finding:
-    """Compared with the middle of the time that asking took."""
+    """Compare the engine's clock with ours at the middle of the query."""
     before = datetime.now(UTC)
     there = client.query("select clock_timestamp()").value()
     took = datetime.now(UTC) - before

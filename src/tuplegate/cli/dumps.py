@@ -1,4 +1,4 @@
-"""`dump` and `restore`: a database into a file that PostgreSQL's tools read, and such a file into a new database."""
+"""`dump` and `restore`: write a database to a file that PostgreSQL's tools read, and load one into a new database."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def dump(names: tuple[str, ...], database: str | None, format: str | None, **whe
 
 
 def _default(client: "Client") -> str:
-    """Of a key that is bound to a database, that one."""
+    """Return the name of the default database, or of the database that the key is bound to."""
     found = client.databases.list()
     names = [one.name for one in found if one.default or len(found) == 1]
     if not names:

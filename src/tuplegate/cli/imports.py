@@ -1,13 +1,14 @@
-"""`import`: a file into a table, whole or not at all, and once, however often it is cut off and started again.
+"""`import`: load a file into a table completely or not at all, and only once, however often it is interrupted.
 
 Rows go in batches into a staging table beside the target; the last transaction moves all of them and drops it. So the
-target never sees half a file. A second table notes each batch with a digest of its rows, in the statement that stages
-them: it says which batches are there already, however many stage them, and at last whether they are those of the file.
+target never holds half a file. A second table records each batch with a digest of its rows, in the statement that
+stages them. It tells which batches are staged, even if several processes stage them, and at the end whether they are
+those of the file.
 
 Neither table is in the engine's log: a crash of the engine empties both, and the batches are staged again.
 
 The last transaction has an Idempotency-Key made of the file and the table, and refuses to run unless every row is
-staged: it can be sent at any time, and a job that is done answers that it is.
+staged. So it can be sent at any time, and for a finished job it answers that it is done.
 """
 
 import gc
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
 
 _FINISH_S = 60.0
 _PASSES = 3
-"""How often a file is read where the engine loses what is staged."""
+"""How often a file is read if the engine loses staged rows."""
 _TRIES = 5
-"""How often a batch is sent where its answer is lost."""
+"""How often a batch is sent if its answer is lost."""
 _VERSION = "3"
-"""Changes when batches are cut or read differently: a job is only resumed by what does it the same way."""
+"""Changes when batches are split or read differently: only the same version resumes a job."""
 
 Progress = Callable[[int, float], None]
-"""Called with the rows that are staged, and the share of the file that was read."""
+"""Called with the number of staged rows, and the part of the file that was read."""
 
 
 _NOT_OF_A_ROW = frozenset({"08", "0A", "25", "28", "40", "42", "53", "55", "57", "58", "F0", "XX"})
-"""Classes of SQLSTATEs that are not about the values of a row. A row can be refused with any other, by a trigger."""
+"""Classes of SQLSTATE that do not concern the values of a row. A trigger can refuse a row with any other."""
 _ROW_SECURITY = "42501"
-"""What a policy refuses a row with; also what a key without the right gets."""
+"""SQLSTATE with which a policy refuses a row; a key without the right gets the same."""
 _BATCH_SIZE_MAX = 2**32
-"""A row's place is the number of its batch times this, plus its index there."""
+"""The place of a row is the number of its batch times this, plus its index in the batch."""
 
 
 class ImportFailed(Exception):
-    """Nothing was imported; the message says why, and `more` what else there is to say."""
+    """Nothing was imported. The message says why; `more` adds details."""
 
     def __init__(self, message: str, *more: str) -> None:
         super().__init__(message)
@@ -58,16 +59,16 @@ class ImportFailed(Exception):
 
 
 class _Taken(Exception):
-    """The staging table is gone: somebody else who ran the same job has finished it, or taken it back."""
+    """The staging table is gone: another process has finished the same job, or undone it."""
 
 
 class _Foreign(Exception):
-    """What is staged is not of this file."""
+    """The staged rows are not those of this file."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """`kind` is `array`, `record`, or empty for all other types."""
+    """A column of the target. `kind` is `array`, `record`, or empty for all other types."""
 
     type: str
     kind: str
@@ -76,7 +77,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Target:
-    """A table: its number, which one made anew does not have, its quoted name, and its columns."""
+    """A table: its oid, which changes if it is created anew, its quoted name, and its columns."""
 
     oid: int
     name: str
@@ -87,13 +88,13 @@ class Target:
 class Result:
     rows: int
     resumed_at: int
-    """Rows that an earlier start had staged."""
+    """Rows that an earlier run had staged."""
     before: bool
-    """The same job was finished before, and nothing was done now."""
+    """The same job was finished earlier, and nothing was done now."""
 
 
 def find_target(client: "Client", table: str) -> Target | None:
-    """None where there is no such table."""
+    """Find a table; return None if there is none."""
     rows = client.query(
         "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
         "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind, "
@@ -107,7 +108,7 @@ def find_target(client: "Client", table: str) -> Target | None:
 
 
 def fit_columns(source: Source, target: Target) -> None:
-    """Check the names of a file's columns, or give it those of the table where it has none."""
+    """Check the names of the file's columns. A file without names gets those of the table."""
     if not source.named:
         names = [name for name, column in target.columns.items() if not column.is_generated]
         if len(names) != len(source.columns):
@@ -122,7 +123,7 @@ def fit_columns(source: Source, target: Target) -> None:
 
 
 def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
-    """Make a table for what was guessed of the file."""
+    """Create a table with the guessed types."""
     columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
 
@@ -142,7 +143,7 @@ _IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
 
 
 def _value(column: Column, name: str) -> str:
-    """The SQL that makes a value of the column of what was sent."""
+    """Return the SQL that converts a sent text to a value of the column."""
     if column.type in _DIRECT | _TEXTS:
         return name
     cast = f"{name}::{column.type}"
@@ -154,7 +155,7 @@ def _value(column: Column, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A batch as it is sent."""
+    """A batch, ready to be sent."""
 
     batch: Batch
     params: list[JsonText]
@@ -162,7 +163,7 @@ class _Ready:
 
 
 class Job:
-    """One file into one table. `label` tells apart two imports of the same."""
+    """Imports one file into one table. `label` distinguishes two imports of the same file."""
 
     def __init__(self, client: "Client", source: Source, format: str, target: Target, label: str) -> None:
         self._client = client
@@ -209,7 +210,7 @@ class Job:
     # -- staging --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> dict[int, tuple[int, str]]:
-        """Makes both tables; the rows and the digest of each batch that is staged."""
+        """Create both tables; return the number of rows and the digest of each staged batch."""
         from tuplegate.client import DuplicateTable, UniqueViolation
 
         statements = [
@@ -230,7 +231,7 @@ class Job:
         return {batch: (rows, digest) for batch, rows, digest in found.tuples()}
 
     def _stage_all(self, staged: dict[int, tuple[int, str]], progress: Progress) -> int:
-        """Stages what is not there yet, and notes that this is all. Answers how many rows the file has."""
+        """Stage the missing batches, and record that all are there. Return the number of rows in the file."""
         total = 0
         whole = hashlib.sha256()
         with made_ahead(self._ready()) as batches:
@@ -282,7 +283,7 @@ class Job:
             raise ImportFailed(f"{where}: the service takes no request of this size; nothing was imported") from error
 
     def _send(self, sql: str, params: list[object]) -> None:
-        """Runs a statement that does nothing when it is run again; so it is, where its answer is lost."""
+        """Run a statement that changes nothing when repeated, and repeat it if its answer is lost."""
         from tuplegate.client import OutcomeUnknown, UndefinedTable
 
         for tries_left in reversed(range(_TRIES)):
@@ -296,11 +297,11 @@ class Job:
                 raise _Taken from error
 
     def _insert(self, first: int) -> str:
-        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        """Return the statement that inserts rows given as arrays; `first` is the number of its first placeholder."""
         return f"insert into {self._staging} ({self._columns}) {self._select(first)}"
 
     def _select(self, first: int, places: str = "") -> str:
-        """The rows of arrays; with their places behind them, where a set of those is given."""
+        """Return a query for rows given as arrays; with `places`, a set, it appends the place of each row."""
         sets = ", ".join(
             # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
             f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
@@ -312,7 +313,7 @@ class Job:
         return f"select {values} from (select {sets}) as sent"
 
     def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
-        """The first row that the engine does not take and what it says of it, found by halves."""
+        """Find the first row that the engine refuses, by bisection; return its index and the error."""
         from tuplegate.client import SqlError, UndefinedTable
 
         start, end = 0, batch.rows
@@ -333,7 +334,7 @@ class Job:
         return start, error
 
     def _note_all(self, total: int, digest: str) -> None:
-        """Notes how many rows there are in all, if the batches that are staged are those of the file."""
+        """Record the total number of rows, if the staged batches are those of the file."""
         self._send(
             f"insert into {self._notes} select -1, $1::bigint, $2::text where $2::text = "
             f"(select encode(sha256(convert_to(coalesce(string_agg(digest, '' order by batch), ''), 'UTF8')), 'hex') "
@@ -344,7 +345,7 @@ class Job:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _finish(self) -> bool | None:
-        """Moves all rows if all are there. True where that was done before, None where there are rows to stage."""
+        """Move all rows if all are staged. Return True if that was done earlier, None if rows are missing."""
         from tuplegate.client import DivisionByZero, SqlError, UndefinedTable
 
         statements = [
@@ -370,9 +371,9 @@ class Job:
         return done.replayed
 
     def _refused_row(self, error: "SqlError") -> ImportFailed | None:
-        """Find the first row of the file that the table does not take; None where no row is at fault.
+        """Find the first row of the file that the table refuses; return None if no row is at fault.
 
-        Staged rows do not know their place, which would make every import slower. So they are staged once more, with
+        Staged rows do not have their place, since that would slow down every import. So they are staged once more with
         it, and inserted one by one and in order, by a block that always fails.
         """
         from tuplegate.client import SqlError
@@ -442,7 +443,7 @@ end {tag}"""
         return ImportFailed(f"{place}: {error.message}; nothing was imported", detail, hint)
 
     def drop(self) -> None:
-        """Takes back what is staged."""
+        """Drop the staged rows."""
         self._client.query(f"drop table if exists {self._staging}, {self._notes}")
 
 

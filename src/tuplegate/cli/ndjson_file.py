@@ -1,4 +1,4 @@
-"""One JSON object a line, read in blocks of whole lines; each block is a batch. A field that is missing is NULL."""
+"""Reads files with one JSON object per line, in blocks of lines; each block is a batch. A missing field is NULL."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ class NdjsonFile(Named):
         return [[row.get(name) for row in rows] for name in self.columns]
 
     def _blocks(self) -> Iterator[tuple[int, list[bytes], list[dict[str, Any]], float]]:
-        """The number of the first line, the lines, their rows, and how much of the file was read."""
+        """Yield the number of the first line, the lines, their rows, and the part of the file that was read."""
         number = 1
         with hashed(self._path, self.digest) as (raw, file):
             while lines := file.readlines(_BLOCK_BYTES):

@@ -1,7 +1,6 @@
-"""Rows on stdout: a table for people, JSON lines for programs, CSV and Markdown for others.
+"""Writes rows to stdout: a table for people, JSON lines for programs, and CSV or Markdown.
 
-Rows are written as they come. A table takes its widths from the first rows and keeps them, so memory stays the same
-however long it gets.
+Rows are written as they arrive. A table takes its widths from the first rows and keeps them, so memory is constant.
 """
 
 import csv
@@ -33,7 +32,8 @@ def default_format() -> str:
 
 
 def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
-    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
+    """Return the writer of a format, to stdout unless `out` is given. The default is a table on a terminal, else JSON
+    lines."""
     terminal = sys.stdout.isatty()
     file = out or sys.stdout
     kinds: dict[str, Callable[[], Writer]] = {
@@ -51,7 +51,7 @@ def has_color() -> bool:
 
 
 def harmless(text: str) -> str:
-    """Text for a terminal: what would control it is shown instead."""
+    """Escape characters that would control a terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
@@ -66,14 +66,14 @@ def json_text(value: Any) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value as one text, for formats that have no other."""
+    """Return a value as text, for formats that have only text."""
     if isinstance(value, str):
         return value
     return "" if value is None else json_text(value)
 
 
 class JsonLines:
-    """One object a line."""
+    """Writes one object per line."""
 
     def __init__(self, out: IO[str], terminal: bool) -> None:
         self._write = _careful(out) if terminal else out.write
@@ -91,7 +91,7 @@ class JsonLines:
 
 
 class Json:
-    """One array of objects."""
+    """Writes one array of objects."""
 
     def __init__(self, out: IO[str], terminal: bool) -> None:
         self._write = _careful(out) if terminal else out.write
@@ -118,7 +118,7 @@ _WRITTEN_AS_THEY_ARE = frozenset({
     "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bytea",
     "date", "time", "timetz", "timestamp", "timestamptz", "interval",
 })  # fmt: skip
-"""Types whose values are texts or numbers."""
+"""Types whose values are written unchanged: texts and numbers."""
 
 
 # The character that no text of the engine has. In the end of a line it makes the library quote a text that has it.
@@ -129,10 +129,10 @@ _NEVER_EMPTY = _WRITTEN_AS_THEY_ARE - {"text", "varchar", "bpchar", "name"}
 
 
 class Csv:
-    """With a line of names. NULL is an empty field or `null`, an empty text is `""`, and a value of json is JSON.
+    """Writes CSV with a header. NULL is an empty field or `null`, an empty text is `""`, and a json value is JSON.
 
-    The library writes None and an empty text alike, and does not quote a carriage return. So a text that needs quotes
-    for what it means begins with a character that makes the library quote it, and that goes afterwards.
+    The library writes None and an empty text alike, and does not quote a carriage return. So a text that must be quoted
+    starts with a character that makes the library quote it, and that is removed afterwards.
     """
 
     def __init__(self, out: IO[str], delimiter: str = ",", null: str = "", header: bool = True) -> None:
@@ -223,7 +223,7 @@ _RIGHT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"
 
 
 class Table:
-    """Columns side by side; numbers to the right. On a terminal, long cells are cut."""
+    """Writes columns side by side, with numbers aligned right. Long cells are cut on a terminal."""
 
     def __init__(self, out: IO[str], terminal: bool, color: bool) -> None:
         from rich.cells import cell_len, set_cell_size
@@ -280,13 +280,13 @@ class Table:
 
 
 def _type_of(values: Sequence[Any]) -> str:
-    """Numbers stand to the right."""
+    """Return `numeric` for a column of numbers, which are aligned right."""
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
     return "numeric" if numbers and all(numbers) else ""
 
 
 def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """A list of records, in the columns named; those of JSON have all fields."""
+    """Write records with the named columns; JSON and CSV have all fields."""
     writer = make_writer(format)
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
@@ -297,7 +297,7 @@ def write_records(format: str | None, records: Sequence[dict[str, Any]], columns
 
 
 def write_record(format: str | None, record: dict[str, Any]) -> None:
-    """One record; in a table, a field a line."""
+    """Write one record; in a table, one field per line."""
     if (format or default_format()) not in ("table", "markdown"):
         write_records(format, [record], list(record))
         return

@@ -1,7 +1,7 @@
-"""Parquet files both ways, by pyarrow, which the extra `tuplegate[parquet]` installs.
+"""Reads and writes Parquet files with pyarrow, which the extra `tuplegate[parquet]` installs.
 
-Read: a batch has as many rows as fit into a request, by the sizes that the file's own footer tells. Written: a group of
-rows at a time, typed by the types of the answer; what Parquet has no type for is text.
+Reading: a batch has as many rows as fit into a request, by the sizes in the file's footer. Writing: one group of rows
+at a time, with the types of the answer; a type that Parquet lacks becomes text.
 """
 
 import importlib
@@ -42,7 +42,7 @@ class ParquetSource(Named):
         self.columns = check_columns(path, self._schema.names)
 
     def guess(self) -> Guessed:
-        """The types are the file's own."""
+        """Return the file's own types."""
         return Guessed([_type_of(self._arrow, field.type) for field in self._schema], self._metadata.num_rows)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
@@ -60,7 +60,7 @@ class ParquetSource(Named):
             raise BadFile(f"{self._path} was changed while it was read; start it again")
 
     def _tables(self, count: int) -> Iterator[Any]:
-        """Tables of `count` rows each, however the file is cut; the last has the rest."""
+        """Yield tables of `count` rows, whatever the file's row groups are; the last one has the rest."""
         waiting, rows = [], 0
         with self._opened() as file:
             try:
@@ -93,7 +93,7 @@ class _Places:
 
 
 def _type_of(arrow: Any, kind: Any) -> str:
-    """The type of PostgreSQL that holds the values of a type of Arrow."""
+    """Return the PostgreSQL type that holds values of an Arrow type."""
     is_ = arrow.types
     if is_.is_dictionary(kind):
         return _type_of(arrow, kind.value_type)
@@ -132,7 +132,8 @@ def _texts(arrow: Any, column: Any) -> Texts:
 
 
 def _moments(arrow: Any, column: Any) -> Texts:
-    """Timestamps, in UTC where they have a zone. Those of a nanosecond lose what the engine cannot keep."""
+    """Return timestamps as text, in UTC if they have a zone. Nanoseconds are cut to microseconds, as the engine
+    keeps."""
     kind = column.type
     micros = column.cast(arrow.timestamp("us", kind.tz), safe=False).cast(arrow.int64())
     zone = "" if kind.tz is None else "Z"
@@ -150,7 +151,7 @@ def _text(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of Arrow as JSON can have it."""
+    """Return an Arrow value as a value that JSON can hold."""
     match value:
         case bytes():
             return "\\x" + value.hex()
@@ -177,14 +178,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Kind:
-    """The type of a column in the file, and what makes a value of it of a value of the answer."""
+    """The type of a column in the file, and how to convert a value of the answer to it."""
 
     arrow: Any
     convert: Callable[[Any], Any]
 
 
 class ParquetWriter:
-    """Rows of an answer into a file. `precisions` says of numeric columns how many digits they have."""
+    """Writes rows of an answer to a file. `precisions` are the precision and scale of numeric columns."""
 
     def __init__(self, out: IO[bytes], precisions: dict[str, tuple[int, int]]) -> None:
         self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
@@ -216,7 +217,7 @@ class ParquetWriter:
         self._writer.close()
 
     def close(self) -> None:
-        """Whatever became of it, the library must not write again: the file will be closed."""
+        """Make sure that the library writes no more, even after a failure: the file is about to be closed."""
         if self._writer is not None and self._writer.is_open:
             try:
                 self._writer.close()

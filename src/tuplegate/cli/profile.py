@@ -1,4 +1,4 @@
-"""`profile`: addresses and keys under names."""
+"""`profile`: manage named addresses and keys."""
 
 import sys
 from dataclasses import replace

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _sql(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """The statement: given, from a file, or from stdin."""
+    """Return the statement: given, from a file, or from stdin."""
     file: IO[str] | None = ctx.params.get("file")
     if file is not None and value is not None:
         raise click.UsageError("give SQL or --file, not both")
@@ -79,7 +79,7 @@ def query(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known once a statement is done, beside its rows."""
+    """What is known after a statement, beside its rows."""
 
     counted: str
     notices: list[Any]
@@ -94,7 +94,7 @@ def run_query(
     params: list[Any],
     max_rows: int | None,
 ) -> Outcome:
-    """Runs a statement and writes its rows; those of one that reads as they come."""
+    """Run a statement and write its rows. Rows of a read are written as they arrive."""
     from tuplegate.client.statements import seems_to_read
 
     if seems_to_read(sql):
@@ -124,7 +124,7 @@ def _rows(count: int) -> str:
 
 
 def tell(outcome: Outcome, max_rows: int | None) -> None:
-    """Beside the data: what the engine remarked, and what was cut."""
+    """Report to stderr the engine's notices, and whether rows were cut."""
     for notice in outcome.notices:
         click.echo(harmless(f"{str(notice.get('severity', 'notice')).lower()}: {notice.get('message')}"), err=True)
     if outcome.truncated and max_rows is None:

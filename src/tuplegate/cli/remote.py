@@ -1,4 +1,4 @@
-"""What the commands that talk to a service share: which service, with which key, and what a failure looks like."""
+"""Shared by all commands that talk to a service: which service, with which key, and how failures are shown."""
 
 import functools
 import os
@@ -33,18 +33,18 @@ _OPTIONS = (
     ),
 )
 _WHERE = ("profile", "url", "control_url", "database", "timeout_s", "ca_file")
-"""Of these, what says which service, with which key."""
+"""The options that select the service and the key."""
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that talks to a service."""
+    """Add the options of every command that talks to a service."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first arguments are a client and the form of its output."""
+    """Add the options, and call the command with a client and an output format as its first arguments."""
 
     @options
     @functools.wraps(command)
@@ -57,7 +57,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_with(client: "Client", command: click.Command, arguments: list[str]) -> None:
-    """Runs a command that was made by `with_client`, with a client that is there already."""
+    """Run a command made by `with_client` with an existing client."""
     given = command.make_context(command.name, arguments).params
     for name in _WHERE:
         del given[name]
@@ -76,7 +76,7 @@ def connect(
     ca_file: str | None,
     key_if_none: str | None = None,
 ) -> Iterator["Client"]:
-    """A client of the service that is named. `key_if_none` is for what needs no key."""
+    """Yield a client of the selected service. `key_if_none` is used if there is no key."""
     from tuplegate.client import Client
 
     if profile is not None and url is not None:
@@ -106,19 +106,19 @@ def connect(
 
 
 def ca_file_of(given: str | None, found: Profile | None) -> str | None:
-    """Certificates to trust: given, of the profile, or of the environment; an empty text is none at all."""
+    """Return the certificates to trust: given, from the profile, or from the environment; an empty text means none."""
     if given is None:
         given = (found.ca_file if found else None) or os.environ.get("TUPLEGATE_CA_FILE")
     return given or None
 
 
 def has_key() -> bool:
-    """Whether a service is known that a command can talk to."""
+    """Return whether there is a service and key to use."""
     return bool(os.environ.get("TUPLEGATE_API_KEY")) or find(None) is not None
 
 
 class Failed(click.ClickException):
-    """A call that failed, with its exit code."""
+    """A failed call, with its exit code."""
 
     def __init__(self, message: str, code: Exit, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -134,7 +134,7 @@ class Failed(click.ClickException):
 
 @contextmanager
 def told_apart(sql: str = "") -> Iterator[None]:
-    """Failures of the client as messages with exit codes. `sql` is shown where the engine points into it."""
+    """Turn failures of the client into messages with exit codes. `sql` is shown where the engine points into it."""
     from tuplegate.client import TuplegateError
 
     try:
@@ -144,7 +144,7 @@ def told_apart(sql: str = "") -> Iterator[None]:
 
 
 def failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
-    """The failure of a call, with what else is to be said of it."""
+    """Return the failure of a call; `more` adds lines."""
     return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
 
 
@@ -182,7 +182,7 @@ def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
 
 
 def _pointed(sql: str, position: int) -> list[str]:
-    """The line of the statement that the engine points to, and a mark below it. Positions count from 1."""
+    """Return the line of the statement that the engine points to, and a mark below it. Positions count from 1."""
     start = sql.rfind("\n", 0, position - 1) + 1
     line = sql[start:].split("\n", 1)[0].replace("\t", " ")
     if not line or position - 1 - start > len(line):

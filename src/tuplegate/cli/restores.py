@@ -1,10 +1,10 @@
-"""`restore`: a dump into a new database, over the same requests as any other client's.
+"""`restore`: load a dump into a new database, with the requests that any client can send.
 
-A dump can be anybody's, and what reads it must not run on the server: pg_restore runs here and turns it into a script.
-Its statements and rows are sent as the tenant, so nothing in it can do what the tenant could not do anyway.
+A dump may come from anybody and must not be read on the server: pg_restore runs here and turns it into a script. Its
+statements and rows are sent as the tenant, so they can do nothing that the tenant could not do anyway.
 
-The rows fill a database with a name of its own, which gets the name that was asked for as the last step. So under that
-name there is all of it or nothing, whatever happens on the way; what a crash leaves is to be seen by its name.
+The rows go into a database with a temporary name, which gets the requested name as the last step. So that name stands
+for the complete dump or does not exist, whatever happens on the way. The temporary name shows what a crash has left.
 """
 
 import os
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
 
 _STEP_S = 600.0
-"""The service has a limit of its own for a transaction, and this one is for quotas, too."""
+"""Time limit of one request, long enough to wait for quotas. The service has its own limit for a transaction."""
 _STATEMENTS_MAX = 200
 _BYTES_MAX = 2**20
-"""Of a request, before quotes and backslashes are escaped, which makes it eight times as long at the most."""
+"""Size of a request before quotes and backslashes are escaped, which can make it eight times as long."""
 _ROWS_MAX = 5000
 _SAID_MAX = 1000
 
@@ -58,7 +58,7 @@ Progress = Callable[[int], None]
 
 
 class RestoreFailed(Exception):
-    """There is no database of the name that was asked for; the message says why."""
+    """The requested database was not made; the message says why."""
 
     def __init__(self, message: str, exit: Exit = Exit.FILE, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class RestoreFailed(Exception):
 
 
 def find_program() -> str:
-    """That of the bundled engine, or else the one on the path."""
+    """Return pg_restore of the bundled engine, or else the one on the path."""
     from tuplegate.engine.binaries import wheel_programs, wheel_site
     from tuplegate.engine.data_directory import BundledEngineError
 
@@ -91,7 +91,7 @@ def find_program() -> str:
 
 
 def check_file(program: str, file: Path) -> None:
-    """Before anything is made for it."""
+    """Refuse a file that pg_restore cannot read, before a database is created for it."""
     if not file.exists():
         raise RestoreFailed(f"{file} cannot be read: there is no such file")
     _table_of_contents(program, file)
@@ -105,7 +105,7 @@ def _table_of_contents(program: str, file: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without what could lead the program to a server."""
+    """Return an environment without variables that could lead the program to a server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
@@ -116,7 +116,7 @@ def _last_words(said: bytes) -> str:
 
 @contextmanager
 def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
-    """The lines of the script. Raises where the program could not read the file to its end."""
+    """Yield the lines of the script. Raise if the program could not read the whole file."""
     command = [program, *_COMMAND, "--file=-", str(file)]
     cut: Cut | None = None
     with (
@@ -149,7 +149,7 @@ def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
 def restored(
     client: "Client", program: str, file: Path, name: str, progress: Progress, say: Callable[[str], None]
 ) -> int:
-    """Makes the database NAME; the number of its rows."""
+    """Create the database NAME from the dump, and return the number of rows."""
     from tuplegate.client import AlreadyExists, NotFound, TuplegateError
 
     try:
@@ -180,7 +180,7 @@ def restored(
 
 
 def _remove(client: "Client", made: str) -> str:
-    """What to say of it."""
+    """Delete the unfinished database, and return a sentence about the result."""
     from tuplegate.client import TuplegateError
 
     try:
@@ -204,7 +204,7 @@ def _told(error: "TuplegateError", removed: str) -> RestoreFailed:
 
 
 class _Restore:
-    """Sends a script: what makes things in groups, rows in batches, each of them once."""
+    """Sends a script: statements in groups and rows in batches, each of them once."""
 
     def __init__(self, client: "Client", program: str, file: Path, progress: Progress) -> None:
         self._client = client
@@ -216,7 +216,7 @@ class _Restore:
         self._group_size = 0
         self._rows = 0
         self._large_object = ("", 0)
-        """The one that is being written, and how much of it is."""
+        """Oid of the large object that is being written, and the number of bytes so far."""
         self._roles: tuple[str, str] | None = None
 
     def run(self) -> int:
@@ -265,7 +265,7 @@ class _Restore:
         self._large_object = (oid, written + len(digits) // 2)
 
     def _renamed(self, statement: str) -> str:
-        """A policy names the roles of the database that was dumped; here they are called otherwise."""
+        """Replace the roles of the dumped database, which policies name, by the roles of this one."""
         if self._roles is None or not statement.startswith("CREATE POLICY "):
             return statement
         before, now = self._roles
@@ -295,7 +295,7 @@ class _Restore:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def _insert(self, copy: Copy) -> None:
-        """As values of the table's own row type, so that every value is read by its type, as COPY reads it."""
+        """Insert rows as values of the table's row type, so that each value is read by its type, as COPY does."""
         from tuplegate.client import TuplegateError
 
         columns = ", ".join(copy.columns)
@@ -317,7 +317,7 @@ class _Restore:
             self._progress(self._rows)
 
     def _places(self, copy: Copy) -> list[int | None]:
-        """For every column of the table its place in a row of the dump; generated ones have none."""
+        """Return for each column of the table its index in a row of the dump; None for generated columns."""
         names = self._client.query(
             "select attname from pg_catalog.pg_attribute where attrelid = $1::text::regclass and attnum > 0"
             " and not attisdropped order by attnum",
@@ -341,7 +341,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _array(rows: list[Row], places: list[int | None]) -> str:
-    """The literal of an array of rows. NULL is nothing at all, and a value is quoted whatever it is."""
+    """Return rows as an array literal. NULL is written as nothing, and every value is quoted."""
     literals = []
     for row in rows:
         values = ("" if place is None else _quoted(row[place]) for place in places)

@@ -1,6 +1,6 @@
-"""The script that pg_restore writes, read piece by piece: statements, and the rows that stand behind a COPY.
+"""Reads the script that pg_restore writes: statements, and the rows that follow a COPY.
 
-Nothing of the script is run here, and lines that are for psql are left out: they cannot do anything.
+Nothing of the script runs here. Lines meant for psql are skipped, so they have no effect.
 """
 
 import re
@@ -19,16 +19,16 @@ _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class BadScript(Exception):
-    """This is not what pg_restore writes."""
+    """The text is not a script of pg_restore."""
 
 
 class Cut(BadScript):
-    """It ends where it cannot end."""
+    """The script ends in the middle of something."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Rows for a table. Table and columns are named as SQL does; `rows` must be read before the script goes on."""
+    """Rows for a table. Names are as in SQL. `rows` must be read before the script continues."""
 
     table: str
     columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class Copy:
 
 
 def read_script(lines: Iterable[bytes]) -> Iterator[str | Copy]:
-    """`lines` end with a line feed each."""
+    """Yield the parts of a script. Each of `lines` ends with a line feed."""
     source = iter(lines)
     splitter = Splitter()
     for line in source:
@@ -58,7 +58,7 @@ def read_script(lines: Iterable[bytes]) -> Iterator[str | Copy]:
 
 
 def without_comments(statement: str) -> str:
-    """Without the lines of comment that stand in front of it."""
+    """Remove the comment lines in front of a statement."""
     lines = statement.split("\n")
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)

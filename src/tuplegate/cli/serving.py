@@ -1,4 +1,4 @@
-"""`serve`, and keys that are made on the machine itself: commands that need no running service."""
+"""`serve`, and keys made on the machine itself: commands that need no running service."""
 
 import os
 import sys
@@ -34,8 +34,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 
 def _leave_out_rich() -> None:
-    """Keep structlog from loading rich, which it does where it finds it: a tenth of the start, for tracebacks that the
-    service does not draw."""
+    """Keep structlog from importing rich, which takes a tenth of the start and only draws tracebacks that the service
+    does not show."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # so that an import of it fails
 
 

@@ -1,4 +1,4 @@
-"""The file of a format, opened to be imported."""
+"""Opens a file of any format for import."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tuplegate.cli.files import Source
 
 
 def open_source(path: Path, format: str, form: CsvForm) -> Source:
-    """`form` says how CSV is written down; the other formats have one form."""
+    """Open the file. `form` applies to CSV only."""
     match format:
         case "csv":
             from tuplegate.cli.csv_file import CsvFile

@@ -1,4 +1,4 @@
-"""`import` and `export`: files into tables, and rows into files."""
+"""`import` and `export`: load files into tables, and write rows to files."""
 
 import errno
 import gc
@@ -28,7 +28,7 @@ Digits = dict[str, tuple[int, int]]
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _GO_ON = "the table has all rows of the file or none; start it again and it goes on"
 _COLLECTED_EVERY = 200_000
-"""Objects, as the collector of Python counts them."""
+"""Threshold of Python's garbage collector during an import, in objects."""
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -37,7 +37,7 @@ def in_rows(number: float) -> str:
 
 
 class Progress:
-    """How many, the rate and the time left, on one line of a terminal; nothing elsewhere. `say` names the unit."""
+    """Shows count, rate and remaining time on one line of a terminal; nothing elsewhere. `say` adds the unit."""
 
     def __init__(self, say: Callable[[float], str] = in_rows) -> None:
         self._say = say
@@ -45,7 +45,7 @@ class Progress:
         self._first: tuple[int, float] | None = None
 
     def __call__(self, rows: int, share: float = 0.0) -> None:
-        """`share` is how much of the whole is done, from 0 to 1, where that is known."""
+        """Update the line. `share` is the part that is done, from 0 to 1, if known."""
         now = time.monotonic()
         first_rows, first_share = self._first = self._first or (rows, share)
         if not sys.stderr.isatty() or now - self._shown < 0.1:
@@ -210,7 +210,7 @@ def _export(client: "Client", sql: str, written: Callable[[], AbstractContextMan
 
 @contextmanager
 def _written(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[Writer]:
-    """What writes rows of this kind into a file, which is on the disk afterwards."""
+    """Yield a writer for this kind of file. The file is on the disk afterwards."""
     if kind == "parquet":
         from tuplegate.cli.parquet_file import ParquetWriter
 
@@ -229,7 +229,7 @@ def _written(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[W
 
 
 def _digits(client: "Client", table: str) -> Digits:
-    """Precision and scale of the numeric columns of a table that have them."""
+    """Return precision and scale of the table's numeric columns that have them."""
     rows = client.query(
         "select attname, (atttypmod - 4) >> 16 & 65535 as precision, (atttypmod - 4) & 2047 as scale "
         "from pg_attribute where attrelid = to_regclass($1) and atttypid = 'numeric'::regtype and atttypmod >= 4 "

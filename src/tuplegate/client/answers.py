@@ -1,4 +1,4 @@
-"""Answers of the service as what a call returns."""
+"""Converts answers of the service to what a call returns."""
 
 import warnings
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def rows_of(answer: Answer, max_rows: int | None, convert: bool) -> Rows:
 
 
 def _warned(rows: Rows, max_rows: int | None) -> Rows:
-    """Rows that were cut without having asked for it must not pass for all of them."""
+    """Warn if rows were cut that the caller had not limited: they must not pass for all rows."""
     if rows.truncated and (max_rows is None or len(rows) < max_rows):
         warnings.warn("the answer was too large and its rows were cut; stream() gets all of them", RowsCut, 4)
     return rows

@@ -1,7 +1,7 @@
-"""A first look at a statement: whether it seems to only read. Pure.
+"""Guesses from its first words whether a statement only reads. Pure.
 
-Nothing hangs on this being right. What seems to read is sent without an Idempotency-Key, which would make it slower,
-and is repeated in a read-only transaction, where the engine refuses to write. What seems to write gets a key.
+A wrong guess does no harm. A statement that seems to read is sent without an Idempotency-Key, which would slow it down,
+and is repeated in a read-only transaction, where the engine refuses writes. One that seems to write gets a key.
 """
 
 import re

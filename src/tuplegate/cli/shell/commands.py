@@ -1,4 +1,4 @@
-"""The commands of the shell: what begins with a backslash."""
+"""The commands of the shell, which begin with a backslash."""
 
 import re
 import time
@@ -28,7 +28,7 @@ _REFERENCE = "https://www.postgresql.org/docs/current/sql-{page}.html"
 
 @dataclass(frozen=True)
 class Entry:
-    """`takes` and `help` are shown by \\?. `run_plus` is what the command does with a + behind its name."""
+    """A command. `takes` and `help` are shown by \\?. `run_plus` runs if a + follows the name."""
 
     run: Callable[[Session, str], None]
     takes: str
@@ -157,7 +157,7 @@ def _choice(command: str, given: str, choices: tuple[str, ...], otherwise: str) 
 
 
 def _go(session: Session, rest: str) -> None:
-    """What is pending, or the last one again."""
+    """Run the pending statement, or the last one again."""
     text = session.reader.pending.strip() or session.last
     session.reader.clear()
     if not text:
@@ -204,7 +204,7 @@ def _edit(session: Session, rest: str) -> None:
 
 
 def _include(session: Session, rest: str) -> None:
-    """The first failure ends the file; a block that it has begun goes with it."""
+    """Run a file. The first failure ends it, and drops a block that it has opened."""
     if not rest:
         raise Failed("\\i takes the name of a file", Exit.USAGE)
     if len(session.included) >= _INCLUDED_MAX:

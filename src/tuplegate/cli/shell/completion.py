@@ -1,7 +1,6 @@
-"""What could stand at the cursor: keywords, schemas, relations, columns, aliases, functions. Pure.
+"""Suggests what could stand at the cursor: keywords, schemas, relations, columns, aliases, functions. Pure.
 
-A first look, not a parser: it reads which relations a statement names, under which aliases, and the word before the one
-that is being typed.
+This is no parser: it only finds the relations that a statement names, their aliases, and the word before the cursor.
 """
 
 import re
@@ -28,7 +27,7 @@ _SILENT = frozenset({"as"})
 
 @dataclass(frozen=True)
 class Candidate:
-    """`text` replaces the last `typed` letters before the cursor."""
+    """A suggestion; `text` replaces the last `typed` letters before the cursor."""
 
     text: str
     typed: int
@@ -36,7 +35,7 @@ class Candidate:
 
 
 def candidates(before: str, after: str, names: Names) -> list[Candidate]:
-    """For a cursor between two texts."""
+    """Return suggestions for a cursor between two texts."""
     reader = Reader()
     parts = list(reader.feed(before))
     typed = _TYPED.search(before)
@@ -60,7 +59,7 @@ def candidates(before: str, after: str, names: Names) -> list[Candidate]:
 
 
 def relation_candidates(before: str, names: Names) -> list[Candidate]:
-    """Behind a command that takes a relation."""
+    """Return suggestions after a command that takes a relation."""
     typed = _TYPED.search(before)
     assert typed is not None, "it matches the empty text"
     *qualifier, prefix = _parts(typed.group())
@@ -95,7 +94,7 @@ def quoted_if_needed(name: str) -> str:
 
 
 def _qualified(qualifier: list[str], statement: str, names: Names) -> Iterator[tuple[str, str]]:
-    """Behind a dot: columns of a relation or alias, or what is in a schema."""
+    """Suggest what can follow a dot: columns of a relation or alias, or the contents of a schema."""
     if len(qualifier) >= 2:
         yield from ((column, "column") for column in names.columns(qualifier[-2], qualifier[-1]))
         return
@@ -136,7 +135,7 @@ def _unqualified(words: list[str], statement: str, names: Names) -> Iterator[tup
 
 
 def _relations(names: Names) -> list[tuple[str, str]]:
-    """One's own first; those of the system can be named without their schema."""
+    """Return all relations, the user's own first. Those of the system need no schema."""
     shown = [key for key in names.relations if key[0] != "information_schema"]
     return [(name, "relation") for _, name in sorted(shown, key=lambda key: (key[0] == "pg_catalog", key[1]))]
 
@@ -146,7 +145,7 @@ def _schemas(names: Names) -> list[tuple[str, str]]:
 
 
 def _in_from(words: list[str]) -> bool:
-    """Whether a comma stands in a list of relations."""
+    """Return whether a comma here is in a list of relations."""
     for word in reversed(words):
         if word in ("select", "where", "by", "set", "values", "having", "returning", "(", "on", "using"):
             return False
@@ -166,7 +165,7 @@ class Named:
 
 
 def named_relations(statement: str) -> Iterator[Named]:
-    """The relations behind FROM, JOIN, INTO and UPDATE, with their aliases."""
+    """Yield the relations after FROM, JOIN, INTO and UPDATE, with their aliases."""
     tokens = _tokens(statement)
     i = 0
     while i < len(tokens):
@@ -187,7 +186,7 @@ def named_relations(statement: str) -> Iterator[Named]:
 
 
 def _named(tokens: list[str], i: int) -> tuple[Named | None, int]:
-    """The relation that begins at a token, and where it ends."""
+    """Read the relation that begins at a token; return it and the index after it."""
     if i >= len(tokens) or not _is_name(tokens[i]):
         return None, i
     parts = [_folded(tokens[i])]

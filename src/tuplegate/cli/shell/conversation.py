@@ -1,4 +1,4 @@
-"""A shell from its beginning to its end: at a terminal with a person, or with statements piped in."""
+"""Runs a shell from start to end: with a person at a terminal, or with statements from a pipe."""
 
 import sys
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def run_shell(client: "Client", format: str | None) -> None:
 
 
 def _run_script(session: Session) -> None:
-    """The first failure ends it, and so does a transaction that is never committed."""
+    """Run statements from a pipe. The first failure ends it, and so does a transaction that is never committed."""
     try:
         for line in sys.stdin:
             session.take(line.removesuffix("\n"))
@@ -48,7 +48,7 @@ def _run_script(session: Session) -> None:
 
 
 def _converse(session: Session, texts: Iterable[str]) -> None:
-    """Until the person leaves: what fails, or is cancelled, ends only what it was."""
+    """Run what a person types, until they leave. A failure or Ctrl-C ends only the current statement."""
     for text in texts:
         try:
             session.take(text)

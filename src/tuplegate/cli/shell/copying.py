@@ -1,4 +1,4 @@
-"""`\\copy`: a file into a table or rows into a file, by the commands `import` and `export`."""
+"""`\\copy`: load a file into a table or write rows into a file, with the commands `import` and `export`."""
 
 import re
 import secrets
@@ -27,12 +27,12 @@ _SOURCE = re.compile(r"(?P<table>[^\s(]+)\s*(?:\((?P<columns>.*)\))?\s*", re.DOT
 
 
 class BadCopy(Exception):
-    """The line is not one that \\copy takes; the message says why."""
+    """The line is not a valid \\copy; the message says why."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """`source` is a table, or with `to` also a query."""
+    """A \\copy command. `source` is a table, or with `to` possibly a query."""
 
     to: bool
     source: str
@@ -57,7 +57,7 @@ def read_copy(line: str) -> Copy:
 
 
 def _parted(line: str) -> tuple[str, str, str]:
-    """The direction is the first FROM or TO outside of parentheses and quotes."""
+    """Split the line at the direction: the first FROM or TO outside of parentheses and quotes."""
     for found in _DIRECTION.finditer(line):
         reader = Reader()
         list(reader.feed(line[: found.start()]))
@@ -110,7 +110,7 @@ def _unquoted(text: str) -> str:
 
 
 def run_copy(client: "Client", copy: Copy) -> None:
-    """Typed again, it is done again: unlike `import`, which goes on with the job that it was."""
+    """Run the copy. Typed again it runs again, whereas `import` resumes the same job."""
     command: click.Command = export if copy.to else import_
     arguments = [copy.source, copy.file] if copy.to else [copy.file, "--table", copy.source]
     if not copy.to:

@@ -1,4 +1,4 @@
-"""`\\d NAME`: all that the engine knows of a relation, asked in one read-only transaction."""
+"""`\\d NAME`: describe a relation, with one read-only transaction."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ from pg_class c where c.oid = {_RELATION} and c.relkind in ('v', 'm', 'i', 'I')"
 
 @dataclass(frozen=True)
 class Section:
-    """One result of a description. `text` where it is better read as such than as a table."""
+    """One part of a description. `text` is shown instead of a table where it reads better."""
 
     title: str
     columns: Sequence[str]
@@ -99,7 +99,7 @@ class Section:
 
 
 def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Section]:
-    """What there is to say of the relations of that name or pattern; with `plus`, also how they are stored."""
+    """Describe the relations of that name or pattern; with `plus`, also their storage."""
     if is_pattern(name):
         found = client.query(*listing("\\d", name)).tuples()
         if not found:
@@ -121,7 +121,7 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
 
 
 def _section(title: str, rows: "Rows") -> Section:
-    """Without columns that say nothing: those of the catalog that hold remarks."""
+    """Make a section, without columns for comments if there are none."""
     kept = [i for i, name in enumerate(rows.columns) if name != "comment" or any(rows.column(i))]
     tuples = [tuple(row[i] for i in kept) for row in rows.tuples()]
     text = str(tuples[0][0]) if title == "definition" else None

@@ -1,4 +1,4 @@
-"""Rows as one field a line, always or where they are wider than the screen."""
+"""Shows rows with one field per line, always or when they are wider than the screen."""
 
 import io
 import shutil
@@ -14,7 +14,7 @@ _RULE_WIDTH = 40
 
 
 class Expanded:
-    """A heading and a line for each field of a row; nothing is cut."""
+    """Writes a heading and one line per field for each row; nothing is cut."""
 
     def __init__(self, out: IO[str]) -> None:
         self._write = out.write
@@ -42,7 +42,7 @@ class Expanded:
 
 
 class AsFits:
-    """A table, or one field a line where its first rows are wider than the screen."""
+    """Writes a table, or one field per line if the first rows are wider than the screen."""
 
     def __init__(self, out: IO[str], color: bool) -> None:
         self._out = out

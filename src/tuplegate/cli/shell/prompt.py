@@ -1,4 +1,4 @@
-"""The terminal of the shell: several lines that are edited as one, with history, colours and completion."""
+"""The terminal of the shell: multi-line editing with history, colours and completion."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _CHOICES = {"\\x": ("on", "off", "auto"), "\\timing": ("on", "off"), "\\pset": (
 
 
 def history_file() -> Path:
-    """Made, if need be, for its owner alone: what people type holds secrets."""
+    """Return the history file, created for its owner alone: what people type can hold secrets."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     file = Path(state).expanduser() / "tuplegate" / "history"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def history_file() -> Path:
 
 
 class ShellCompleter(Completer):
-    """Answers from memory, at once."""
+    """Completes from memory, without waiting."""
 
     def __init__(self, session: Session, keeper: NameKeeper) -> None:
         self._session = session
@@ -77,7 +77,7 @@ def _bindings(session: Session) -> KeyBindings:
 
     @bindings.add("enter", filter=typing & ~completion_is_selected)
     def _(event: KeyPressEvent) -> None:
-        """Runs what is complete; else the statement goes on in another line."""
+        """Run a complete statement, or continue it on another line."""
         buffer = event.current_buffer
         text = buffer.text
         if is_complete(session.reader.pending, text) or command_of_word(text) is not None:
@@ -87,7 +87,7 @@ def _bindings(session: Session) -> KeyBindings:
 
     @bindings.add("enter", filter=typing & completion_is_selected)
     def _(event: KeyPressEvent) -> None:
-        """Takes what is offered."""
+        """Accept the selected completion."""
         event.current_buffer.complete_state = None
 
     @bindings.add("escape", "enter", filter=typing)
@@ -98,7 +98,7 @@ def _bindings(session: Session) -> KeyBindings:
 
 
 def typed_texts(session: Session) -> Iterator[str]:
-    """What a person types: whole statements and commands, each of as many lines as it needs."""
+    """Yield what a person types: complete statements and commands, each of one or more lines."""
     history = FileHistory(str(history_file()))
     keeper = session.names = NameKeeper(session.client)
     keeper.refresh()

@@ -1,4 +1,4 @@
-"""How the shell shows rows: their form, one field a line or not, through a pager or not, with the time or not."""
+"""Shows rows in the shell: in which form, through a pager or not, with timing or not."""
 
 import sys
 import time
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Beside the data."""
+    """Write to stderr, beside the data."""
     click.echo(text, err=True)
 
 
 class Results:
-    """`expanded` is off, on or auto. `pager` says whether one is wanted; `interactive`, whether there may be one."""
+    """How rows are shown. `expanded` is off, on or auto. `pager` turns paging on; without `interactive` there is
+    none."""
 
     def __init__(self, format: str | None, interactive: bool) -> None:
         self.format = format or default_format()
@@ -32,7 +33,7 @@ class Results:
         self._interactive = interactive
 
     def out(self) -> Paged:
-        """Where rows are written to, for as long as they come."""
+        """Return the file that rows are written to, for one result."""
         paged = self.pager and self._interactive and sys.stdout.isatty()
         return Paged(pager_command() if paged else [])
 
@@ -43,7 +44,7 @@ class Results:
         return Expanded(file) if self.expanded == "on" else AsFits(file, has_color())
 
     def run(self, client: "Client", sql: str) -> None:
-        """Runs a statement and shows its rows as they come."""
+        """Run a statement and show its rows as they arrive."""
         started = time.monotonic()
         outcome: Outcome | None = None
         with self.out() as out:
@@ -57,7 +58,7 @@ class Results:
         self.tell_time(started)
 
     def show(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Rows that are here already."""
+        """Show rows that are already here."""
         with self.out() as out:
             self.write(out, columns, types, rows)
 

@@ -1,4 +1,4 @@
-"""What is typed, piece by piece, and what comes of it."""
+"""Splits typed text into statements and commands, and runs them."""
 
 import time
 from collections.abc import Callable
@@ -21,16 +21,16 @@ _WORDS = {"help": "\\?", "exit": "\\q", "quit": "\\q"}
 
 
 def command_of_word(text: str) -> str | None:
-    """The command that a text stands for which is one word without a backslash, as in psql."""
+    """Return the command for a single word without a backslash, such as `quit`, as psql has them."""
     return _WORDS.get(text.strip().rstrip("; ").lower())
 
 
 class Leave(Exception):
-    """The person wants to go."""
+    """The person wants to leave."""
 
 
 class Session:
-    """The shell without its terminal. `commands` runs what begins with a backslash."""
+    """The shell without its terminal. `commands` runs lines that begin with a backslash."""
 
     def __init__(self, client: "Client", results: Results, commands: Callable[["Session", str], None]) -> None:
         self.client = client
@@ -38,13 +38,13 @@ class Session:
         self.reader = Reader()
         self.block: Block | None = None
         self.names: NameKeeper | None = None
-        """Where somebody types, who may want names to be completed."""
+        """Names for completion; None if nobody types."""
         self.last = ""
-        """The statement, or the block, that was run last."""
+        """The last statement or block that was run."""
         self.remember: Callable[[str], None] = lambda text: None
-        """Puts into the history what was not typed at the prompt."""
+        """Adds text to the history that was not typed at the prompt."""
         self.included: list[str] = []
-        """The files that are being run."""
+        """The files that are being run, outermost first."""
         self._commands = commands
 
     @property
@@ -54,16 +54,16 @@ class Session:
 
     @staticmethod
     def continuation(inside: str) -> str:
-        """In front of a further line of a statement: what is open in it."""
+        """Return the prompt of a further line; it shows what is still open."""
         return _OPEN.get(inside, f"{inside[:1] if inside[:1] != 'e' else inside[1:]}… ").rjust(len("tuplegate> "))
 
     @property
     def current(self) -> str:
-        """What commands are about: what is being typed, else the open block, else what was run last."""
+        """The text that commands act on: pending text, else the open block, else what ran last."""
         return self.reader.pending.strip() or (self.block.text if self.block is not None else self.last)
 
     def take(self, text: str) -> None:
-        """Text that was typed or piped in; runs what is complete with it."""
+        """Take typed or piped text, and run what is now complete."""
         command = command_of_word(text) if self.reader.is_blank else None
         if command is not None:
             self._commands(self, command)
@@ -71,7 +71,7 @@ class Session:
         self.run_parts(self.reader, text + "\n")
 
     def run_parts(self, reader: Reader, text: str) -> None:
-        """What stands behind a failure was meant to follow a success, and is dropped."""
+        """Run the parts of a text. After a failure the rest is dropped, since it was meant to follow a success."""
         parts = reader.feed(text)
         try:
             for part in parts:
@@ -90,7 +90,7 @@ class Session:
             raise
 
     def finish(self, reader: Reader) -> None:
-        """At the end of a file: a last statement may lack its semicolon."""
+        """Run a last statement without a semicolon, at the end of a file."""
         if reader.inside and reader.inside != "(":
             raise Failed(f"the text ends within {reader.inside}; its last statement was not run", Exit.FILE)
         if not reader.is_blank:
@@ -132,7 +132,7 @@ class Session:
         self.run(sql)
 
     def run(self, sql: str) -> None:
-        """One statement, at once."""
+        """Run one statement at once."""
         self.last = sql
         with told_apart(sql):
             self.results.run(self.client, sql)
@@ -172,7 +172,7 @@ class Session:
             self.names.refresh()
 
     def tell_open_block(self) -> bool:
-        """Says what becomes of a block that nobody ended."""
+        """Report a block that was never ended; return whether there was one."""
         if self.block is None or not self.block.statements:
             return False
         count = len(self.block.statements)
@@ -182,7 +182,7 @@ class Session:
 
 
 def _at_statement(error: "TuplegateError", statements: list[str]) -> Failed:
-    """Of a block: which of its statements, and that none of them was applied."""
+    """Return the failure of a block: which statement failed, and that none of them was applied."""
     number = error.statement or 0
     try:
         with told_apart(statements[number]):

@@ -1,4 +1,4 @@
-"""A streamed answer as an iterator of rows, in constant memory."""
+"""A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
 from types import TracebackType
@@ -13,11 +13,11 @@ from tuplegate.client.rows import Row
 
 
 class AsyncRowStream(StreamedResult):
-    """Iterate over it to get the rows as dicts; it is opened by the first row, or by `async with`.
+    """Yields the rows as dicts. The first row, or `async with`, opens the stream.
 
-    Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
-    `async with`, which closes the connection, and that cancels the statement. `columns` and `types` are there once it
-    is open, `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
+    Rows are provisional until the last one: an error can still end the iteration. To leave early, use `async with`: it
+    closes the connection, which cancels the statement. `columns` and `types` are known once the stream is open,
+    `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
     """
 
     def __init__(self, transport: AsyncTransport, call: Call, timeout_s: float) -> None:
@@ -49,7 +49,7 @@ class AsyncRowStream(StreamedResult):
         return dict(zip(self.columns, self._waiting.popleft(), strict=True))
 
     async def next_tuples(self) -> list[tuple[Any, ...]]:
-        """The rows that have come in since, as tuples, at least one; an empty list at the end."""
+        """Return the rows that have arrived since the last call, at least one, as tuples; an empty list at the end."""
         await self._open()
         rows = list(self._waiting)
         self._waiting.clear()
@@ -60,14 +60,14 @@ class AsyncRowStream(StreamedResult):
         return rows
 
     async def aclose(self) -> None:
-        """Ends the stream. A statement that is still running is cancelled."""
+        """End the stream. A statement that is still running is cancelled."""
         self._ended = True
         if self._response is not None:
             response, self._response = self._response, None
             await response.aclose()
 
     async def _open(self) -> None:
-        """Up to the columns."""
+        """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
         self._response = await self._transport.open(self._call, self._transport.course(self._timeout_s))
@@ -78,7 +78,7 @@ class AsyncRowStream(StreamedResult):
             raise self._failure
 
     async def _read_events(self) -> list[tuple[Any, ...]]:
-        """The rows of the events of the next chunk; acts on its other events."""
+        """Read the next chunk: return its rows, and act on its other events."""
         try:
             chunk = await anext(self._chunks, b"")
         except httpx.TransportError as exc:
@@ -95,7 +95,7 @@ class AsyncRowStream(StreamedResult):
         return rows
 
     async def _finish(self) -> None:
-        """Reads what is left, which is nothing but the end, so that the connection can be used again."""
+        """Read the end of the answer, so that the connection can be used again."""
         try:
             async for _ in self._chunks:
                 pass

@@ -1,5 +1,5 @@
 # Made by tools/sync_client.py of asynchronous/stream.py. Do not edit.
-"""A streamed answer as an iterator of rows, in constant memory."""
+"""A streamed answer as an iterator over its rows, in constant memory."""
 
 from collections import deque
 from types import TracebackType
@@ -14,11 +14,11 @@ from tuplegate.client.synchronous.transport import Call, Transport
 
 
 class RowStream(StreamedResult):
-    """Iterate over it to get the rows as dicts; it is opened by the first row, or by `with`.
+    """Yields the rows as dicts. The first row, or `with`, opens the stream.
 
-    Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
-    `with`, which closes the connection, and that cancels the statement. `columns` and `types` are there once it
-    is open, `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
+    Rows are provisional until the last one: an error can still end the iteration. To leave early, use `with`: it
+    closes the connection, which cancels the statement. `columns` and `types` are known once the stream is open,
+    `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
     """
 
     def __init__(self, transport: Transport, call: Call, timeout_s: float) -> None:
@@ -50,7 +50,7 @@ class RowStream(StreamedResult):
         return dict(zip(self.columns, self._waiting.popleft(), strict=True))
 
     def next_tuples(self) -> list[tuple[Any, ...]]:
-        """The rows that have come in since, as tuples, at least one; an empty list at the end."""
+        """Return the rows that have arrived since the last call, at least one, as tuples; an empty list at the end."""
         self._open()
         rows = list(self._waiting)
         self._waiting.clear()
@@ -61,14 +61,14 @@ class RowStream(StreamedResult):
         return rows
 
     def close(self) -> None:
-        """Ends the stream. A statement that is still running is cancelled."""
+        """End the stream. A statement that is still running is cancelled."""
         self._ended = True
         if self._response is not None:
             response, self._response = self._response, None
             response.close()
 
     def _open(self) -> None:
-        """Up to the columns."""
+        """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
         self._response = self._transport.open(self._call, self._transport.course(self._timeout_s))
@@ -79,7 +79,7 @@ class RowStream(StreamedResult):
             raise self._failure
 
     def _read_events(self) -> list[tuple[Any, ...]]:
-        """The rows of the events of the next chunk; acts on its other events."""
+        """Read the next chunk: return its rows, and act on its other events."""
         try:
             chunk = next(self._chunks, b"")
         except httpx.TransportError as exc:
@@ -96,7 +96,7 @@ class RowStream(StreamedResult):
         return rows
 
     def _finish(self) -> None:
-        """Reads what is left, which is nothing but the end, so that the connection can be used again."""
+        """Read the end of the answer, so that the connection can be used again."""
         try:
             for _ in self._chunks:
                 pass
