@@ -13,6 +13,7 @@ import structlog
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.metadata import Actor
 from tuplegate.catalog.schema import (
     Installation,
     add_installation,
@@ -23,7 +24,6 @@ from tuplegate.catalog.schema import (
     note_unseen_key,
     replace_secret,
 )
-from tuplegate.catalog.session import Actor
 from tuplegate.engine.port import FIRST_ENGINE, EngineUnavailable, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
 from tuplegate.engine.postgres.own.foundation import (
@@ -168,7 +168,7 @@ async def prepare_engine(name: str, conninfo: str, first: Installed, temp_mb: in
     ):
         catalog = Catalog(session)
         await own.fetch(LOCK)
-        await _claim(own, superuser, installation.id, name, is_used=name in await catalog.engines.used())
+        await _claim(own, superuser, installation.id, name, is_used=name in await catalog.engines.list_used())
         await hand_over(own, superuser.owners, installation.secret)
         await _make_template_like(superuser, session, AdminConnector(first.conninfo).owners.template)
         service = AdminConnector(service_login(conninfo, installation))
@@ -238,7 +238,7 @@ async def show_first_key(conninfo: str, show: Callable[[Token], bool]) -> bool:
 
 
 async def _has_key(session: AdminSession, catalog: Catalog) -> bool:
-    return await find_unseen_key(session) is None and await catalog.keys.exist()
+    return await find_unseen_key(session) is None and await catalog.keys.has_any()
 
 
 async def _bring_up_to_date(
@@ -248,7 +248,7 @@ async def _bring_up_to_date(
 
     One that a tenant has made impossible to bring up to date does not keep the others from being served.
     """
-    for place in await catalog.databases.furnished_otherwise(databases.furnishing, engine):
+    for place in await catalog.databases.list_furnished_otherwise(databases.furnishing, engine):
         try:
             if walls.full:  # before there was a role of the service's own, a superuser had made it
                 await adopt(owner, place.engine_name)
@@ -258,21 +258,21 @@ async def _bring_up_to_date(
         except StatementFailed as failure:
             _log.error("a database was not brought up to date", database=place.engine_name, reason=str(failure))
             continue
-        await catalog.databases.was_furnished(place.id, databases.furnishing)
+        await catalog.databases.mark_furnished(place.id, databases.furnishing)
 
 
 async def _found(service: AdminConnector, catalog: Catalog, databases: PostgresDatabases, secret: bytes) -> str | None:
     """The first organization with its database; that, where it can be entered."""
-    organization = await catalog.organizations.first()
+    organization = await catalog.organizations.find_first()
     if organization is None:
         organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         actor = Actor(organization, None, None, _REQUEST)
         database = (new_database_id(), FIRST_DATABASE)
         await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
-    for place in await catalog.databases.unfinished(organization):
+    for place in await catalog.databases.list_unfinished(organization):
         if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:
             await databases.create(place.engine_name)
-            await catalog.databases.was_made(place.id, databases.furnishing)
+            await catalog.databases.mark_made(place.id, databases.furnishing)
     return await _check_login(service, catalog, organization, secret)
 
 
@@ -282,8 +282,8 @@ async def _check_login(connector: AdminConnector, catalog: Catalog, organization
 
     A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
     """
-    database = await catalog.databases.default_of(organization)
-    if database is None or database in await catalog.databases.in_reset():
+    database = await catalog.databases.find_default(organization)
+    if database is None or database in await catalog.databases.list_in_reset():
         return None
     async with _login_checked():
         await check_login(connector, database, secret)
@@ -310,7 +310,7 @@ async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Token:
 
 
 async def _add_key(catalog: Catalog, token: Token, name: str, scopes: list[Scope]) -> None:
-    organization = await catalog.organizations.first()
+    organization = await catalog.organizations.find_first()
     assert organization is not None, "install has made it"
     actor = Actor(organization, None, None, _REQUEST)
     await catalog.keys.add(actor, token, organization, name, scopes, None, None)

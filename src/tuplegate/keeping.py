@@ -29,7 +29,7 @@ restarts: Counter[str] = Counter()
 def keep(name: str, work: Work) -> asyncio.Task[None]:
     """Run the work as a task until it returns or is cancelled; restart it after every failure."""
     restarts[name] += 0  # it is there to be shown
-    return asyncio.get_running_loop().create_task(_keep(name, work), name=name)
+    return asyncio.get_running_loop().create_task(_restart_on_failure(name, work), name=name)
 
 
 async def attempt(name: str, work: Work) -> None:
@@ -37,7 +37,7 @@ async def attempt(name: str, work: Work) -> None:
     try:
         await work()
     except Exception:  # noqa: BLE001 - whatever it is, the caller has more to do
-        _note(name, "a step of a background task failed")
+        _note_failure(name, "a step of a background task failed")
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
@@ -46,7 +46,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     For code that runs outside of a task, where `asyncio.timeout` does not work.
     """
     task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(_hear)
+    task.add_done_callback(_discard_exception)
     try:
         done, _ = await asyncio.wait([task], timeout=seconds)
     except asyncio.CancelledError:
@@ -58,13 +58,13 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     return task.result()
 
 
-def _hear(task: "asyncio.Task[Any]") -> None:
+def _discard_exception(task: "asyncio.Task[Any]") -> None:
     """Retrieve the exception of a task that nothing awaits any more, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()
 
 
-async def _keep(name: str, work: Work) -> None:
+async def _restart_on_failure(name: str, work: Work) -> None:
     loop = asyncio.get_running_loop()
     pause_s = 0.0
     while True:
@@ -76,9 +76,9 @@ async def _keep(name: str, work: Work) -> None:
             if task is None or task.cancelling():
                 raise
             # Something that it waited for was cancelled, not the task itself.
-            _note(name, "a background task was interrupted and is started again")
+            _note_failure(name, "a background task was interrupted and is started again")
         except Exception:  # noqa: BLE001 - whatever it is, the task has to go on
-            _note(name, "a background task failed and is started again")
+            _note_failure(name, "a background task failed and is started again")
         else:
             return
         lasted = loop.time() - started_at > _LASTED_S
@@ -86,6 +86,6 @@ async def _keep(name: str, work: Work) -> None:
         await asyncio.sleep(pause_s)
 
 
-def _note(name: str, event: str) -> None:
+def _note_failure(name: str, event: str) -> None:
     restarts[name] += 1
     _log.error(event, task=name, exc_info=True)

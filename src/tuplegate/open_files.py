@@ -23,7 +23,7 @@ _CLIENTS_SHARE_MIN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFiles:
     """Files that the settings ask for. `lines` counts the kinds of HTTP connections, each up to `connections_max`: one
     for each plane, and one for connections that the alias opens."""
 
@@ -35,13 +35,13 @@ class Wanted:
     def files(self) -> int:
         return self.connections_max * self.lines + self.engine_connections_max + _OWN
 
-    def connections_within(self, files: int) -> int:
+    def fit_connections(self, files: int) -> int:
         """Return how many HTTP connections of a kind fit into this many files."""
         left = max(files - self.engine_connections_max - _OWN, files // _CLIENTS_SHARE_MIN)
         return max(1, min(self.connections_max, left // self.lines))
 
 
-def raise_limit(wanted: Wanted) -> int:
+def raise_limit(wanted: WantedFiles) -> int:
     """Raise the limit as far as needed and allowed. Return how many HTTP connections of a kind there can be."""
     given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if given != resource.RLIM_INFINITY and given < wanted.files:
@@ -49,7 +49,7 @@ def raise_limit(wanted: Wanted) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (given, most))
     if given == resource.RLIM_INFINITY or given >= wanted.files:
         return wanted.connections_max
-    connections_max = wanted.connections_within(given)
+    connections_max = wanted.fit_connections(given)
     _log.warning(
         "fewer files may be open than the settings ask for, so fewer HTTP connections are taken",
         files=given,
@@ -59,7 +59,7 @@ def raise_limit(wanted: Wanted) -> int:
     return connections_max
 
 
-def accepted_below() -> int:
+def find_accept_limit() -> int:
     """Return the descriptor from which on HTTP connections must wait. The system hands out the lowest first."""
     given, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if given == resource.RLIM_INFINITY else given - min(_SPARE, given // _CLIENTS_SHARE_MIN)

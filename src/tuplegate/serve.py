@@ -49,7 +49,7 @@ from tuplegate.installation import (
     show_first_key,
 )
 from tuplegate.metrics.board import Board
-from tuplegate.open_files import Wanted, accepted_below, close_others, raise_limit
+from tuplegate.open_files import WantedFiles, close_others, find_accept_limit, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
 
@@ -130,7 +130,7 @@ def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
     """The settings, with as many HTTP connections as there can be files."""
     lines = len(planes) + ("alias" in planes)
     servers = 1 + len(replica_conninfos(settings)) + len(settings.engines.split())
-    wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max * servers)
+    wanted = WantedFiles(settings.http_connections_max, lines, settings.engine_connections_max * servers)
     return replace(settings, http_connections_max=raise_limit(wanted))
 
 
@@ -287,7 +287,7 @@ class Supervisor:
         self._tally = Tally(workers, shared=bool(self.settings.engine))
         self._board = Board(workers)
         self._beats = Beats(workers)
-        self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
+        self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
         self._engines = self._further_engines()
 
     def _further_engines(self) -> tuple[worker.FurtherEngine, ...]:

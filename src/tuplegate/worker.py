@@ -63,7 +63,7 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
-from tuplegate.tenancy.moves import Moves
+from tuplegate.tenancy.moves import Mover
 
 _log = structlog.get_logger()
 
@@ -184,7 +184,7 @@ async def _main(given: WorkerInput) -> None:
         pulse = Pulse(catalog, identities, engine, several.follow if several is not None else None)
         databases = _databases(given, installation, catalog, connector, connectors)
         lifecycle = Lifecycle(catalog, databases, engine, several.reachable if several is not None else None)
-        moves = Moves(catalog, databases, engine, lifecycle)
+        moves = Mover(catalog, databases, engine, lifecycle)
         traces = Traces(settings.traces_endpoint) if settings.traces_endpoint else None
         metrics = Metrics(given.board, given.number, engine, lanes, usage)
         metrics.beats = given.beats
@@ -302,7 +302,7 @@ async def _several(
     stocks: Stocks,
 ) -> AsyncIterator[SeveralEngines | None]:
     """None where there is one engine alone, and no database lives on another."""
-    missing = await catalog.engines.used() - {FIRST_ENGINE, *connectors}
+    missing = await catalog.engines.list_used() - {FIRST_ENGINE, *connectors}
     if not connectors and not missing:
         yield None
         return

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuplegate.catalog.session import Session, read
+from tuplegate.catalog.metadata import Metadata, read
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
 
@@ -24,13 +24,15 @@ class Journal:
     """Audit and usage. `bound` is the id of the only database that a token may see; None for all of the
     organization."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def audit(self, organization: str, bound: str | None, limit: int, before: int | None) -> list[AuditRecord]:
+    async def list_audit(
+        self, organization: str, bound: str | None, limit: int, before: int | None
+    ) -> list[AuditRecord]:
         """Return entries of the audit, newest first."""
         return await read(
-            self._session, AuditRecord,
+            self._metadata, AuditRecord,
             "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
@@ -38,7 +40,7 @@ class Journal:
         )  # fmt: skip
 
     async def add_usage(self, used: Iterable[Used]) -> None:
-        await self._session.atomically(
+        await self._metadata.atomically(
             [
                 (
                     "INSERT INTO usage (organization, database, hour, requests, rows, bytes, errors)"
@@ -53,12 +55,12 @@ class Journal:
             ]
         )
 
-    async def usage(
+    async def list_usage(
         self, organization: str, bound: str | None, since: datetime | None, until: datetime | None
     ) -> list[UsageRecord]:
         """Return usage by hour, newest first. A deleted database is shown by its id."""
         return await read(
-            self._session, UsageRecord,
+            self._metadata, UsageRecord,
             "SELECT u.hour, coalesce(d.name, u.database) AS database, u.requests, u.rows, u.bytes, u.errors"
             " FROM usage u LEFT JOIN database d ON d.id = u.database WHERE u.organization = $1"
             " AND ($2::text IS NULL OR u.database = $2)"

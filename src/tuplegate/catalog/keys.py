@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.paging import Page, page_of
-from tuplegate.catalog.session import Actor, Session, change, read
+from tuplegate.catalog.metadata import Actor, Metadata, change, read
+from tuplegate.catalog.paging import Page, build_page
 from tuplegate.protocol.control import KeyRecord
 
 _STATE = (
@@ -19,26 +19,26 @@ _RECORDS = (
 _EXPIRY = "now() + ${place}::float8 * interval '1 second'"
 
 
-class Keys:
+class KeyRecords:
     """API keys. With `database`, only keys of that database are seen and changed; None is for all of the
     organization."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def exist(self) -> bool:
-        return bool(await self._session.fetch("SELECT 1 FROM api_key LIMIT 1"))
+    async def has_any(self) -> bool:
+        return bool(await self._metadata.fetch("SELECT 1 FROM api_key LIMIT 1"))
 
     async def remove_unseen(self, id: str) -> None:
         """Remove a key that was never shown to anybody."""
-        await self._session.fetch("DELETE FROM api_key WHERE id = $1", id)
+        await self._metadata.fetch("DELETE FROM api_key WHERE id = $1", id)
 
     async def add(
         self, actor: Actor, token: Token, organization: str, name: str, scopes: Iterable[str], database: str | None,
         expires_in: int | None, consistency: str = "serializable",
     ) -> None:  # fmt: skip
         await change(
-            self._session, actor, "key.create", "id",
+            self._metadata, actor, "key.create", "id",
             "INSERT INTO api_key (id, organization, name, digest, hint, scopes, database, expires_at, consistency)"
             " VALUES ($1, $2, $3, decode($4, 'hex'), $5, string_to_array($6, ','), $7,"
             f" {_EXPIRY.format(place=8)}, $9) RETURNING id, database",
@@ -46,12 +46,12 @@ class Keys:
             None if expires_in is None else str(expires_in), consistency, concerns="database", quiet=True,
         )  # fmt: skip
 
-    async def page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:
-        sql, params = page_of("k", page, _RECORDS, organization, database)
-        return await read(self._session, KeyRecord, sql, *params)
+    async def list_page(self, organization: str, database: str | None, page: Page) -> list[KeyRecord]:
+        sql, params = build_page("k", page, _RECORDS, organization, database)
+        return await read(self._metadata, KeyRecord, sql, *params)
 
     async def show(self, organization: str, database: str | None, id: str) -> KeyRecord | None:
-        records = await read(self._session, KeyRecord, f"{_RECORDS} AND k.id = $3", organization, database, id)
+        records = await read(self._metadata, KeyRecord, f"{_RECORDS} AND k.id = $3", organization, database, id)
         return records[0] if records else None
 
     async def change(
@@ -61,7 +61,7 @@ class Keys:
         """Change the record; None leaves a field as it is. With `expires`, the expiry becomes `expires_in`; None for
         never."""
         done = await change(
-            self._session, actor, "key.change", "id",
+            self._metadata, actor, "key.change", "id",
             "UPDATE api_key SET name = coalesce($3, name), scopes = coalesce(string_to_array($4, ','), scopes),"
             f" expires_at = CASE WHEN $5::boolean THEN {_EXPIRY.format(place=6)} ELSE expires_at END,"
             " consistency = coalesce($7, consistency)"
@@ -75,7 +75,7 @@ class Keys:
     async def rotate(self, actor: Actor, token: Token, grace_s: int) -> bool:
         """Give the key a new secret. The former secret stays valid for the grace period."""
         done = await change(
-            self._session, actor, "key.rotate", "id",
+            self._metadata, actor, "key.rotate", "id",
             "UPDATE api_key SET former_digest = digest, former_until = now() + $4::float8 * interval '1 second',"
             " digest = decode($3, 'hex'), hint = $5 WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
             " AND (expires_at IS NULL OR expires_at > now()) RETURNING id, database",
@@ -85,7 +85,7 @@ class Keys:
 
     async def revoke(self, actor: Actor, id: str) -> bool:
         done = await change(
-            self._session, actor, "key.revoke", "id",
+            self._metadata, actor, "key.revoke", "id",
             "UPDATE api_key SET revoked_at = now() WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
             " RETURNING id, database",
             actor.organization, id, concerns="database",

@@ -9,7 +9,7 @@ later one does nothing.
 from dataclasses import dataclass
 
 from tuplegate.access.quotas import WINDOW_S
-from tuplegate.catalog.session import Session
+from tuplegate.catalog.metadata import Metadata
 
 _WAITED_FOR_S = 5.0
 """A holder that has not reported for so long is not waited for: it may be dead."""
@@ -42,7 +42,7 @@ RETURNING q.started, spent, count, greatest(0, $2::bigint - q.used),
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class Report:
     """The `number`-th report of a holder: it has used `spent` permits of the window `started`, and asks for `count`
     more.
 
@@ -72,17 +72,17 @@ class Grant:
 
 
 class Permits:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def settle(self, organization: str, limit: int, said: Statement) -> Grant:
+    async def settle(self, organization: str, limit: int, report: Report) -> Grant:
         """Record what was used, and grant up to `count` permits of the current window, by the engine's clock."""
-        values = (said.holder, str(said.number), str(said.started), str(said.spent), str(said.count))
-        rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
+        values = (report.holder, str(report.number), str(report.started), str(report.spent), str(report.count))
+        rows = await self._metadata.fetch(_SETTLE, organization, str(limit), *values)
         if not rows:
-            await self._session.fetch(
+            await self._metadata.fetch(
                 "INSERT INTO quota (organization, started, used) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING", organization
             )
-            rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
+            rows = await self._metadata.fetch(_SETTLE, organization, str(limit), *values)
         started, spent, count, remaining, left, held = (str(value) for value in rows[0])
         return Grant(int(started), int(spent), int(count), int(remaining), float(left), int(held))

@@ -8,20 +8,22 @@ from typing import Any
 import click
 
 from tuplegate.cli.output import write_record
-from tuplegate.settings import Entry, Settings, SettingsError, entries, load
+from tuplegate.settings import Setting, Settings, SettingsError, list_settings, load
 
 
-def _option(entry: Entry) -> click.Option:
-    kind: Any = click.Choice(entry.choices) if entry.choices else str
-    names = [entry.name, entry.flag]
-    if entry.kind is bool:
-        return click.Option(names, is_flag=True, default=None, help=f"{entry.help} [{entry.variable}]")
-    shown = f"{entry.help} [default: {entry.default or 'none'}; {entry.variable}]"
-    return click.Option(names, type=kind, default=None, metavar=None if entry.choices else _metavar(entry), help=shown)
+def _option(setting: Setting) -> click.Option:
+    kind: Any = click.Choice(setting.choices) if setting.choices else str
+    names = [setting.name, setting.flag]
+    if setting.kind is bool:
+        return click.Option(names, is_flag=True, default=None, help=f"{setting.help} [{setting.variable}]")
+    shown = f"{setting.help} [default: {setting.default or 'none'}; {setting.variable}]"
+    return click.Option(
+        names, type=kind, default=None, metavar=None if setting.choices else _metavar(setting), help=shown
+    )
 
 
-def _metavar(entry: Entry) -> str:
-    return {int: "N", Path: "DIR"}.get(entry.kind, "TEXT")
+def _metavar(setting: Setting) -> str:
+    return {int: "N", Path: "DIR"}.get(setting.kind, "TEXT")
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
@@ -85,7 +87,7 @@ _CONFIG = click.Option(
 )
 
 serve = click.Command(
-    "serve", params=[_CONFIG, *(_option(entry) for entry in entries())], callback=_serve, help=_serve.__doc__
+    "serve", params=[_CONFIG, *(_option(setting) for setting in list_settings())], callback=_serve, help=_serve.__doc__
 )
 
 

@@ -68,7 +68,7 @@ def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> Non
 
 
 @contextmanager
-def after_change() -> Iterator[None]:
+def report_loss_as_unknown() -> Iterator[None]:
     """Report an engine lost within the block as an unknown outcome: the change before it is done."""
     try:
         yield
@@ -77,7 +77,7 @@ def after_change() -> Iterator[None]:
 
 
 @contextmanager
-def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
+def translate_refusal(*, taken: str = "", gone: str = "") -> Iterator[None]:
     """Translate a change that the catalog refuses: a name that is taken, or a thing that was deleted meanwhile."""
     try:
         yield
@@ -98,7 +98,7 @@ async def find_database(catalog: Catalog, identity: Identity, name: str) -> Data
     return record
 
 
-def state_after(life: Life, state: str, event: str, what: str) -> str:
+def check_transition(life: Life, state: str, event: str, what: str) -> str:
     """Return the state after the event; `what` names the thing in the error. Raise wrong_state if it is not allowed."""
     try:
         return life.after(state, event)

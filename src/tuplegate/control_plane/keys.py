@@ -12,14 +12,14 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import (
-    after_change,
     answer,
     answer_page,
+    check_transition,
     fields_of,
     read_body,
     read_page,
-    refusing,
-    state_after,
+    report_loss_as_unknown,
+    translate_refusal,
 )
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -37,7 +37,9 @@ class KeyRoutes:
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = read_page(exchange)
         principal = identity.principal
-        answer_page(exchange, page, await self._catalog.keys.page(principal.organization, principal.database, page))
+        answer_page(
+            exchange, page, await self._catalog.keys.list_page(principal.organization, principal.database, page)
+        )
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, KeyRequest)
@@ -50,12 +52,12 @@ class KeyRoutes:
                 raise ServiceError("not_found", f"there is no database {request.database!r}")
             database = found.id
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        with refusing(gone="the database was deleted at the same time"):
+        with translate_refusal(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
                 actor_of(identity, exchange), token, principal.organization, request.name,
                 sorted(set(request.scopes)), database, request.expires_in, request.consistency,
             )  # fmt: skip
-        with after_change():
+        with report_loss_as_unknown():
             fields = await self._fields(identity, token.id)
         answer(exchange, {**fields, "key": token.text}, 201)
 
@@ -66,7 +68,7 @@ class KeyRoutes:
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, KeyChange)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "change")
+        _check_transition(record, "change")
         _check_scopes(identity, record.scopes)
         scopes = None if isinstance(request.scopes, msgspec.UnsetType) else sorted(set(request.scopes))
         if scopes is not None:
@@ -81,32 +83,32 @@ class KeyRoutes:
             expires_in=None if isinstance(expiry, msgspec.UnsetType) else expiry,
             consistency=None if isinstance(request.consistency, msgspec.UnsetType) else request.consistency,
         )
-        await self._changed(exchange, identity, record, changed)
+        await self._answer_change(exchange, identity, record, changed)
 
     async def rotate(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, RotateRequest)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "rotate")
+        _check_transition(record, "rotate")
         _check_scopes(identity, record.scopes)
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES), record.id)
         rotated = await self._catalog.keys.rotate(actor_of(identity, exchange), token, request.grace_seconds)
-        await self._changed(exchange, identity, record, rotated, key=token.text)
+        await self._answer_change(exchange, identity, record, rotated, key=token.text)
 
     async def revoke(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "be revoked")
+        _check_transition(record, "be revoked")
         _check_scopes(identity, record.scopes)
         revoked = await self._catalog.keys.revoke(actor_of(identity, exchange), record.id)
-        await self._changed(exchange, identity, record, revoked)
+        await self._answer_change(exchange, identity, record, revoked)
 
-    async def _changed(
+    async def _answer_change(
         self, exchange: Exchange, identity: Identity, record: KeyRecord, done: bool, **more: object
     ) -> None:
         if not done:
             raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
         self._identities.forget()
-        with after_change():
+        with report_loss_as_unknown():
             fields = await self._fields(identity, record.id)
         answer(exchange, {**fields, **more})
 
@@ -131,5 +133,5 @@ def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
         )
 
 
-def _after(record: KeyRecord, event: str) -> str:
-    return state_after(KEY, record.state, event, f"the key {record.id}")
+def _check_transition(record: KeyRecord, event: str) -> str:
+    return check_transition(KEY, record.state, event, f"the key {record.id}")

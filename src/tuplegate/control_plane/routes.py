@@ -18,7 +18,7 @@ from tuplegate.engine.port import AllDatabases, Engine
 from tuplegate.protocol import control
 from tuplegate.settings import Settings
 from tuplegate.tenancy.lifecycle import Lifecycle
-from tuplegate.tenancy.moves import Moves
+from tuplegate.tenancy.moves import Mover
 
 ABOUT = """Sessions, databases, keys and organizations: what is managed rather than queried.
 
@@ -32,7 +32,7 @@ def control_routes(
     engine: Engine,
     identities: IdentityCache,
     lifecycle: Lifecycle,
-    moves: Moves,
+    mover: Mover,
     databases: AllDatabases,
     settings: Settings,
     tiers: dict[str, Tier],
@@ -58,7 +58,7 @@ def control_routes(
         **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
         **grouped("The organization", _own_organization(organizations)),
         **grouped("Organizations, for operators", _organizations(organizations)),
-        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, moves))),
+        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, mover))),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,

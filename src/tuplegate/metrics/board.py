@@ -11,7 +11,7 @@ import zlib
 
 import msgspec
 
-from tuplegate.metrics.sums import Snapshot
+from tuplegate.metrics.sums import WorkerMetrics
 
 HALF_BYTES = 512 * 1024
 _SLOT_BYTES = 2 * HALF_BYTES
@@ -19,10 +19,10 @@ _HEAD = struct.Struct("=QQ")
 _TRIES = 100
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Snapshot).decode
+_decode = msgspec.msgpack.Decoder(WorkerMetrics).decode
 
 
-class TooLarge(Exception):
+class DoesNotFit(Exception):
     """The snapshot does not fit into its half of the slot."""
 
 
@@ -37,10 +37,10 @@ class Board:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def post(self, worker: int, snapshot: Snapshot) -> None:
+    def post(self, worker: int, snapshot: WorkerMetrics) -> None:
         body = _encode(snapshot)
         if len(body) > HALF_BYTES - _HEAD.size:
-            raise TooLarge
+            raise DoesNotFit
         number = self._numbers[2 * worker] + 1
         half = self._half(worker, number)
         half[: _HEAD.size] = _HEAD.pack(len(body), zlib.crc32(body))
@@ -58,11 +58,11 @@ class Board:
         """A number that changes when a worker asks."""
         return sum(self._numbers[1::2].tolist())
 
-    def written(self, worker: int) -> int:
+    def count_posts(self, worker: int) -> int:
         """Return how often the worker and its predecessors have written."""
         return self._numbers[2 * worker]
 
-    def read(self, worker: int) -> Snapshot | None:
+    def read(self, worker: int) -> WorkerMetrics | None:
         """Return the worker's newest snapshot; None if it has none, or if no complete one could be read."""
         for _ in range(_TRIES):
             number = self._numbers[2 * worker]

@@ -75,17 +75,17 @@ class Backups:
             try:
                 async with self._engine.hold("backups") as free:
                     while free:
-                        await self._look()
+                        await self._back_up_due()
                         await asyncio.sleep(self._pause_s)
             except (EngineFailure, OSError) as failure:
                 _log.warning("backups could not be looked after", reason=str(failure))
             self._newest = {}
             await asyncio.sleep(self._pause_s)
 
-    async def _look(self) -> None:
+    async def _back_up_due(self) -> None:
         """Back up each database that is due, one after the other."""
-        tenants = await self._catalog.databases.active()
-        found = await _in_thread(self._find_newest, tenants)
+        tenants = await self._catalog.databases.list_active()
+        found = await _run_in_thread(self._find_newest, tenants)
         now = time.time()
         self._newest = {one.id: found.get(one.id) or self._newest.get(one.id, now) for one in tenants}
         for tenant in tenants:
@@ -117,7 +117,7 @@ class Backups:
         part = directory / (name + _PART)
         size = 0
         async with self._engine.dump(tenant.engine_name, self._rules.timeout_s) as blocks:
-            file = await _in_thread(_open, directory, part, tenant)
+            file = await _run_in_thread(_open, directory, part, tenant)
             try:
                 portion: list[bytes] = []
                 waiting = 0
@@ -126,15 +126,15 @@ class Backups:
                     waiting += len(block)
                     size += len(block)
                     if waiting >= _PORTION_BYTES:
-                        await _in_thread(file.writelines, portion)
+                        await _run_in_thread(file.writelines, portion)
                         portion, waiting = [], 0
-                await _in_thread(_finish, file, portion, part, directory / name)
+                await _run_in_thread(_finish, file, portion, part, directory / name)
             finally:
                 try:
                     file.close()
                 finally:
                     part.unlink(missing_ok=True)
-        await _in_thread(_remove_old, directory, self._rules.keep)
+        await _run_in_thread(_remove_old, directory, self._rules.keep)
         return size
 
     def _directory(self, tenant: Tenant) -> Path:
@@ -143,14 +143,14 @@ class Backups:
     def _find_newest(self, tenants: list[Tenant]) -> dict[str, float]:
         found = {}
         for tenant in tenants:
-            times = [_time_of(name) for name in _names(self._directory(tenant))]
+            times = [_read_time(name) for name in _list_names(self._directory(tenant))]
             times = [at for at in times if at <= time.time() + _AHEAD_S]
             if times:
                 found[tenant.id] = max(times)
         return found
 
 
-def _names(directory: Path) -> list[str]:
+def _list_names(directory: Path) -> list[str]:
     """Return the names of the backups in the directory, oldest first."""
     try:
         return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
@@ -158,7 +158,7 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def _time_of(name: str) -> float:
+def _read_time(name: str) -> float:
     try:
         return datetime.strptime(name.removesuffix(".dump"), _TIME).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -198,11 +198,11 @@ def _finish(file: IO[bytes], rest: list[bytes], part: Path, whole: Path) -> None
 
 
 def _remove_old(directory: Path, keep: int) -> None:
-    for name in _names(directory)[:-keep]:
+    for name in _list_names(directory)[:-keep]:
         (directory / name).unlink(missing_ok=True)
 
 
-async def _in_thread(work: Callable[..., _T], *arguments: object) -> _T:
+async def _run_in_thread(work: Callable[..., _T], *arguments: object) -> _T:
     """Run the work in a thread, since a disk can be slow. A cancelled caller waits for it to end: the file stays open
     for as long as the thread writes to it."""
     done = asyncio.get_running_loop().run_in_executor(None, partial(work, *arguments))

@@ -17,9 +17,9 @@ import structlog
 
 from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.databases import Leftover, Place
-from tuplegate.catalog.moves import Move
-from tuplegate.catalog.session import Actor
+from tuplegate.catalog.databases import EngineDatabase, Leftover
+from tuplegate.catalog.metadata import Actor
+from tuplegate.catalog.moves import MoveRecord
 from tuplegate.engine.port import (
     FIRST_ENGINE,
     AllDatabases,
@@ -95,12 +95,12 @@ class Lifecycle:
     async def finish_all(self) -> None:
         """Finish everything that was left half done."""
         await self._catalog.organizations.finish_deleting()
-        for place in await self._catalog.databases.unfinished():
+        for database in await self._catalog.databases.list_unfinished():
             try:
-                await self._finish(place.id, patient=False)
+                await self._finish(database.id, patient=False)
             except EngineFailure as failure:
                 _log.error(
-                    "a database could not be finished", database=place.id, state=place.state, reason=str(failure)
+                    "a database could not be finished", database=database.id, state=database.state, reason=str(failure)
                 )
         await self._clear_interrupted()
         await self._databases.drop_left_roles()
@@ -143,7 +143,7 @@ class Lifecycle:
         """Return the engine for a new database: the one with the fewest for its weight. A copy stays with its
         source."""
         if clone_of is not None:
-            source = await self._catalog.databases.find_place(clone_of)
+            source = await self._catalog.databases.find_in_engine(clone_of)
             return FIRST_ENGINE if source is None else source.engine
         if self._engines is None:
             return FIRST_ENGINE
@@ -162,8 +162,8 @@ class Lifecycle:
         if not await self._catalog.organizations.start_deleting(actor, id):
             return False
         while id in await self._catalog.organizations.finish_deleting():
-            for place in await self._catalog.databases.unfinished(id):
-                await self._finish(place.id)
+            for database in await self._catalog.databases.list_unfinished(id):
+                await self._finish(database.id)
         return True
 
     # -- one database -------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ class Lifecycle:
     async def _finish_made(self, id: str) -> None:
         """Create the database, or wait for the worker that does. Raise if it does not exist afterwards."""
         await self._finish(id)
-        place = await self._catalog.databases.find_place(id)
-        if place is None or place.state == "failed":
+        database = await self._catalog.databases.find_in_engine(id)
+        if database is None or database.state == "failed":
             raise EngineBusy("the database could not be made")
 
     async def _finish(self, id: str, *, patient: bool = True) -> None:
@@ -181,76 +181,76 @@ class Lifecycle:
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
             async with self._engine.hold(f"database/{id}") as free:
-                place = await self._catalog.databases.find_place(id)
-                if place is None or place.state not in ("creating", "deleting"):
+                database = await self._catalog.databases.find_in_engine(id)
+                if database is None or database.state not in ("creating", "deleting"):
                     return
                 if free:
-                    await self._bring_about(place)
+                    await self._bring_about(database)
                     return
             if not patient:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise EngineBusy(f"the database is still {place.state}")
+                raise EngineBusy(f"the database is still {database.state}")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _bring_about(self, place: Place) -> None:
+    async def _bring_about(self, database: EngineDatabase) -> None:
         """Carry out what the catalog has recorded. If the engine is lost, a later sweep does it."""
         try:
-            await (self._make(place) if place.state == "creating" else self._remove(place))
+            await (self._make(database) if database.state == "creating" else self._remove(database))
         except EngineUnavailable as gone:
-            raise OutcomeUnknown(f"the engine was lost while the database was {place.state}") from gone
+            raise OutcomeUnknown(f"the engine was lost while the database was {database.state}") from gone
 
-    async def _make(self, place: Place) -> None:
+    async def _make(self, database: EngineDatabase) -> None:
         """Create it in the engine. If the engine refuses, nothing of it remains there; if the engine is lost, a later
         sweep tries again."""
         try:
-            if place.clone_of is None:
-                await self._databases.create(place.engine_name)
+            if database.clone_of is None:
+                await self._databases.create(database.engine_name)
             else:
-                await self._copy(place, place.clone_of)
+                await self._copy(database, database.clone_of)
         except (StatementFailed, EngineBusy):
-            await self._take_back(place)
+            await self._take_back(database)
             raise
-        await self._catalog.databases.was_made(place.id, self._databases.furnishing_of(place.engine_name))
+        await self._catalog.databases.mark_made(database.id, self._databases.furnishing_of(database.engine_name))
 
-    async def _take_back(self, place: Place) -> None:
+    async def _take_back(self, database: EngineDatabase) -> None:
         """Remove what exists of it. If that fails, the next sweep finds it as `creating` and creates it."""
         try:
-            await self._databases.drop(place.engine_name)
-            await self._catalog.databases.was_not_made(place.id)
+            await self._databases.drop(database.engine_name)
+            await self._catalog.databases.mark_failed(database.id)
         except (StatementFailed, EngineBusy) as failure:
             raise OutcomeUnknown("the database was not made, and is tried again later") from failure
 
-    async def _copy(self, place: Place, source_id: str) -> None:
-        source = await self._catalog.databases.find_place(source_id)
+    async def _copy(self, database: EngineDatabase, source_id: str) -> None:
+        source = await self._catalog.databases.find_in_engine(source_id)
         if source is None or source.state != "active":
             raise EngineBusy("the database to copy is gone")
-        async with self.paused(source_id):
-            await self._databases.copy(source.engine_name, place.engine_name)
+        async with self.pause(source_id):
+            await self._databases.copy(source.engine_name, database.engine_name)
 
-    async def _remove(self, place: Place) -> None:
-        await self._databases.drop(place.engine_name)
-        await self._catalog.databases.was_removed(place.id)
+    async def _remove(self, database: EngineDatabase) -> None:
+        await self._databases.drop(database.engine_name)
+        await self._catalog.databases.remove(database.id)
 
     async def _reset(self, actor: Actor, id: str) -> bool:
         async with self._engine.hold(f"database/{id}") as free:
-            place = await self._catalog.databases.find_place(id) if free else None
-            if place is None or place.state != "active":
+            database = await self._catalog.databases.find_in_engine(id) if free else None
+            if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
             fresh = new_database_id()
-            await self._catalog.databases.note_leftovers(id, [place.engine_name, fresh], place.engine)
+            await self._catalog.databases.note_leftovers(id, [database.engine_name, fresh], database.engine)
             try:
                 await self._databases.create(fresh)
-                async with self.paused(id):
-                    await self._databases.silence(place.engine_name)
-                    await self._databases.keep_outcomes(place.engine_name, fresh)
-                    return await self._catalog.databases.move(actor, id, fresh)
+                async with self.pause(id):
+                    await self._databases.silence(database.engine_name)
+                    await self._databases.keep_outcomes(database.engine_name, fresh)
+                    return await self._catalog.databases.replace(actor, id, fresh)
             finally:
                 await self.clear(id)  # whether it was reset is settled
 
     async def _clear_interrupted(self) -> None:
         """Clear up after resets and moves that were interrupted."""
-        ids = {*(await self._catalog.databases.in_reset()).values(), *await self._catalog.moves.unfinished()}
+        ids = {*(await self._catalog.databases.list_in_reset()).values(), *await self._catalog.moves.list_unfinished()}
         for id in ids:
             async with self._engine.hold(f"database/{id}") as free:
                 if free:
@@ -258,7 +258,7 @@ class Lifecycle:
         await self._catalog.moves.forget_old()
 
     async def clear(self, id: str) -> None:
-        """Clear up after a reset or move, whether it succeeded or not: open the database in place, which may be
+        """Clear up after a reset or move, whether it succeeded or not: open the database in database, which may be
         silenced, and drop the other one. The next sweep repeats what fails."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
@@ -285,14 +285,14 @@ class Lifecycle:
         else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
 
-    async def _forget_source(self, move: Move) -> None:
+    async def _forget_source(self, move: MoveRecord) -> None:
         try:
             await self._databases.on(move.engine).forget_source(move.former)
         except EngineFailure as failure:
             _log.warning("roles of a move were not removed", engine=move.engine, reason=str(failure))
 
     @asynccontextmanager
-    async def paused(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
+    async def pause(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
         """Ask all workers to let go of the database, repeatedly until the block ends. With `engine_name`, only while
         the database has that name in the engine."""
         await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
@@ -313,12 +313,12 @@ class Lifecycle:
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait for work that continues even if the caller is cancelled."""
-        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._in_turn(actor.organization, work))
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._run_in_turn(actor.organization, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _run_in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
         of_one = self._of_one.setdefault(organization, asyncio.Semaphore(_OF_ONE_MAX))
         try:
             async with of_one, self._at_once:

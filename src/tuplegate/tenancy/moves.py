@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import structlog
 
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.databases import Place
-from tuplegate.catalog.session import Actor
+from tuplegate.catalog.databases import EngineDatabase
+from tuplegate.catalog.metadata import Actor
 from tuplegate.engine.port import (
     AllDatabases,
     Engine,
@@ -50,8 +50,18 @@ class Moved:
     """Why it could not be copied while it was in use; None if it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who moves which database, to which engine, and its name there."""
+
+    actor: Actor
+    database: EngineDatabase
+    engine: str
+    successor: str
+
+
 @dataclass(slots=True)
-class _End:
+class _LastStep:
     """Progress of the last step of a move. Once `is_tried`, the change may have been made, so nothing may be undone
     here. `held_ms` says how long the database was held, once the change is made."""
 
@@ -60,7 +70,7 @@ class _End:
     held_ms: int | None = None
 
 
-class Moves:
+class Mover:
     def __init__(self, catalog: Catalog, databases: AllDatabases, engine: Engine, lifecycle: Lifecycle) -> None:
         self._catalog = catalog
         self._databases = databases
@@ -73,102 +83,102 @@ class Moves:
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
         async with self._engine.hold(f"database/{id}") as free:
-            place = await self._catalog.databases.find_place(id) if free else None
-            if place is None or place.state != "active":
+            database = await self._catalog.databases.find_in_engine(id) if free else None
+            if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
             successor = new_database_id()
-            if not await self._catalog.moves.begin(actor, place, successor, engine):
+            if not await self._catalog.moves.begin(actor, database, successor, engine):
                 raise EngineBusy("the database is being changed by somebody else")
             try:
-                async with self._engine.hold(f"dump/{place.engine_name}", place.engine_name) as is_free:
+                async with self._engine.hold(f"dump/{database.engine_name}", database.engine_name) as is_free:
                     if not is_free:
                         raise EngineBusy("the database is being dumped; it can be moved afterwards")
-                    return await self._bring(actor, place, successor, engine)
+                    return await self._bring(_Plan(actor, database, engine, successor))
             finally:
                 await self._lifecycle.clear(id)  # whether it has moved is settled
 
-    async def _bring(self, actor: Actor, place: Place, successor: str, engine: str) -> Moved:
+    async def _bring(self, plan: _Plan) -> Moved:
         """Copy the database while it is in use if its engine can report changes, otherwise all at once while it is
         paused."""
-        await self._databases.create(successor, for_copy=True)
-        end = _End()
+        await self._databases.create(plan.successor, for_copy=True)
+        end = _LastStep()
         try:
-            await self._bring_in_use(actor, place, successor, engine, end)
+            await self._bring_in_use(plan, end)
         except EngineFailure as failure:
             _check_is_settled(failure, end)
             reason = str(failure)
         if end.held_ms is not None:
             return Moved("replication", end.held_ms, None)
-        _log.info("a database is moved at once", database=place.id, reason=reason)
-        await self._databases.drop(successor)
-        await self._databases.create(successor, for_copy=True)
-        end = _End()
+        _log.info("a database is moved at once", database=plan.database.id, reason=reason)
+        await self._databases.drop(plan.successor)
+        await self._databases.create(plan.successor, for_copy=True)
+        end = _LastStep()
         try:
-            await self._bring_at_once(actor, place, successor, engine, end)
+            await self._bring_at_once(plan, end)
         except EngineFailure as failure:
             _check_is_settled(failure, end)
             if end.held_ms is None:
                 raise MoveFailed(str(failure)) from failure
         assert end.held_ms is not None
-        await self._analyze(place, successor)
+        await self._analyze(plan)
         return Moved("dump", end.held_ms, reason)
 
-    async def _bring_in_use(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        await self._catalog.moves.step(place.engine_name, "copying")
-        async with self._databases.keep_up(place.engine_name, successor) as following:
-            await self._analyze(place, successor)
+    async def _bring_in_use(self, plan: _Plan, end: _LastStep) -> None:
+        await self._catalog.moves.set_step(plan.database.engine_name, "copying")
+        async with self._databases.keep_up(plan.database.engine_name, plan.successor) as following:
+            await self._analyze(plan)
             for _ in range(_ROUNDS_MAX):
                 if await following.catch_up() < _FEW:
                     break
-            async with self._finishing(place, end):
+            async with self._pause_and_silence(plan.database, end):
                 await following.finish()
-                await self._switch(actor, place, successor, engine, end)
+                await self._switch(plan, end)
 
-    async def _bring_at_once(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        async with self._finishing(place, end):
-            await self._databases.bring(place.engine_name, successor)
-            await self._switch(actor, place, successor, engine, end)
+    async def _bring_at_once(self, plan: _Plan, end: _LastStep) -> None:
+        async with self._pause_and_silence(plan.database, end):
+            await self._databases.bring(plan.database.engine_name, plan.successor)
+            await self._switch(plan, end)
 
     @asynccontextmanager
-    async def _finishing(self, place: Place, end: _End) -> AsyncIterator[None]:
+    async def _pause_and_silence(self, database: EngineDatabase, end: _LastStep) -> AsyncIterator[None]:
         """Pause and silence the database. On a failure before the change, open it at once: clearing up may have to wait
         for an engine that is gone."""
         end.began = asyncio.get_running_loop().time()
-        async with self._lifecycle.paused(place.id, place.engine_name):
-            await self._catalog.moves.step(place.engine_name, "finishing")
+        async with self._lifecycle.pause(database.id, database.engine_name):
+            await self._catalog.moves.set_step(database.engine_name, "finishing")
             try:
                 await asyncio.sleep(_HEARD_S)
-                await self._databases.let_end(place.engine_name, _LET_END_S)
-                await self._databases.silence(place.engine_name)
+                await self._databases.let_end(database.engine_name, _LET_END_S)
+                await self._databases.silence(database.engine_name)
                 yield
             except EngineFailure:
                 if not end.is_tried:
-                    await self._open_again(place)
+                    await self._open_again(database)
                 raise
 
-    async def _open_again(self, place: Place) -> None:
+    async def _open_again(self, database: EngineDatabase) -> None:
         try:
-            await self._databases.open(place.engine_name)
+            await self._databases.open(database.engine_name)
         except EngineFailure as failure:
-            _log.warning("a database is opened again later", database=place.id, reason=str(failure))
+            _log.warning("a database is opened again later", database=database.id, reason=str(failure))
 
-    async def _analyze(self, place: Place, successor: str) -> None:
+    async def _analyze(self, plan: _Plan) -> None:
         try:
-            await self._databases.analyze(successor)
+            await self._databases.analyze(plan.successor)
         except EngineFailure as failure:
-            _log.warning("a database that moves was not analyzed", database=place.id, reason=str(failure))
+            _log.warning("a database that moves was not analyzed", database=plan.database.id, reason=str(failure))
 
-    async def _switch(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
+    async def _switch(self, plan: _Plan, end: _LastStep) -> None:
         """Make the successor the database, in the catalog."""
-        await self._databases.check_silent(place.engine_name)
-        furnishing = self._databases.furnishing_of(successor)
+        await self._databases.check_silent(plan.database.engine_name)
+        furnishing = self._databases.furnishing_of(plan.successor)
         end.is_tried = True
-        if not await self._catalog.moves.switch(actor, place, successor, engine, furnishing):
+        if not await self._catalog.moves.switch(plan.actor, plan.database, plan.successor, plan.engine, furnishing):
             raise EngineBusy("the database was changed by somebody else meanwhile; it was not moved")
         end.held_ms = round((asyncio.get_running_loop().time() - end.began) * 1000)
 
 
-def _check_is_settled(failure: EngineFailure, end: _End) -> None:
+def _check_is_settled(failure: EngineFailure, end: _LastStep) -> None:
     """Raise the failure unless the change was made, or it was not tried and copying all at once may still succeed."""
     if end.held_ms is not None:
         _log.warning("a move was not cleared up after", reason=str(failure))

@@ -1,4 +1,4 @@
-"""The catalog's view of the metadata database: a session that runs statements.
+"""The catalog's access to the metadata database: reads, and changes that are audited.
 
 A change is one statement: the change itself, its entry in the audit and the new revision commit together or not at all.
 Records come back as JSON, decoded into the types of `protocol.control`.
@@ -11,16 +11,16 @@ from typing import Protocol, TypeVar
 import msgspec
 
 Row = tuple[str | None, ...]
-Statement = tuple[str, Sequence[str | None]]
+SqlWithParams = tuple[str, Sequence[str | None]]
 _T = TypeVar("_T")
 
 
-class Session(Protocol):
-    """Runs one statement, or several in one transaction."""
+class Metadata(Protocol):
+    """The metadata database. Runs one statement, or several in one transaction."""
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
-    async def atomically(self, statements: Sequence[Statement]) -> list[Row]:
+    async def atomically(self, statements: Sequence[SqlWithParams]) -> list[Row]:
         """Run the statements in one transaction, and return the rows of the last one."""
         ...
 
@@ -36,14 +36,14 @@ class Actor:
     address: str | None = None
 
 
-async def read(session: Session, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
+async def read(metadata: Metadata, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
     """Run a query, and return its rows as records."""
-    rows = await session.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
+    rows = await metadata.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
     return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
 
 
 async def change(
-    session: Session,
+    metadata: Metadata,
     actor: Actor,
     action: str,
     subject: str,
@@ -53,12 +53,12 @@ async def change(
     also: str = "",
     quiet: bool = False,
 ) -> list[Row]:
-    """Run a changing statement with RETURNING and record it in the audit; see `noted`."""
-    statement, values = noted(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
-    return await session.fetch(statement, *values)
+    """Run a changing statement with RETURNING and record it in the audit; see `build_change`."""
+    statement, values = build_change(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
+    return await metadata.fetch(statement, *values)
 
 
-def noted(
+def build_change(
     actor: Actor,
     action: str,
     subject: str,
@@ -67,7 +67,7 @@ def noted(
     concerns: str = "NULL",
     also: str = "",
     quiet: bool = False,
-) -> Statement:
+) -> SqlWithParams:
     """Return one statement that runs a changing statement with RETURNING and records it in the audit.
 
     `subject` is an expression over the returned rows; without rows nothing has changed, and nothing is recorded.
