@@ -16,7 +16,7 @@ def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
     """Return the values as `{…}`. None, or the text that stands for it, becomes NULL."""
     if not values:
         return "{}"
-    joined, nulls = _joined(values, null)
+    joined, nulls = _join(values, null)
     if joined.count(_BETWEEN) != len(values) - 1 or joined.count(_NULL) != nulls:
         return "{" + ",".join(map(_element, values, [null] * len(values))) + "}"
     if _is_plain(joined):
@@ -25,7 +25,7 @@ def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
     return "{" + f'"{escaped}"'.replace(f'"{_NULL}"', "NULL") + "}"
 
 
-def _joined(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
+def _join(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
     """Return all values in one text, with a mark for each NULL, and the number of NULLs. Given a text for NULL, no
     value is None."""
     if null == "":

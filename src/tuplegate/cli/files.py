@@ -17,7 +17,7 @@ Texts = Sequence[str | None]
 
 
 @contextmanager
-def whole_or_not(file: Path) -> Iterator[Path]:
+def write_whole(file: Path) -> Iterator[Path]:
     """Yield a temporary file beside it. On success it takes the name, and replaces the file that had it."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
@@ -57,7 +57,7 @@ class Guessed:
     rows: int
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A file of rows."""
 
     columns: list[str]
@@ -84,7 +84,7 @@ class Source(Protocol):
         ...
 
 
-class Named:
+class NamedColumns:
     """A file whose format always names its columns and has a NULL of its own."""
 
     named = True
@@ -120,7 +120,7 @@ def check_columns(path: Path, columns: Sequence[str], hint: str = "") -> list[st
     return list(columns)
 
 
-class Hashed(io.RawIOBase):
+class HashedFile(io.RawIOBase):
     """The bytes of a file, hashed while they are read."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
@@ -148,14 +148,14 @@ class Hashed(io.RawIOBase):
 
 
 @contextmanager
-def hashed(path: Path, digest: str) -> Iterator[tuple[Hashed, IO[bytes]]]:
+def open_hashed(path: Path, digest: str) -> Iterator[tuple[HashedFile, IO[bytes]]]:
     """Open a file. If it is read to its end, raise BadFile unless it still has this digest."""
     try:
         file = path.open("rb", buffering=0)
     except OSError as exc:
         raise BadFile(f"{path} cannot be read: {exc.strerror}") from exc
     with file:
-        raw = Hashed(file, path.stat().st_size)
+        raw = HashedFile(file, path.stat().st_size)
         bytes_ = io.BufferedReader(raw, 2**20)
         yield raw, bytes_
         if not bytes_.read(1) and raw.digest != digest:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tuplegate.cli.ahead import made_ahead
+from tuplegate.cli.ahead import run_ahead
 from tuplegate.cli.array_literals import array_literal
-from tuplegate.cli.files import BadFile, Batch, Guessed, Source, Texts
+from tuplegate.cli.files import BadFile, Batch, Guessed, RowSource, Texts
 from tuplegate.client.values import JsonText
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Foreign(Exception):
 
 
 @dataclass(frozen=True)
-class Column:
+class TargetColumn:
     """A column of the target. `kind` is `array`, `record`, or empty for all other types."""
 
     type: str
@@ -76,16 +76,16 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTable:
     """A table: its oid, which changes if it is created anew, its quoted name, and its columns."""
 
     oid: int
     name: str
-    columns: dict[str, Column]
+    columns: dict[str, TargetColumn]
 
 
 @dataclass(frozen=True)
-class Result:
+class ImportResult:
     rows: int
     resumed_at: int
     """Rows that an earlier run had staged."""
@@ -93,7 +93,7 @@ class Result:
     """The same job was finished earlier, and nothing was done now."""
 
 
-def find_target(client: "Client", table: str) -> Target | None:
+def find_target(client: "Client", table: str) -> TargetTable | None:
     """Find a table; return None if there is none."""
     rows = client.query(
         "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
@@ -103,11 +103,11 @@ def find_target(client: "Client", table: str) -> Target | None:
         "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [table],
     )
-    columns = {row["attname"]: Column(row["type"], row["kind"], row["generated"]) for row in rows}
-    return Target(rows[0]["oid"], rows[0]["name"], columns) if rows else None
+    columns = {row["attname"]: TargetColumn(row["type"], row["kind"], row["generated"]) for row in rows}
+    return TargetTable(rows[0]["oid"], rows[0]["name"], columns) if rows else None
 
 
-def fit_columns(source: Source, target: Target) -> None:
+def fit_columns(source: RowSource, target: TargetTable) -> None:
     """Check the names of the file's columns. A file without names gets those of the table."""
     if not source.named:
         names = [name for name, column in target.columns.items() if not column.is_generated]
@@ -122,13 +122,13 @@ def fit_columns(source: Source, target: Target) -> None:
         raise ImportFailed(f"the table has no column {', '.join(unknown)}; {known}", source.doubt(target.columns))
 
 
-def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
+def create_target(client: "Client", table: str, source: RowSource, guessed: Guessed) -> None:
     """Create a table with the guessed types."""
-    columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
+    columns = ", ".join(f"{quote(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -142,7 +142,7 @@ _TEXTS = frozenset({"text", "character varying"})
 _IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
 
 
-def _value(column: Column, name: str) -> str:
+def _convert_sql(column: TargetColumn, name: str) -> str:
     """Return the SQL that converts a sent text to a value of the column."""
     if column.type in _DIRECT | _TEXTS:
         return name
@@ -154,7 +154,7 @@ def _value(column: Column, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Ready:
+class _PreparedBatch:
     """A batch, ready to be sent."""
 
     batch: Batch
@@ -162,14 +162,14 @@ class _Ready:
     digest: str
 
 
-class Job:
+class ImportJob:
     """Imports one file into one table. `label` distinguishes two imports of the same file."""
 
-    def __init__(self, client: "Client", source: Source, format: str, target: Target, label: str) -> None:
+    def __init__(self, client: "Client", source: RowSource, format: str, target: TargetTable, label: str) -> None:
         self._client = client
         self._source = source
         self._target = target
-        self._columns = ", ".join(map(quoted, source.columns))
+        self._columns = ", ".join(map(quote, source.columns))
         file = (source.digest, format, source.form)
         parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
         self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
@@ -180,10 +180,10 @@ class Job:
         self._types = [target.columns[name] for name in source.columns]
         self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
 
-    def run(self, progress: Progress) -> Result:
+    def run(self, progress: Progress) -> ImportResult:
         done = self._finish()
         if done is not None:
-            return Result(0, 0, before=done)
+            return ImportResult(0, 0, before=done)
         resumed_at = None
         for _ in range(_PASSES):
             try:
@@ -201,9 +201,9 @@ class Job:
                 done = self._finish()
                 if done is None:
                     raise ImportFailed("another run of the same import has failed; nothing was imported") from None
-                return Result(0, 0, before=True)
+                return ImportResult(0, 0, before=True)
             if done is not None:
-                return Result(total, resumed_at, before=done)
+                return ImportResult(total, resumed_at, before=done)
         self.drop()
         raise ImportFailed("the staged rows were lost several times; nothing was imported, start it again")
 
@@ -234,7 +234,7 @@ class Job:
         """Stage the missing batches, and record that all are there. Return the number of rows in the file."""
         total = 0
         whole = hashlib.sha256()
-        with made_ahead(self._ready()) as batches:
+        with run_ahead(self._prepare()) as batches:
             for ready in batches:
                 number = ready.batch.number
                 if number not in staged:
@@ -248,7 +248,7 @@ class Job:
         self._note_all(total, whole.hexdigest())
         return total
 
-    def _ready(self) -> Iterator[_Ready]:
+    def _prepare(self) -> Iterator[_PreparedBatch]:
         for batch in self._source.batches(self._documents):
             digest = hashlib.sha256()
             params = []
@@ -257,9 +257,9 @@ class Job:
                 encoded = msgspec.json.encode(array_literal(texts, batch.null))
                 digest.update(encoded)
                 params.append(JsonText(encoded.decode()))
-            yield _Ready(batch, params, digest.hexdigest()[:32])
+            yield _PreparedBatch(batch, params, digest.hexdigest()[:32])
 
-    def _stage(self, ready: _Ready) -> None:
+    def _stage(self, ready: _PreparedBatch) -> None:
         from tuplegate.client import SqlError, TooLarge
 
         batch = ready.batch
@@ -272,11 +272,11 @@ class Job:
         try:
             self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
         except SqlError as error:
-            if not _is_of_row(error):
+            if not _is_about_row(error):
                 raise
-            index, found = self._broken(batch, error)
+            index, found = self._find_broken(batch, error)
             self.drop()
-            raise self._refusal(batch.name_of(index), found) from error
+            raise self._explain_refusal(batch.name_of(index), found) from error
         except TooLarge as error:
             self.drop()
             where = f"{batch.name_of(0)} to {batch.name_of(batch.rows - 1)}"
@@ -307,12 +307,12 @@ class Job:
             f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
-        values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
+        values = ", ".join(_convert_sql(column, f"c{n}") for n, column in enumerate(self._types))
         if places:
             return f"select {values}, place from (select {sets}, {places} as place) as sent"
         return f"select {values} from (select {sets}) as sent"
 
-    def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
+    def _find_broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
         """Find the first row that the engine refuses, by bisection; return its index and the error."""
         from tuplegate.client import SqlError, UndefinedTable
 
@@ -363,14 +363,14 @@ class Job:
                 return None
             # A constraint that is deferred is checked behind the last statement.
             if error.statement in (1, None) and not error.retryable:
-                refusal = self._refused_row(error)
+                refusal = self._find_refused_row(error)
                 self.drop()
                 if refusal is not None:
                     raise refusal from error
             raise
         return done.replayed
 
-    def _refused_row(self, error: "SqlError") -> ImportFailed | None:
+    def _find_refused_row(self, error: "SqlError") -> ImportFailed | None:
         """Find the first row of the file that the table refuses; return None if no row is at fault.
 
         Staged rows do not have their place, since that would slow down every import. So they are staged once more with
@@ -378,7 +378,7 @@ class Job:
         """
         from tuplegate.client import SqlError
 
-        if not _is_of_row(error) and error.sqlstate != _ROW_SECURITY:
+        if not _is_about_row(error) and error.sqlstate != _ROW_SECURITY:
             return None
         try:
             self._stage_places()
@@ -390,7 +390,7 @@ class Job:
             number, index = divmod(int(place[1]), _BATCH_SIZE_MAX)
             batches = self._source.batches(self._documents)
             batch = next((batch for batch in batches if batch.number == number), None)
-            return None if batch is None else self._refusal(batch.name_of(index), found)
+            return None if batch is None else self._explain_refusal(batch.name_of(index), found)
         finally:
             self._client.query(f"drop table if exists {self._places}")
         return None
@@ -400,14 +400,14 @@ class Job:
             f"create unlogged table {self._places} as select {self._columns}, 0::bigint as {self._place} "
             f"from {self._target.name} with no data"
         )
-        for ready in self._ready():
+        for ready in self._prepare():
             first = ready.batch.number * _BATCH_SIZE_MAX
             last = first + ready.batch.rows - 1
             rows = self._select(1, f"generate_series({first}::bigint, {last}::bigint)")
             self._client.query(f"insert into {self._places} {rows}", ready.params)
 
     def _insert_one_by_one(self) -> str:
-        names = ", ".join(f"sent.{quoted(name)}" for name in self._source.columns)
+        names = ", ".join(f"sent.{quote(name)}" for name in self._source.columns)
         tag = f"$t{secrets.token_hex(8)}$"
         # An insert of no rows tells what is wrong with the table or the key from what is wrong with a row. A deferred
         # constraint is checked at once, unless a later row could still satisfy it.
@@ -437,7 +437,7 @@ exception when others then
   raise exception using errcode = sqlstate, message = said, detail = more, hint = coalesce(place, '');
 end {tag}"""
 
-    def _refusal(self, place: str, error: "SqlError") -> ImportFailed:
+    def _explain_refusal(self, place: str, error: "SqlError") -> ImportFailed:
         detail = f"detail: {error.detail}" if error.detail else ""
         hint = f"hint: {self._source.about_empty}" if error.message.endswith(': ""') else ""
         return ImportFailed(f"{place}: {error.message}; nothing was imported", detail, hint)
@@ -447,5 +447,5 @@ end {tag}"""
         self._client.query(f"drop table if exists {self._staging}, {self._notes}")
 
 
-def _is_of_row(error: "SqlError") -> bool:
+def _is_about_row(error: "SqlError") -> bool:
     return not error.retryable and (error.sqlstate or "XX")[:2] not in _NOT_OF_A_ROW

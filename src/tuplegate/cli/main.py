@@ -91,7 +91,7 @@ def key_create(
             )
         make_key_here(format, config, data_dir, name, scopes)
         return
-    with remote.told_apart(), remote.connect(database=None, **where) as client:
+    with remote.translate_failures(), remote.connect(database=None, **where) as client:
         control.create_key(client, format, name, scopes, database, expires_in, consistency)
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, Named, Texts, check_columns, digest_of
+from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, digest_of
 from tuplegate.client.values import converter, write
 
 _BATCH_BYTES = 2**19
@@ -21,7 +21,7 @@ _GROUP_ROWS = 50_000
 _GROUP_BYTES = 64 * 2**20
 
 
-def _arrow(name: str) -> Any:
+def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as exc:
@@ -31,12 +31,12 @@ def _arrow(name: str) -> Any:
 # -- read ----------------------------------------------------------------------------------------------------------
 
 
-class ParquetSource(Named):
+class ParquetSource(NamedColumns):
     def __init__(self, path: Path) -> None:
-        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._arrow, self._parquet = _import("pyarrow"), _import("pyarrow.parquet")
         self._path = path
         self.digest = digest_of(path)
-        with self._opened() as file:
+        with self._open() as file:
             self._schema = file.schema_arrow
             self._metadata = file.metadata
         self.columns = check_columns(path, self._schema.names)
@@ -51,18 +51,18 @@ class ParquetSource(Named):
         # A value takes more room as text than as a number.
         count = max(min(_BATCH_BYTES * rows // max(size * 2, 1), _BATCH_ROWS), 1)
         start = 0
-        for number, table in enumerate(self._tables(count)):
+        for number, table in enumerate(self._read_tables(count)):
             columns = [_texts(self._arrow, column) for column in table.columns]
             end = start + table.num_rows
-            yield Batch(number, columns, end / rows, _Places(start))
+            yield Batch(number, columns, end / rows, _RowNames(start))
             start = end
         if digest_of(self._path) != self.digest:
             raise BadFile(f"{self._path} was changed while it was read; start it again")
 
-    def _tables(self, count: int) -> Iterator[Any]:
+    def _read_tables(self, count: int) -> Iterator[Any]:
         """Yield tables of `count` rows, whatever the file's row groups are; the last one has the rest."""
         waiting, rows = [], 0
-        with self._opened() as file:
+        with self._open() as file:
             try:
                 for part in file.iter_batches(batch_size=count):
                     waiting.append(part)
@@ -77,14 +77,14 @@ class ParquetSource(Named):
         if rows:
             yield self._arrow.Table.from_batches(waiting)
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         try:
             return self._parquet.ParquetFile(self._path)
         except (self._arrow.ArrowException, OSError) as exc:
             raise BadFile(f"{self._path} cannot be read as Parquet: {exc}") from exc
 
 
-class _Places:
+class _RowNames:
     def __init__(self, start: int) -> None:
         self._start = start
 
@@ -127,11 +127,11 @@ def _texts(arrow: Any, column: Any) -> Texts:
     if is_.is_integer(kind) or is_.is_boolean(kind) or is_.is_date32(kind) or is_.is_float64(kind):
         return list(column.cast(arrow.string()).to_pylist())
     if is_.is_timestamp(kind):
-        return _moments(arrow, column)
+        return _write_timestamps(arrow, column)
     return [_text(value) for value in column.to_pylist()]
 
 
-def _moments(arrow: Any, column: Any) -> Texts:
+def _write_timestamps(arrow: Any, column: Any) -> Texts:
     """Return timestamps as text, in UTC if they have a zone. Nanoseconds are cut to microseconds, as the engine
     keeps."""
     kind = column.type
@@ -146,21 +146,21 @@ def _text(value: Any) -> str | None:
         return value
     if isinstance(value, float):
         return repr(value)
-    written = write(_plain(value))
-    return str(_plain(value)) if written.startswith('"') else written
+    written = write(_to_json_value(value))
+    return str(_to_json_value(value)) if written.startswith('"') else written
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return an Arrow value as a value that JSON can hold."""
     match value:
         case bytes():
             return "\\x" + value.hex()
         case list():
-            return [_plain(part) for part in value]
+            return [_to_json_value(part) for part in value]
         case tuple():  # an entry of a map
-            return [_plain(part) for part in value]
+            return [_to_json_value(part) for part in value]
         case dict():
-            return {str(name): _plain(part) for name, part in value.items()}
+            return {str(name): _to_json_value(part) for name, part in value.items()}
         case Decimal():
             return format(value, "f") if value.is_finite() else str(value)
         case datetime() | date():
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _ArrowColumn:
     """The type of a column in the file, and how to convert a value of the answer to it."""
 
     arrow: Any
@@ -188,10 +188,10 @@ class ParquetWriter:
     """Writes rows of an answer to a file. `precisions` are the precision and scale of numeric columns."""
 
     def __init__(self, out: IO[bytes], precisions: dict[str, tuple[int, int]]) -> None:
-        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._arrow, self._parquet = _import("pyarrow"), _import("pyarrow.parquet")
         self._out = out
         self._precisions = precisions
-        self._kinds: list[_Kind] = []
+        self._kinds: list[_ArrowColumn] = []
         self._waiting: list[Sequence[Any]] = []
         self._size = 0
         self._writer: Any = None
@@ -199,7 +199,7 @@ class ParquetWriter:
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         pairs = list(zip(columns, types, strict=True))
         check_columns(Path("the answer"), columns)
-        self._kinds = [_kind_of(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
+        self._kinds = [_choose_column(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
         fields = [(name, kind.arrow) for name, kind in zip(columns, self._kinds, strict=True)]
         self._schema = self._arrow.schema(fields)
         self._writer = self._parquet.ParquetWriter(self._out, self._schema, compression="zstd")
@@ -232,15 +232,15 @@ class ParquetWriter:
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._waiting, self._size = [], 0
 
-    def _array(self, kind: _Kind, values: Sequence[Any]) -> Any:
+    def _array(self, kind: _ArrowColumn, values: Sequence[Any]) -> Any:
         converted = [None if value is None else kind.convert(value) for value in values]
         return self._arrow.array(converted, kind.arrow)
 
 
-def _kind_of(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _Kind:
+def _choose_column(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _ArrowColumn:
     if type_.endswith("[]"):
-        element = _kind_of(arrow, type_.removesuffix("[]"), None)
-        return _Kind(arrow.list_(element.arrow), _list_of(element.convert))
+        element = _choose_column(arrow, type_.removesuffix("[]"), None)
+        return _ArrowColumn(arrow.list_(element.arrow), _list_of(element.convert))
     kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         "bool": (arrow.bool_(), _same),
         "int2": (arrow.int16(), _same),
@@ -257,8 +257,8 @@ def _kind_of(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _Kind:
         "jsonb": (arrow.string(), write),
     }
     if type_ == "numeric" and digits is not None and digits[0] <= 38 and 0 <= digits[1] <= digits[0]:
-        return _Kind(arrow.decimal128(*digits), _decimal)
-    return _Kind(*kinds.get(type_, (arrow.string(), _text_of)))
+        return _ArrowColumn(arrow.decimal128(*digits), _decimal)
+    return _ArrowColumn(*kinds.get(type_, (arrow.string(), _text_of)))
 
 
 def _same(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.output import FORMATS, harmless
+from tuplegate.cli.output import FORMATS, escape_controls
 from tuplegate.cli.profiles import Profile, find
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         where = {name: given.pop(name) for name in _WHERE}
-        with told_apart(str(given.get("sql") or "")), connect(**where) as client:
+        with translate_failures(str(given.get("sql") or "")), connect(**where) as client:
             command(client, given.pop("format"), **given)
 
     return run
@@ -62,7 +62,7 @@ def run_with(client: "Client", command: click.Command, arguments: list[str]) -> 
     for name in _WHERE:
         del given[name]
     inner = command.callback.__wrapped__  # type: ignore[union-attr]  # functools.wraps has put it there
-    with told_apart(str(given.get("sql") or "")):
+    with translate_failures(str(given.get("sql") or "")):
         inner(client, given.pop("format"), **given)
 
 
@@ -127,25 +127,25 @@ class Failed(click.ClickException):
         self.more = more
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"error: {harmless(self.message)}", err=True)
+        click.echo(f"error: {escape_controls(self.message)}", err=True)
         for line in self.more:
-            click.echo(harmless(line), err=True)
+            click.echo(escape_controls(line), err=True)
 
 
 @contextmanager
-def told_apart(sql: str = "") -> Iterator[None]:
+def translate_failures(sql: str = "") -> Iterator[None]:
     """Turn failures of the client into messages with exit codes. `sql` is shown where the engine points into it."""
     from tuplegate.client import TuplegateError
 
     try:
         yield
     except TuplegateError as error:
-        raise failure(error, sql) from error
+        raise describe_failure(error, sql) from error
 
 
-def failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
+def describe_failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
     """Return the failure of a call; `more` adds lines."""
-    return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
+    return Failed(_message(error), exit_of(error), (*_detail_lines(error, sql), *more))
 
 
 def exit_of(error: "TuplegateError") -> Exit:
@@ -170,8 +170,8 @@ def _message(error: "TuplegateError") -> str:
     return error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
 
 
-def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
-    lines = _pointed(sql, error.position) if error.position is not None else []
+def _detail_lines(error: "TuplegateError", sql: str) -> tuple[str, ...]:
+    lines = _point_into(sql, error.position) if error.position is not None else []
     if error.detail:
         lines.append(f"detail: {error.detail}")
     if error.hint:
@@ -181,7 +181,7 @@ def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _pointed(sql: str, position: int) -> list[str]:
+def _point_into(sql: str, position: int) -> list[str]:
     """Return the line of the statement that the engine points to, and a mark below it. Positions count from 1."""
     start = sql.rfind("\n", 0, position - 1) + 1
     line = sql[start:].split("\n", 1)[0].replace("\t", " ")

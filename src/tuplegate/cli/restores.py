@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING
 from tuplegate.cli.array_literals import array_literal
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import exit_of
-from tuplegate.cli.scripts import BadScript, Copy, Cut, Row, read_script, unquoted
+from tuplegate.cli.scripts import BadScript, CopyRows, Cut, Row, read_script, unquote
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
@@ -46,7 +46,7 @@ _SETTINGS_LEFT_OUT = frozenset({
 _LEFT_OUT = re.compile(r"BEGIN|COMMIT|CREATE SCHEMA public|COMMENT ON SCHEMA public IS .*", re.DOTALL)
 _ENCODING = re.compile(r"SET client_encoding = '(.*)'")
 # What can take long gets a transaction of its own, and with it all the time that the service gives one.
-_ALONE = re.compile(
+_SLOW = re.compile(
     r"CREATE (UNIQUE )?INDEX|ALTER TABLE (ONLY )?\S+\s+ADD CONSTRAINT|REFRESH MATERIALIZED VIEW", re.DOTALL
 )
 _LO_OPEN = re.compile(r"SELECT pg_catalog\.lo_open\('(\d+)', \d+\)")
@@ -115,7 +115,7 @@ def _last_words(said: bytes) -> str:
 
 
 @contextmanager
-def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
+def _run_program(program: str, file: Path) -> Iterator[IO[bytes]]:
     """Yield the lines of the script. Raise if the program could not read the whole file."""
     command = [program, *_COMMAND, "--file=-", str(file)]
     cut: Cut | None = None
@@ -146,7 +146,7 @@ def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
 # -- the database --------------------------------------------------------------------------------------------------
 
 
-def restored(
+def restore_dump(
     client: "Client", program: str, file: Path, name: str, progress: Progress, say: Callable[[str], None]
 ) -> int:
     """Create the database NAME from the dump, and return the number of rows."""
@@ -169,7 +169,7 @@ def restored(
         _remove(client, made)
         raise RestoreFailed(f"{error.message}; nothing was restored", Exit.NOT_THERE) from error
     except TuplegateError as error:
-        raise _told(error, _remove(client, made)) from error
+        raise _explain(error, _remove(client, made)) from error
     except RestoreFailed as failed:
         failed.more = (*failed.more, _remove(client, made))
         raise
@@ -190,7 +190,7 @@ def _remove(client: "Client", made: str) -> str:
     return "nothing was restored"
 
 
-def _told(error: "TuplegateError", removed: str) -> RestoreFailed:
+def _explain(error: "TuplegateError", removed: str) -> RestoreFailed:
     from tuplegate.client import QueryCanceled, TooLarge
 
     message = error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
@@ -223,9 +223,9 @@ class _Restore:
         found = _SOURCE.search(_table_of_contents(self._program, self._file))
         if found:
             self._roles = (found[1], str(self._client.query("select current_user").value()).removesuffix("_w"))
-        with _script(self._program, self._file) as lines:
+        with _run_program(self._program, self._file) as lines:
             for part in read_script(lines):
-                if isinstance(part, Copy):
+                if isinstance(part, CopyRows):
                     self._flush()
                     self._insert(part)
                 else:
@@ -252,19 +252,19 @@ class _Restore:
             self._write_large_object(found[1])
         elif statement == _LO_CLOSE or _LEFT_OUT.fullmatch(statement):
             pass
-        elif _ALONE.match(statement):
+        elif _SLOW.match(statement):
             self._flush()
             self._add(statement)
             self._flush()
         else:
-            self._add(self._renamed(statement))
+            self._add(self._replace_roles(statement))
 
     def _write_large_object(self, digits: str) -> None:
         oid, written = self._large_object
         self._add(f"SELECT pg_catalog.lo_put({oid}, {written}, '\\x{digits}')")
         self._large_object = (oid, written + len(digits) // 2)
 
-    def _renamed(self, statement: str) -> str:
+    def _replace_roles(self, statement: str) -> str:
         """Replace the roles of the dumped database, which policies name, by the roles of this one."""
         if self._roles is None or not statement.startswith("CREATE POLICY "):
             return statement
@@ -294,7 +294,7 @@ class _Restore:
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    def _insert(self, copy: Copy) -> None:
+    def _insert(self, copy: CopyRows) -> None:
         """Insert rows as values of the table's row type, so that each value is read by its type, as COPY does."""
         from tuplegate.client import TuplegateError
 
@@ -305,9 +305,9 @@ class _Restore:
             sql += f" from unnest($1::{copy.table}[]) as r"
         else:
             sql = f"insert into {copy.table} select from generate_series(1, $1::int)"
-        places = self._places(copy)
+        places = self._find_places(copy)
         for batch in _batches(copy.rows):
-            given = _array(batch, places) if copy.columns else len(batch)
+            given = _write_array(batch, places) if copy.columns else len(batch)
             try:
                 self._client.transaction([(sql, [given])], timeout_s=_STEP_S)
             except TuplegateError as error:
@@ -316,14 +316,14 @@ class _Restore:
             self._rows += len(batch)
             self._progress(self._rows)
 
-    def _places(self, copy: Copy) -> list[int | None]:
+    def _find_places(self, copy: CopyRows) -> list[int | None]:
         """Return for each column of the table its index in a row of the dump; None for generated columns."""
         names = self._client.query(
             "select attname from pg_catalog.pg_attribute where attrelid = $1::text::regclass and attnum > 0"
             " and not attisdropped order by attnum",
             [copy.table],
         )
-        given = {unquoted(name): place for place, name in enumerate(copy.columns)}
+        given = {unquote(name): place for place, name in enumerate(copy.columns)}
         return [given.get(str(row["attname"])) for row in names]
 
 
@@ -340,14 +340,14 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def _array(rows: list[Row], places: list[int | None]) -> str:
+def _write_array(rows: list[Row], places: list[int | None]) -> str:
     """Return rows as an array literal. NULL is written as nothing, and every value is quoted."""
     literals = []
     for row in rows:
-        values = ("" if place is None else _quoted(row[place]) for place in places)
+        values = ("" if place is None else _quote(row[place]) for place in places)
         literals.append(f"({','.join(values)})")
     return array_literal(literals)
 
 
-def _quoted(value: str | None) -> str:
+def _quote(value: str | None) -> str:
     return "" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '""') + '"'

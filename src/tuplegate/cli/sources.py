@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import Source
+from tuplegate.cli.files import RowSource
 
 
-def open_source(path: Path, format: str, form: CsvForm) -> Source:
+def open_source(path: Path, format: str, form: CsvForm) -> RowSource:
     """Open the file. `form` applies to CSV only."""
     match format:
         case "csv":

@@ -26,14 +26,14 @@ _ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Statement:
+class SqlStatement:
     """One statement, without its semicolon."""
 
     sql: str
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandLine:
     """A line from its backslash on. Text typed before it is still pending."""
 
     text: str
@@ -69,7 +69,7 @@ class Reader:
         """Whether only blanks and complete comments are pending."""
         return not self.inside and skip_blank(self.pending) >= len(self.pending)
 
-    def feed(self, text: str) -> Iterator[Statement | Command]:
+    def feed(self, text: str) -> Iterator[SqlStatement | CommandLine]:
         """Yield the statements that are now complete, and the commands between them."""
         start = i = 0
         while i < len(text):
@@ -85,14 +85,14 @@ class Reader:
                 self.clear()
                 start = i
                 if sql:
-                    yield Statement(sql)
+                    yield SqlStatement(sql)
             elif found["mark"] == "\\" and not self._commands:
                 continue
             elif found["mark"] == "\\":
                 self._parts.append(text[start : found.start()])
                 line = text[found.start() :].split("\n", 1)[0]
                 start = i = found.start() + len(line)
-                yield Command(line.strip())
+                yield CommandLine(line.strip())
             else:
                 self._see(found)
         self._parts.append(text[start:])
@@ -152,7 +152,7 @@ class Splitter:
 
     def feed(self, text: str) -> list[str]:
         """Return the statements that are now complete, without their semicolons."""
-        return [part.sql for part in self._reader.feed(text) if isinstance(part, Statement)]
+        return [part.sql for part in self._reader.feed(text) if isinstance(part, SqlStatement)]
 
 
 def is_complete(pending: str, text: str) -> bool:
@@ -161,4 +161,4 @@ def is_complete(pending: str, text: str) -> bool:
     parts = list(reader.feed(f"{pending}{text}\n"))
     if reader.is_blank:
         return True
-    return bool(parts) and isinstance(parts[-1], Command) and text.rstrip().endswith(parts[-1].text)
+    return bool(parts) and isinstance(parts[-1], CommandLine) and text.rstrip().endswith(parts[-1].text)

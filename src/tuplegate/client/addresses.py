@@ -8,7 +8,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_CONTROL_URL = "http://127.0.0.1:8082"
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not the address of a service; one looks like {DEFAULT_URL}")
@@ -28,7 +28,7 @@ def control_url_of(banner: Mapping[str, Any], url: str) -> str:
     """
     named = banner.get("control_url")
     try:
-        found = checked_url(named) if isinstance(named, str) else None
+        found = check_url(named) if isinstance(named, str) else None
     except ValueError:
         found = None
     if found is None:

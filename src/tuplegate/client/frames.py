@@ -33,7 +33,7 @@ def _library(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _FrameColumn:
     """A column of a frame. `kind` is the PostgreSQL type, or `text`; `depth` counts the lists around a value."""
 
     name: str
@@ -49,13 +49,13 @@ _TIMES = frozenset({"date", "time", "timestamp", "timestamptz", "interval"})
 _KINDS = _NUMBERS | _TIMES | {"bool", "bytea"}
 
 
-def _columns(rows: "Rows", digits_max: int) -> Iterator[_Column]:
+def _columns(rows: "Rows", digits_max: int) -> Iterator[_FrameColumn]:
     used: set[str] = set()
     for index, name in enumerate(rows.columns):
-        yield _column(_unused(name, used), rows.types[index], rows.column(index), digits_max)
+        yield _column(_pick_unused(name, used), rows.types[index], rows.column(index), digits_max)
 
 
-def _unused(name: str, used: set[str]) -> str:
+def _pick_unused(name: str, used: set[str]) -> str:
     """Return a name that is not used yet: the columns of a frame differ, so the second `id` becomes `id_2`."""
     made, number = name, 1
     while made in used:
@@ -65,19 +65,19 @@ def _unused(name: str, used: set[str]) -> str:
     return made
 
 
-def _column(name: str, type_name: str, values: list[Any], digits_max: int) -> _Column:
+def _column(name: str, type_name: str, values: list[Any], digits_max: int) -> _FrameColumn:
     kind = type_name.removesuffix("[]")
     depth = 0
     if kind != type_name:
         depths = {_depth(value) for value in values if value}
         if len(depths) > 1:
-            return _Column(name, "text", 0, [_text(value) for value in values], (0, 0))
+            return _FrameColumn(name, "text", 0, [_text(value) for value in values], (0, 0))
         depth = max(depths, default=1)
     leaves = list(_leaves(values, depth))
     digits = _digits(leaves) if kind == "numeric" else (0, 0)
     if kind not in _KINDS or digits is None or digits[0] > digits_max or _has_stray_text(kind, leaves):
-        return _Column(name, "text", depth, [_texts(value, depth) for value in values], (0, 0))
-    return _Column(name, kind, depth, values, digits)
+        return _FrameColumn(name, "text", depth, [_texts(value, depth) for value in values], (0, 0))
+    return _FrameColumn(name, kind, depth, values, digits)
 
 
 def _depth(value: Any) -> int:
@@ -209,7 +209,7 @@ def to_pandas(rows: "Rows") -> Any:
         kind = _PANDAS.get(rows.types[index], "object")
         if _has_stray_text(rows.types[index], values):
             kind = "object"
-        series[_unused(name, used)] = pandas.Series(values, dtype=kind)
+        series[_pick_unused(name, used)] = pandas.Series(values, dtype=kind)
     return pandas.DataFrame(series)
 
 

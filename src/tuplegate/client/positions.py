@@ -12,7 +12,7 @@ _UNKNOWN = "unknown"
 """The service could not say how far it was. This counts as later than any other position."""
 
 
-def checked_consistency(given: str) -> Consistency:
+def check_consistency(given: str) -> Consistency:
     for known in get_args(Consistency):
         if given == known:
             return known  # type: ignore[no-any-return]  # it is one of the literals

@@ -66,7 +66,7 @@ def is_chained(end: str) -> bool:
     return _CHAIN.search(end) is not None
 
 
-def passing_effect(sql: str) -> str | None:
+def remark_on_effect(sql: str) -> str | None:
     """Return a remark if the effect of a single statement ends with it: the next one gets a clean connection."""
     keyword, end = first_keyword(sql)
     name = keyword.upper()

@@ -105,7 +105,7 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{_quoted(schema)}.{_quoted(relation)}", plus)
+            yield from describe(client, f"{_quote(schema)}.{_quote(relation)}", plus)
         return
     sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
     statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]
@@ -128,5 +128,5 @@ def _section(title: str, rows: "Rows") -> Section:
     return Section(title, [rows.columns[i] for i in kept], [rows.types[i] for i in kept], tuples, text)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

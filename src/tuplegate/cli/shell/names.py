@@ -49,7 +49,7 @@ class Names:
         found.sort(key=lambda key: (key[0] == "pg_catalog", key[0] == "information_schema", key[0] != "public"))
         return self.relations[found[0]] if found else ()
 
-    def joined(self, other: "Names") -> "Names":
+    def join(self, other: "Names") -> "Names":
         relations = {**other.relations, **self.relations}
         return Names(self.schemas | other.schemas, relations, self.functions | other.functions)
 
@@ -100,7 +100,7 @@ class NameKeeper:
             try:
                 if self._system is None:
                     self._system = names_of(self._client.query(_SYSTEM, max_rows=_NAMES_MAX))
-                own = names_of(self._client.query(_OWN, max_rows=_NAMES_MAX)).joined(self._system)
+                own = names_of(self._client.query(_OWN, max_rows=_NAMES_MAX)).join(self._system)
             except (TuplegateError, RuntimeError):
                 own = self.names  # a shell works without; RuntimeError: the client was closed meanwhile
             with self._lock:

@@ -85,7 +85,7 @@ class Paged:
             self._command = []
             self._release()
             return
-        self._before = signal.signal(signal.SIGCHLD, self._heard)
+        self._before = signal.signal(signal.SIGCHLD, self._on_child_exit)
         self._hand_over("".join(self._held))
         self._held = []
 
@@ -98,7 +98,7 @@ class Paged:
         except BrokenPipeError:
             raise PagerLeft from None
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_child_exit(self, number: int, frame: FrameType | None) -> None:
         if self._process is not None and self._process.poll() is not None:
             raise PagerLeft
 

@@ -67,7 +67,7 @@ class AsyncTransport:
         in_doubt = False
         while True:
             try:
-                return await self._answer(call, course)
+                return await self._send_once(call, course)
             except SqlError:
                 # The engine's word is final, also on a repeat: had the first one been applied, this were its answer.
                 raise
@@ -78,14 +78,14 @@ class AsyncTransport:
                 pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
                 if pause_s is None:
                     if in_doubt and call.repeat is Repeat.KEYED:
-                        raise _in_doubt(call, error) from error
+                        raise _explain_doubt(call, error) from error
                     raise
             await asyncio.sleep(pause_s)
 
-    async def _answer(self, call: Call, course: Course) -> Answer:
+    async def _send_once(self, call: Call, course: Course) -> Answer:
         response = await self._send(call, max(course.deadline - monotonic(), 0) + _ANSWER_GRACE_S)
         try:
-            return _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
+            return _decode(response, await _read_content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
         finally:
             await response.aclose()
 
@@ -101,7 +101,7 @@ class AsyncTransport:
             self.positions.note_answer(response.headers, call.headers)
             return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
-            raise _not_sent(call, exc) from exc
+            raise _explain_not_sent(call, exc) from exc
         except httpx.TransportError as exc:
             raise AnswerLost(f"the connection to {_origin(call)} was lost before the answer: {_cause(exc)}") from exc
 
@@ -116,7 +116,7 @@ class AsyncTransport:
                 if response.headers.get("content-type", "").startswith(kind):
                     return response
                 try:
-                    _read(response, await _content(response, course.deadline + _ANSWER_GRACE_S))
+                    _decode(response, await _read_content(response, course.deadline + _ANSWER_GRACE_S))
                 finally:
                     await response.aclose()
                 raise TuplegateError(f"{_origin(call)} did not answer with a stream: is it a Tuplegate service?")
@@ -131,7 +131,7 @@ class AsyncTransport:
             await asyncio.sleep(pause_s)
 
 
-async def _content(response: httpx.Response, deadline: float) -> bytes:
+async def _read_content(response: httpx.Response, deadline: float) -> bytes:
     """Read the body. The deadline is for all of it, however slowly it arrives."""
     parts = []
     try:
@@ -144,7 +144,7 @@ async def _content(response: httpx.Response, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _read(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
+def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
     """Decode the answer, and raise the error that it holds."""
     status = response.status_code
     try:
@@ -152,16 +152,16 @@ def _read(response: httpx.Response, content: bytes, exact: bool = False) -> Answ
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise _foreign(response)
+        raise _explain_foreign(response)
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
         raise error_of(status, body["error"], request_id, _retry_after_s(response))
     if status >= 300 and "checks" not in body:  # of ill health is told with 503
-        raise _foreign(response)
+        raise _explain_foreign(response)
     return Answer(status, body, response.headers)
 
 
-def _foreign(response: httpx.Response) -> TuplegateError:
+def _explain_foreign(response: httpx.Response) -> TuplegateError:
     """Return the error for a response that is not from the service, but from a proxy or something else."""
     said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
     if response.status_code in (502, 503, 504):
@@ -181,7 +181,7 @@ def _retry_after_s(response: httpx.Response) -> float | None:
         return None
 
 
-def _in_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
+def _explain_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
     unknown = OutcomeUnknown(
         f"the answer was lost and could not be asked for again: {error.message}",
         code="outcome_unknown",
@@ -192,7 +192,7 @@ def _in_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
     return unknown
 
 
-def _not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
+def _explain_not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
     untrusted = "CERTIFICATE_VERIFY_FAILED" in str(exc)
     trust = "Give the certificate of its authority as ca_file; to a command with --ca-file or TUPLEGATE_CA_FILE."
     hint = trust if untrusted else "Is the service running?"

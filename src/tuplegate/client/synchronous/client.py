@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tuplegate.client.addresses import DEFAULT_URL, checked_url
+from tuplegate.client.addresses import DEFAULT_URL, check_url
 from tuplegate.client.answers import Answer, rows_of, transaction_of
 from tuplegate.client.errors import OutcomeUnknown
 from tuplegate.client.frames import insert_of, rows_of_frame
-from tuplegate.client.positions import Consistency, checked_consistency
+from tuplegate.client.positions import Consistency, check_consistency
 from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
 from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
 from tuplegate.client.retries import AnswerLost, Repeat
@@ -53,16 +53,16 @@ class Client:
         ca_file: str | None = None,
         consistency: Consistency | None = None,
     ) -> None:
-        self.url = checked_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
+        self.url = check_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
         given = control_url or os.environ.get("TUPLEGATE_CONTROL_URL")
-        given = checked_url(given) if given else None
+        given = check_url(given) if given else None
         self._api_key = api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
         if not self._api_key:
             raise ValueError("there is no API key: give api_key, or set TUPLEGATE_API_KEY")
         if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
             raise ValueError("the API key has characters that no key has")
         self.timeout_s = timeout_s
-        self.consistency = None if consistency is None else checked_consistency(consistency)
+        self.consistency = None if consistency is None else check_consistency(consistency)
         secure = self.url.startswith("https:") or (given or "").startswith("https:")
         self._transport = Transport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
         self.database: str | None = None
@@ -104,9 +104,9 @@ class Client:
         self.database = name
         self._headers = {} if name is None else {"Tuplegate-Database": name}
 
-    def _reading(self, consistency: Consistency | None) -> dict[str, str]:
+    def _read_headers(self, consistency: Consistency | None) -> dict[str, str]:
         """Return the headers of a request that a replica may answer."""
-        consistency = self.consistency if consistency is None else checked_consistency(consistency)
+        consistency = self.consistency if consistency is None else check_consistency(consistency)
         return {**self._headers, **self._transport.positions.headers(consistency)}
 
     # -- statements ---------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Client:
         course = self._transport.course(timeout_s)
         sql = without_stream_hint(sql)
         body = query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, self._reading(consistency), exact=not convert)
+        call = Call("POST", f"{self.url}/v1/query", body, self._read_headers(consistency), exact=not convert)
         if idempotency_key is not None:
             answer = send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
@@ -160,7 +160,7 @@ class Client:
         """Return the rows of one statement as they arrive, in constant memory. Nothing is repeated once it has been
         sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers = {**self._reading(consistency), "Accept": "application/x-ndjson"}
+        headers = {**self._read_headers(consistency), "Accept": "application/x-ndjson"}
         body = query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
@@ -181,7 +181,7 @@ class Client:
         repeated: it raises OutcomeUnknown, and `transaction_state` tells the outcome.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers, repeat = self._reading(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
+        headers, repeat = self._read_headers(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
         if transaction_id is not None:
             if idempotency_key is not None:
                 raise ValueError("give transaction_id or idempotency_key, not both")
@@ -236,28 +236,28 @@ class Client:
 
     def transaction_state(self, transaction_id: str) -> str:
         """Return `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
-        answer = self._data("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
+        answer = self._ask_data_plane("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
         return str(answer.body["state"])
 
     def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
         path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
         # To abort twice is the same as once.
-        return str((self._data("POST", path)).body["state"])
+        return str((self._ask_data_plane("POST", path)).body["state"])
 
     # -- what there is ------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
         """Return the tables and views of the database, with their columns."""
-        return records(Table, (self._data("GET", "/tables")).body["tables"])
+        return records(Table, (self._ask_data_plane("GET", "/tables")).body["tables"])
 
     def capabilities(self) -> dict[str, Any]:
         """Return what this service and its engine can do, and the limits in force."""
-        return dict((self._data("GET", "/capabilities")).body)
+        return dict((self._ask_data_plane("GET", "/capabilities")).body)
 
     def capability(self, name: str) -> dict[str, Any]:
         """Run one probe now, on the engine."""
-        return dict((self._data("GET", f"/capabilities/{quote(name, safe='')}")).body)
+        return dict((self._ask_data_plane("GET", f"/capabilities/{quote(name, safe='')}")).body)
 
     def bench(
         self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
@@ -270,9 +270,9 @@ class Client:
 
     def health(self) -> dict[str, Any]:
         """Return the health of the service and its engine, even if they are not well."""
-        return dict((self._data("GET", "/health")).body)
+        return dict((self._ask_data_plane("GET", "/health")).body)
 
-    def _data(self, method: str, path: str) -> Answer:
+    def _ask_data_plane(self, method: str, path: str) -> Answer:
         call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
         return self._transport.call(call, self._transport.course(self.timeout_s))
 

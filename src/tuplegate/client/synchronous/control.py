@@ -95,7 +95,7 @@ class Plane:
                 return items
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _drop_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -117,7 +117,7 @@ class Databases:
 
     def create(self, name: str, *, clone_of: str | None = None) -> Database:
         """Create a database: empty, or as a copy of `clone_of`."""
-        answer = self._plane.send("POST", "/v1/databases", _given(name=name, clone_of=clone_of))
+        answer = self._plane.send("POST", "/v1/databases", _drop_none(name=name, clone_of=clone_of))
         return record(Database, answer)
 
     def update(
@@ -129,7 +129,7 @@ class Databases:
         delete_protection: bool | None = None,
     ) -> Database:
         """Change the given fields. `default=True` makes it the default database in place of the current one."""
-        changes = _given(name=new_name, default=default, delete_protection=delete_protection)
+        changes = _drop_none(name=new_name, default=default, delete_protection=delete_protection)
         return record(Database, self._plane.send("PATCH", _path("databases", name), changes))
 
     def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
@@ -146,7 +146,7 @@ class Databases:
         Needs the scope operator. A move takes as long as its data needs. If the client stops waiting first, this raises
         OutcomeUnknown, and `get` tells the outcome.
         """
-        body = _given(engine=engine, organization=organization)
+        body = _drop_none(engine=engine, organization=organization)
         return record(MovedDatabase, self._plane.send("POST", _path("databases", name) + "/move", body))
 
     def delete(self, name: str) -> None:
@@ -179,7 +179,7 @@ class Keys:
 
         With `consistency="snapshot"`, replicas may answer its reads.
         """
-        fields = _given(
+        fields = _drop_none(
             name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
         )
         return record(Key, self._plane.send("POST", "/v1/keys", fields))
@@ -195,12 +195,12 @@ class Keys:
     ) -> Key:
         """Change the given fields. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
-        changes = _given(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
+        changes = _drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
         return record(Key, self._plane.send("PATCH", _path("keys", id), changes))
 
     def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
         """Give the key a new secret. The old one stays valid for `grace_seconds`."""
-        answer = self._plane.send("POST", _path("keys", id) + "/rotate", _given(grace_seconds=grace_seconds))
+        answer = self._plane.send("POST", _path("keys", id) + "/rotate", _drop_none(grace_seconds=grace_seconds))
         return record(Key, answer)
 
     def revoke(self, id: str) -> None:
@@ -222,11 +222,11 @@ class Organizations:
 
     def create(self, name: str, *, tier: str | None = None) -> Organization:
         """Create an organization with its first database and admin key. The record's `key` is shown only this once."""
-        answer = self._plane.send("POST", "/v1/organizations", _given(name=name, tier=tier))
+        answer = self._plane.send("POST", "/v1/organizations", _drop_none(name=name, tier=tier))
         return record(Organization, answer)
 
     def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
-        answer = self._plane.send("PATCH", _path("organizations", id), _given(name=name, tier=tier))
+        answer = self._plane.send("PATCH", _path("organizations", id), _drop_none(name=name, tier=tier))
         return record(Organization, answer)
 
     def delete(self, id: str) -> None:
@@ -244,4 +244,4 @@ class Engines:
 
     def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
         """Change the share of new databases that the engine takes. With the state `draining` it takes none."""
-        return record(Engine, self._plane.send("PATCH", _path("engines", name), _given(weight=weight, state=state)))
+        return record(Engine, self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state)))

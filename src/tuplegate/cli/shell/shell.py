@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.remote import Failed, told_apart
-from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, passing_effect
+from tuplegate.cli.remote import Failed, translate_failures
+from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, remark_on_effect
 from tuplegate.cli.shell.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
-from tuplegate.cli.splitting import Command, Reader
+from tuplegate.cli.splitting import CommandLine, Reader
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
@@ -29,10 +29,10 @@ class Leave(Exception):
     """The person wants to leave."""
 
 
-class Session:
+class Shell:
     """The shell without its terminal. `commands` runs lines that begin with a backslash."""
 
-    def __init__(self, client: "Client", results: Results, commands: Callable[["Session", str], None]) -> None:
+    def __init__(self, client: "Client", results: Results, commands: Callable[["Shell", str], None]) -> None:
         self.client = client
         self.results = results
         self.reader = Reader()
@@ -75,7 +75,7 @@ class Session:
         parts = reader.feed(text)
         try:
             for part in parts:
-                if isinstance(part, Command):
+                if isinstance(part, CommandLine):
                     self._commands(self, part.text)
                 else:
                     self.statement(part.sql)
@@ -105,7 +105,7 @@ class Session:
         if act is Act.BEGIN:
             self._begin(sql)
         elif self.block is None:
-            self._alone(act, sql)
+            self._run_single(act, sql)
         elif act is Act.ROLLBACK:
             self.block = Block(self.block.read_only) if is_chained(sql) else None
             say("dropped; nothing was sent")
@@ -125,7 +125,7 @@ class Session:
         self.block = Block(is_read_only(sql))
         say("statements are gathered until COMMIT, and then sent as one transaction; their rows are shown then")
 
-    def _alone(self, act: Act, sql: str) -> None:
+    def _run_single(self, act: Act, sql: str) -> None:
         if act in (Act.COMMIT, Act.ROLLBACK):
             say("there was no BEGIN; nothing to end")
             return
@@ -134,10 +134,10 @@ class Session:
     def run(self, sql: str) -> None:
         """Run one statement at once."""
         self.last = sql
-        with told_apart(sql):
+        with translate_failures(sql):
             self.results.run(self.client, sql)
         self._note_names([sql])
-        remark = passing_effect(sql)
+        remark = remark_on_effect(sql)
         if remark is not None:
             say(f"notice: {remark}")
 
@@ -150,12 +150,12 @@ class Session:
         self.last = block.text + "commit"
         started = time.monotonic()
         try:
-            with told_apart():
+            with translate_failures():
                 done = self.client.transaction(block.statements, read_only=block.read_only)
         except Failed as exc:
             error = exc.__cause__
             if isinstance(error, TuplegateError) and error.statement is not None:
-                raise _at_statement(error, block.statements) from error
+                raise _describe_block_failure(error, block.statements) from error
             raise
         with self.results.out() as out:
             for rows in done.results:
@@ -181,11 +181,11 @@ class Session:
         return True
 
 
-def _at_statement(error: "TuplegateError", statements: list[str]) -> Failed:
+def _describe_block_failure(error: "TuplegateError", statements: list[str]) -> Failed:
     """Return the failure of a block: which statement failed, and that none of them was applied."""
     number = error.statement or 0
     try:
-        with told_apart(statements[number]):
+        with translate_failures(statements[number]):
             raise error
     except Failed as exc:
         message = f"statement {number + 1} of {len(statements)}: {exc.message}"
