@@ -121,13 +121,12 @@ class DatabaseRecords:
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
         """Make the database unavailable and record its deletion. Return False if its state does not allow that."""
-        done = await change(
+        return await change(
             self._metadata, actor, "database.delete", "name",
             "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
             " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING id, name",
             actor.organization, id, concerns="id",
         )  # fmt: skip
-        return bool(done)
 
     async def note_dump(self, actor: Actor, id: str) -> None:
         """Record in the audit who was given a dump."""
@@ -226,7 +225,7 @@ class DatabaseRecords:
     async def replace(self, actor: Actor, id: str, engine_name: str) -> bool:
         """Put another database of the engine, noted as a leftover, in its place. Return False if it may not be
         reset."""
-        done = await change(
+        return await change(
             self._metadata, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
             " AND NOT delete_protection"
@@ -234,7 +233,6 @@ class DatabaseRecords:
             " RETURNING id, name",
             actor.organization, id, engine_name, concerns="id",
         )  # fmt: skip
-        return bool(done)
 
     async def pause(self, id: str, seconds: float, engine_name: str | None = None) -> None:
         """Ask all workers to let go of the database for this long; 0 ends the pause. With `engine_name`, only while the

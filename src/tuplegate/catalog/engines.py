@@ -53,13 +53,12 @@ class EngineRecords:
 
     async def change(self, actor: Actor, name: str, *, weight: int | None, state: str | None) -> bool:
         """Change the record; None leaves a field as it is. Return False if there is no such engine."""
-        done = await change(
+        return await change(
             self._metadata, actor, "engine.change", "name",
             "UPDATE engine SET weight = coalesce($2::int, weight), state = coalesce($3, state)"
             " WHERE name = $1 RETURNING name",
             name, None if weight is None else str(weight), state, quiet=True,
         )  # fmt: skip
-        return bool(done)
 
     async def locate(self, engine_names: Sequence[str]) -> dict[str, str]:
         """Return the engine of each name that is known."""

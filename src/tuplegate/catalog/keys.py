@@ -60,7 +60,7 @@ class KeyRecords:
     ) -> bool:  # fmt: skip
         """Change the record; None leaves a field as it is. With `expires`, the expiry becomes `expires_in`; None for
         never."""
-        done = await change(
+        return await change(
             self._metadata, actor, "key.change", "id",
             "UPDATE api_key SET name = coalesce($3, name), scopes = coalesce(string_to_array($4, ','), scopes),"
             f" expires_at = CASE WHEN $5::boolean THEN {_EXPIRY.format(place=6)} ELSE expires_at END,"
@@ -70,24 +70,21 @@ class KeyRecords:
             actor.organization, id, name, None if scopes is None else ",".join(scopes), str(expires).lower(),
             None if expires_in is None else str(expires_in), consistency, concerns="database",
         )  # fmt: skip
-        return bool(done)
 
     async def rotate(self, actor: Actor, token: Token, grace_s: int) -> bool:
         """Give the key a new secret. The former secret stays valid for the grace period."""
-        done = await change(
+        return await change(
             self._metadata, actor, "key.rotate", "id",
             "UPDATE api_key SET former_digest = digest, former_until = now() + $4::float8 * interval '1 second',"
             " digest = decode($3, 'hex'), hint = $5 WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
             " AND (expires_at IS NULL OR expires_at > now()) RETURNING id, database",
             actor.organization, token.id, token.digest.hex(), str(grace_s), token.hint, concerns="database",
         )  # fmt: skip
-        return bool(done)
 
     async def revoke(self, actor: Actor, id: str) -> bool:
-        done = await change(
+        return await change(
             self._metadata, actor, "key.revoke", "id",
             "UPDATE api_key SET revoked_at = now() WHERE organization = $1 AND id = $2 AND revoked_at IS NULL"
             " RETURNING id, database",
             actor.organization, id, concerns="database",
         )  # fmt: skip
-        return bool(done)

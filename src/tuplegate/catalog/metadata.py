@@ -52,10 +52,13 @@ async def change(
     concerns: str = "NULL",
     also: str = "",
     quiet: bool = False,
-) -> list[Row]:
-    """Run a changing statement with RETURNING and record it in the audit; see `build_change`."""
+) -> bool:
+    """Run a changing statement with RETURNING and record it in the audit; see `build_change`.
+
+    Return whether it has changed anything.
+    """
     statement, values = build_change(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
-    return await metadata.fetch(statement, *values)
+    return bool(await metadata.fetch(statement, *values))
 
 
 def build_change(

@@ -48,7 +48,7 @@ class MoveRecords:
     ) -> bool:
         """Put the successor in the place of the database, for everyone at once. Return False if that is not allowed any
         more."""
-        done = await change(
+        return await change(
             self._metadata, actor, "database.arrive", "name",
             "UPDATE database SET engine_name = $3, engine = $4, furnishing = $5, paused_until = NULL"
             " WHERE id = $1 AND engine_name = $2 AND state = 'active'"
@@ -56,7 +56,6 @@ class MoveRecords:
             database.id, database.engine_name, successor, engine, furnishing, concerns="id",
             also="moved AS (UPDATE move SET step = 'switched' WHERE former = $2 AND EXISTS (SELECT FROM done))",
         )  # fmt: skip
-        return bool(done)
 
     async def find(self, database: str) -> list[MoveRecord]:
         """Return the moves of a database that have not ended."""

@@ -56,23 +56,21 @@ class OrganizationRecords:
         return records[0] if records else None
 
     async def change(self, actor: Actor, id: str, name: str | None, tier: str | None) -> bool:
-        done = await change(
+        return await change(
             self._metadata, actor, "organization.change", "id",
             "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier)"
             " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
             id, name, tier,
         )  # fmt: skip
-        return bool(done)
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
         """End the organization's keys and start deleting its databases. Return False if it is gone already."""
-        done = await change(
+        return await change(
             self._metadata, actor, "organization.delete", "id",
             "UPDATE organization SET deleted_at = now(), name = 'deleted-' || replace(id, '_', '-')"
             " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
             id,
         )  # fmt: skip
-        return bool(done)
 
     async def finish_deleting(self) -> list[str]:
         """Start deleting the databases of deleted organizations, and remove organizations without databases. Return the

@@ -41,7 +41,7 @@ class SessionRecords:
     async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:
         """Extend the session by its own lifetime or by this one, whichever is less, but not past the cap since its
         creation."""
-        done = await change(
+        return await change(
             self._metadata, actor, "session.refresh", "id",
             "UPDATE session SET expires_at = least(expires_at + least(lifetime_s, $2::float8) * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
@@ -49,16 +49,14 @@ class SessionRecords:
             id, str(lifetime_s), None if cap_s is None else str(cap_s),
             concerns=_DATABASE, quiet=True,
         )  # fmt: skip
-        return bool(done)
 
     async def destroy(self, actor: Actor, id: str) -> bool:
-        done = await change(
+        return await change(
             self._metadata, actor, "session.destroy", "id",
             "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL"
             " RETURNING id, key, database",
             id, concerns=_DATABASE,
         )  # fmt: skip
-        return bool(done)
 
     async def remove_old(self) -> None:
         await self._metadata.fetch(

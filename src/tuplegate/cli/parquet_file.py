@@ -155,9 +155,7 @@ def _to_json_value(value: Any) -> Any:
     match value:
         case bytes():
             return "\\x" + value.hex()
-        case list():
-            return [_to_json_value(part) for part in value]
-        case tuple():  # an entry of a map
+        case list() | tuple():  # a tuple is an entry of a map
             return [_to_json_value(part) for part in value]
         case dict():
             return {str(name): _to_json_value(part) for name, part in value.items()}

@@ -41,34 +41,30 @@ def _leave_out_rich() -> None:
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # so that an import of it fails
 
 
-def _serve(**flags: Any) -> None:
-    """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
-    _leave_out_rich()
+def _warn_of_passwords(flags: dict[str, Any]) -> None:
+    """Warn of passwords in flags, which the list of processes shows. An unusable URL is reported when it is used."""
     from tuplegate.engine.postgres.own.logins import BadUrl, has_password, read_url
-    from tuplegate.serve import ServeError, serve
 
-    for name, urls in (
-        ("engine", [flags.get("engine")]),
-        ("engines", [entry.partition("=")[2] for entry in (flags.get("engines") or "").split()]),
+    engines = [text.partition("=")[2] for text in (flags.get("engines") or "").split()]
+    replicas = (flags.get("replicas") or "").split(",")
+    for name, urls, advice in (
+        ("engine", [flags.get("engine")], "; give the URL as TUPLEGATE_ENGINE or in the settings file."),
+        ("engines", engines, "; give the URL as TUPLEGATE_ENGINES or in the settings file."),
+        ("replicas", replicas, ", and is not used: leave it out."),
     ):
         try:
             if any(url and has_password(read_url(url)) for url in urls):
-                click.echo(
-                    f"Warning: the password in --{name} is visible in the list of processes;"
-                    f" give the URL as TUPLEGATE_{name.upper()} or in the settings file.",
-                    err=True,
-                )
+                click.echo(f"Warning: the password in --{name} is visible in the list of processes{advice}", err=True)
         except BadUrl:
-            pass  # it is said when it is used
-    try:
-        if any(has_password(read_url(url)) for url in str(flags.get("replicas") or "").split(",")):
-            click.echo(
-                "Warning: the password in --replicas is visible in the list of processes, and is not used:"
-                " leave it out.",
-                err=True,
-            )
-    except BadUrl:
-        pass  # it is said when it is used
+            pass
+
+
+def _serve(**flags: Any) -> None:
+    """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
+    _leave_out_rich()
+    from tuplegate.serve import ServeError, serve
+
+    _warn_of_passwords(flags)
     settings = settings_of(flags)
     if os.environ.get("TUPLEGATE_CONTROL_URL") and not settings.control_url:
         click.echo(

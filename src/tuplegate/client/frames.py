@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.errors import TuplegateError
+from tuplegate.client.statements import quote_name
 from tuplegate.client.values import library_of, write
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def _without_nan(values: list[Any]) -> list[Any]:
 
 def insert_of(table: str, names: Sequence[str]) -> str:
     """Return the statement that inserts rows from one JSON text, whatever the types of the columns."""
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    columns = ", ".join(map(quote_name, names))
     return (
         f"insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::text::json)"
     )

@@ -37,6 +37,11 @@ def answer(exchange: Exchange, fields: Mapping[str, object], status: int = 200) 
     exchange.respond(status, _encode({"success": True, **fields}))
 
 
+def drop_unset(value: _T | msgspec.UnsetType) -> _T | None:
+    """Return the value, or None if the request did not have the field."""
+    return None if isinstance(value, msgspec.UnsetType) else value
+
+
 def fields_of(record: msgspec.Struct) -> dict[str, object]:
     return msgspec.structs.asdict(record)
 

@@ -10,6 +10,7 @@ from tuplegate.control_plane.common import (
     answer,
     answer_page,
     check_transition,
+    drop_unset,
     fields_of,
     find_database,
     read_body,
@@ -67,8 +68,8 @@ class DatabaseRoutes:
             raise ServiceError(
                 "forbidden", "a token that is bound to one database cannot take the default from another"
             )
-        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
-        protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
+        name = drop_unset(request.name)
+        protection = drop_unset(request.delete_protection)
         with translate_refusal(taken=f"there is a database {name!r} already"):
             changed = await self._catalog.databases.change(
                 actor_of(identity, exchange),

@@ -9,7 +9,14 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.engines import EngineEntry
-from tuplegate.control_plane.common import answer, check_transition, fields_of, read_body, report_loss_as_unknown
+from tuplegate.control_plane.common import (
+    answer,
+    check_transition,
+    drop_unset,
+    fields_of,
+    read_body,
+    report_loss_as_unknown,
+)
 from tuplegate.engine.port import AllDatabases, EngineFailure, Load, MoveFailed, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -38,8 +45,8 @@ class EngineRoutes:
         changed = await self._catalog.engines.change(
             actor_of(identity, exchange),
             name,
-            weight=None if isinstance(request.weight, msgspec.UnsetType) else request.weight,
-            state=None if isinstance(request.state, msgspec.UnsetType) else request.state,
+            weight=drop_unset(request.weight),
+            state=drop_unset(request.state),
         )
         if not changed:
             raise _no_engine(name)

@@ -15,7 +15,9 @@ from tuplegate.control_plane.common import (
     answer,
     answer_page,
     check_transition,
+    drop_unset,
     fields_of,
+    find_database,
     read_body,
     read_page,
     report_loss_as_unknown,
@@ -47,10 +49,7 @@ class KeyRoutes:
         principal = identity.principal
         database = principal.database
         if request.database is not None:
-            found = await self._catalog.databases.show(principal.organization, database, request.database)
-            if found is None:
-                raise ServiceError("not_found", f"there is no database {request.database!r}")
-            database = found.id
+            database = (await find_database(self._catalog, identity, request.database)).id
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
         with translate_refusal(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
@@ -77,11 +76,11 @@ class KeyRoutes:
         changed = await self._catalog.keys.change(
             actor_of(identity, exchange),
             record.id,
-            name=None if isinstance(request.name, msgspec.UnsetType) else request.name,
+            name=drop_unset(request.name),
             scopes=scopes,
             expires=not isinstance(expiry, msgspec.UnsetType),
-            expires_in=None if isinstance(expiry, msgspec.UnsetType) else expiry,
-            consistency=None if isinstance(request.consistency, msgspec.UnsetType) else request.consistency,
+            expires_in=drop_unset(expiry),
+            consistency=drop_unset(request.consistency),
         )
         await self._answer_change(exchange, identity, record, changed)
 

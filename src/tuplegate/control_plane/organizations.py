@@ -16,6 +16,7 @@ from tuplegate.control_plane.common import (
     answer,
     answer_page,
     bad_cursor,
+    drop_unset,
     fields_of,
     read_body,
     read_limit,
@@ -113,7 +114,7 @@ class OrganizationRoutes:
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, OrganizationChange)
         id = exchange.path_values["id"]
-        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        name = drop_unset(request.name)
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
         with translate_refusal(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)

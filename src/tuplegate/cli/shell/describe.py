@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
 from tuplegate.cli.shell.listing import is_pattern, listing
+from tuplegate.client.statements import quote_name
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, Rows
@@ -105,7 +106,7 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{_quote(schema)}.{_quote(relation)}", plus)
+            yield from describe(client, f"{quote_name(schema)}.{quote_name(relation)}", plus)
         return
     sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
     statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]
@@ -126,7 +127,3 @@ def _section(title: str, rows: "Rows") -> Section:
     tuples = [tuple(row[i] for i in kept) for row in rows.tuples()]
     text = str(tuples[0][0]) if title == "definition" else None
     return Section(title, [rows.columns[i] for i in kept], [rows.types[i] for i in kept], tuples, text)
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
