@@ -9,7 +9,7 @@ from tuplegate.cli.exits import MEANINGS
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.metrics.table import METRICS
 from tuplegate.protocol.errors import ERRORS
-from tuplegate.settings import Entry, entries
+from tuplegate.settings import Setting, list_settings
 
 DOCS = Path(__file__).parent
 
@@ -124,7 +124,9 @@ def errors_page() -> str:
 
 
 def settings_page() -> str:
-    rows = (_row(f"`{e.name}`", f"`{e.flag}`", f"`{e.variable}`", _default(e), _takes(e), e.help) for e in entries())
+    rows = (
+        _row(f"`{e.name}`", f"`{e.flag}`", f"`{e.variable}`", _default(e), _takes(e), e.help) for e in list_settings()
+    )
     return _SETTINGS_HEAD + "".join(rows)
 
 
@@ -160,27 +162,29 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _default(entry: Entry) -> str:
-    if entry.name in _DESCRIBED_DEFAULTS:
-        return _DESCRIBED_DEFAULTS[entry.name]
-    if entry.kind is bool:
-        return f"`{str(entry.default).lower()}`"
-    return f"`{entry.default}`" if entry.default != "" else "none"
+def _default(setting: Setting) -> str:
+    if setting.name in _DESCRIBED_DEFAULTS:
+        return _DESCRIBED_DEFAULTS[setting.name]
+    if setting.kind is bool:
+        return f"`{str(setting.default).lower()}`"
+    return f"`{setting.default}`" if setting.default != "" else "none"
 
 
-def _takes(entry: Entry) -> str:
-    if entry.choices:
-        return ", ".join(f"`{choice}`" for choice in entry.choices)
-    if entry.kind is bool:
+def _takes(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(f"`{choice}`" for choice in setting.choices)
+    if setting.kind is bool:
         return "true or false"
-    if entry.kind is int:
-        return _range(entry)
-    return "path" if entry.kind is Path else "text"
+    if setting.kind is int:
+        return _range(setting)
+    return "path" if setting.kind is Path else "text"
 
 
-def _range(entry: Entry) -> str:
-    least = 0 if entry.at_least is None else entry.at_least
-    return f"whole number, at least {least}" if entry.at_most is None else f"whole number, {least} to {entry.at_most}"
+def _range(setting: Setting) -> str:
+    least = 0 if setting.at_least is None else setting.at_least
+    return (
+        f"whole number, at least {least}" if setting.at_most is None else f"whole number, {least} to {setting.at_most}"
+    )
 
 
 def stale_pages(pages: Iterable[tuple[Path, str]]) -> list[Path]:

@@ -12,6 +12,7 @@ import structlog
 from tuplegate.access.scopes import Scope
 from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.metadata import Actor
 from tuplegate.catalog.schema import (
     Installation,
     add_installation,
@@ -22,7 +23,6 @@ from tuplegate.catalog.schema import (
     note_unseen_key,
     replace_secret,
 )
-from tuplegate.catalog.session import Actor
 from tuplegate.engine.port import (
     FIRST_ENGINE,
     EngineOwner,
@@ -102,7 +102,7 @@ async def prepare_engine(name: str, owner: EngineOwner, first: Installed) -> Non
     installation = first.installation
     async with owner.prepare() as preparation, first.login.metadata() as session:
         catalog = Catalog(session)
-        await preparation.claim(installation.id, name, is_used=name in await catalog.engines.used())
+        await preparation.claim(installation.id, name, is_used=name in await catalog.engines.list_used())
         ready = await preparation.make_ready(installation.secret, await first.login.find_sorting())
         await catalog.engines.add(name)
         await _bring_up_to_date(catalog, ready, name)
@@ -130,7 +130,7 @@ async def show_first_key(owner: EngineOwner, show: Callable[[Token], bool]) -> b
 
 
 async def _has_key(session: MetadataSession, catalog: Catalog) -> bool:
-    return await find_unseen_key(session) is None and await catalog.keys.exist()
+    return await find_unseen_key(session) is None and await catalog.keys.has_any()
 
 
 async def _bring_up_to_date(catalog: Catalog, ready: ReadyEngine, engine: str) -> None:
@@ -138,13 +138,13 @@ async def _bring_up_to_date(catalog: Catalog, ready: ReadyEngine, engine: str) -
 
     One that a tenant has made impossible to bring up to date does not keep the others from being served.
     """
-    for place in await catalog.databases.furnished_otherwise(ready.furnishing, engine):
+    for place in await catalog.databases.list_furnished_otherwise(ready.furnishing, engine):
         try:
             await ready.refurnish(place.engine_name)
         except StatementFailed as failure:
             _log.error("a database was not brought up to date", database=place.engine_name, reason=str(failure))
             continue
-        await catalog.databases.was_furnished(place.id, ready.furnishing)
+        await catalog.databases.mark_furnished(place.id, ready.furnishing)
 
 
 async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | None:
@@ -152,18 +152,18 @@ async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | No
 
     A database that is being reset lets nobody in, and stays so where a crash came between: workers open it again.
     """
-    organization = await catalog.organizations.first()
+    organization = await catalog.organizations.find_first()
     if organization is None:
         organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         actor = Actor(organization, None, None, _REQUEST)
         database = (new_database_id(), FIRST_DATABASE)
         await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
-    for place in await catalog.databases.unfinished(organization):
+    for place in await catalog.databases.list_unfinished(organization):
         if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:
             await ready.databases.create(place.engine_name)
-            await catalog.databases.was_made(place.id, ready.furnishing)
-    name = await catalog.databases.default_of(organization)
-    if name is None or name in await catalog.databases.in_reset():
+            await catalog.databases.mark_made(place.id, ready.furnishing)
+    name = await catalog.databases.find_default(organization)
+    if name is None or name in await catalog.databases.list_in_reset():
         return None
     await ready.check_login(name)
     return name
@@ -178,7 +178,7 @@ async def create_key(owner: EngineOwner, name: str, scopes: list[Scope]) -> Toke
 
 
 async def _add_key(catalog: Catalog, token: Token, name: str, scopes: list[Scope]) -> None:
-    organization = await catalog.organizations.first()
+    organization = await catalog.organizations.find_first()
     assert organization is not None, "install has made it"
     actor = Actor(organization, None, None, _REQUEST)
     await catalog.keys.add(actor, token, organization, name, scopes, None, None)

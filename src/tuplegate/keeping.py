@@ -1,7 +1,7 @@
-"""Keeps background tasks running: one that fails is logged, counted, and started again after a pause.
+"""Restarts background tasks: one that fails is logged, counted, and started again after a pause.
 
-Such a task looks after something for as long as the process lives, so nobody waits for its result. Without this an
-exception would end it for good, and nobody would hear of it.
+Such a task runs for as long as the process lives, so nothing awaits its result. Without this, an exception would end it
+unnoticed.
 """
 
 import asyncio
@@ -17,36 +17,36 @@ _T = TypeVar("_T")
 _PAUSE_S = 0.1
 _PAUSE_S_MAX = 5.0
 _LASTED_S = 60.0
-"""A task that ran for longer before it failed is started again as soon as after its first failure."""
+"""After a task ran longer than this, a failure counts as its first: the restart comes soon."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-"""Makes the coroutine of a task, a new one for each start."""
+"""Returns a new coroutine for each start of a task."""
 
 restarts: Counter[str] = Counter()
-"""How often each task of this process was started again, by its name."""
+"""How often each task of this process failed and was restarted, by name."""
 
 
 def keep(name: str, work: Work) -> asyncio.Task[None]:
-    """Run the work as a task until it returns or the task is cancelled, however often it fails."""
+    """Run the work as a task until it returns or is cancelled; restart it after every failure."""
     restarts[name] += 0  # it is there to be shown
-    return asyncio.get_running_loop().create_task(_keep(name, work), name=name)
+    return asyncio.get_running_loop().create_task(_restart_on_failure(name, work), name=name)
 
 
 async def attempt(name: str, work: Work) -> None:
-    """Run the work once; a failure is logged and counted, and nothing else depends on it."""
+    """Run the work once. A failure is logged and counted, and then ignored."""
     try:
         await work()
     except Exception:  # noqa: BLE001 - whatever it is, the caller has more to do
-        _note(name, "a step of a background task failed")
+        _note_failure(name, "a step of a background task failed")
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the work. Raises TimeoutError where it does not come in time; the work is cancelled then.
+    """Return the result of the work. Raise TimeoutError and cancel the work if it takes too long.
 
-    For those who run outside of a task, which `asyncio.timeout` needs.
+    For code that runs outside of a task, where `asyncio.timeout` does not work.
     """
     task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(_hear)
+    task.add_done_callback(_discard_exception)
     try:
         done, _ = await asyncio.wait([task], timeout=seconds)
     except asyncio.CancelledError:
@@ -58,13 +58,13 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     return task.result()
 
 
-def _hear(task: "asyncio.Task[Any]") -> None:
-    """What it raises when nobody waits for it any more is no news."""
+def _discard_exception(task: "asyncio.Task[Any]") -> None:
+    """Retrieve the exception of a task that nothing awaits any more, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()
 
 
-async def _keep(name: str, work: Work) -> None:
+async def _restart_on_failure(name: str, work: Work) -> None:
     loop = asyncio.get_running_loop()
     pause_s = 0.0
     while True:
@@ -76,9 +76,9 @@ async def _keep(name: str, work: Work) -> None:
             if task is None or task.cancelling():
                 raise
             # Something that it waited for was cancelled, not the task itself.
-            _note(name, "a background task was interrupted and is started again")
+            _note_failure(name, "a background task was interrupted and is started again")
         except Exception:  # noqa: BLE001 - whatever it is, the task has to go on
-            _note(name, "a background task failed and is started again")
+            _note_failure(name, "a background task failed and is started again")
         else:
             return
         lasted = loop.time() - started_at > _LASTED_S
@@ -86,6 +86,6 @@ async def _keep(name: str, work: Work) -> None:
         await asyncio.sleep(pause_s)
 
 
-def _note(name: str, event: str) -> None:
+def _note_failure(name: str, event: str) -> None:
     restarts[name] += 1
     _log.error(event, task=name, exc_info=True)

@@ -12,8 +12,9 @@ import structlog
 from tuplegate.settings import Settings
 
 
-class Lossy(io.TextIOBase):
-    """Writes whole lines to a file descriptor. One that cannot be written is lost: a full disk must stop nobody."""
+class LossyOutput(io.TextIOBase):
+    """Writes whole lines to a file descriptor. A line that cannot be written is dropped: a full disk must not stop the
+    service."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -44,6 +45,6 @@ def configure(settings: Settings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lossy(sys.stderr.fileno()))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyOutput(sys.stderr.fileno()))),
         cache_logger_on_first_use=True,
     )

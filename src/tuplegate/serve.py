@@ -28,7 +28,7 @@ from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwn
 from tuplegate.further_engines import EnginePreparation, read_engines
 from tuplegate.http.tls import TlsFiles, fingerprint
 from tuplegate.installation import Installed, install, show_first_key
-from tuplegate.open_files import Wanted, raise_limit
+from tuplegate.open_files import WantedFiles, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import provide_self_signed, read_certificate
 from tuplegate.supervisor.edge import check_address, read_edge
@@ -152,7 +152,7 @@ def _within_file_limit(settings: Settings, planes: Collection[str]) -> Settings:
     """Return the settings with as many HTTP connections as there can be files."""
     lines = len(planes) + ("alias" in planes)
     servers = 1 + len(read_replica_addresses(settings)) + len(settings.engines.split())
-    wanted = Wanted(settings.http_connections_max, lines, settings.engine_connections_max * servers)
+    wanted = WantedFiles(settings.http_connections_max, lines, settings.engine_connections_max * servers)
     return replace(settings, http_connections_max=raise_limit(wanted))
 
 

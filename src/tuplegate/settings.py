@@ -1,7 +1,7 @@
-"""The one table of settings: the file, the environment, the flags of `tuplegate serve` and docs/settings.md.
+"""The table of all settings. The file, the environment, the flags of `tuplegate serve` and docs/settings.md follow it.
 
-A later source wins: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`). Variables that are for
-clients are not read here: a shell that knows a service by them may start another.
+A later source overrides an earlier one: default, file (TOML), environment (`TUPLEGATE_NAME`), flag (`--name`).
+Variables for clients are not read here: a shell that is set up to use one service may start another.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used; the message says which, from where, and what it takes."""
+    """A setting that cannot be used. The message says which, where it comes from, and which values are allowed."""
 
 
 def default_data_dir() -> Path:
@@ -23,7 +23,7 @@ def default_data_dir() -> Path:
     return Path(data_home) / "tuplegate"
 
 
-def _setting(
+def _define(
     default: Any,
     text: str,
     *,
@@ -38,165 +38,166 @@ def _setting(
     return field(default=default, metadata=meta)
 
 
+# size: this class is the table; each setting is a field.
 @dataclass(frozen=True)
 class Settings:
-    """Every field is a setting; its metadata holds the help text and the bounds."""
+    """All settings. The metadata of each field holds its help text and bounds."""
 
-    data_dir: Path = _setting(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
-    host: str = _setting("127.0.0.1", "Address to bind. Anything but loopback needs TLS or --behind-proxy.")
-    data_port: int = _setting(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
-    alias_port: int = _setting(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
-    control_port: int = _setting(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
-    planes: str = _setting("data,alias,control", "What this process serves, separated by commas.")
-    data_url: str = _setting(
+    data_dir: Path = _define(default_data_dir, "Directory of the bundled engine and all it stores.")  # noqa: RUF009
+    host: str = _define("127.0.0.1", "Address to bind. Anything but loopback needs TLS or --behind-proxy.")
+    data_port: int = _define(8080, "Port of the data plane; 0 picks a free one.", at_least=0, at_most=65535)
+    alias_port: int = _define(8081, "Port of the alias; 0 picks a free one.", at_least=0, at_most=65535)
+    control_port: int = _define(8082, "Port of the control plane; 0 picks a free one.", at_least=0, at_most=65535)
+    planes: str = _define("data,alias,control", "What this process serves, separated by commas.")
+    data_url: str = _define(
         "",
         "Address by which others reach the data plane, if not the one it is bound to.",
         variable="TUPLEGATE_PUBLIC_DATA_URL",
     )
-    alias_url: str = _setting(
+    alias_url: str = _define(
         "",
         "Address by which others reach the alias, if not the one it is bound to.",
         variable="TUPLEGATE_PUBLIC_ALIAS_URL",
     )
-    control_url: str = _setting(
+    control_url: str = _define(
         "",
         "Address by which others reach the control plane, if not the one it is bound to.",
         variable="TUPLEGATE_PUBLIC_CONTROL_URL",
     )
-    behind_proxy: bool = _setting(
+    behind_proxy: bool = _define(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )
-    tls_cert: str = _setting("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
-    tls_key: str = _setting("", "File of the certificate's key, as PEM.")
-    tls: str = _setting("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
-    metrics_address: str = _setting(
+    tls_cert: str = _define("", "File of the certificate to serve HTTPS with, and those of its issuers, as PEM.")
+    tls_key: str = _define("", "File of the certificate's key, as PEM.")
+    tls: str = _define("", "Serve HTTPS with a certificate made by the service itself.", choices=("self-signed",))
+    metrics_address: str = _define(
         "",
         "Address of its own for GET /metrics, as 127.0.0.1:9090: plain HTTP, without a token. Anything but loopback"
         " needs --behind-proxy.",
     )
-    cors_origins: str = _setting(
+    cors_origins: str = _define(
         "", "Further origins whose pages may call data and control plane, separated by commas; * for all."
     )
 
-    workers: int = _setting(
+    workers: int = _define(
         1, "Processes that answer requests, about one for every core or two.", at_least=1, at_most=64
     )
 
-    engine: str = _setting(
+    engine: str = _define(
         "", "URL of a PostgreSQL of your own, 15 to 18, to use instead of the bundled one. It may hold a password."
     )
-    engines: str = _setting(
+    engines: str = _define(
         "",
         "Further PostgreSQL servers for databases, as name=URL, separated by blanks. The one above is called first; it"
         " has the catalog.",
     )
-    replicas: str = _setting(
+    replicas: str = _define(
         "",
         "URLs of standbys of the engine, separated by commas, that may answer reads of a snapshot. Of each, the address"
         " and TLS count; no user or password is needed.",
     )
-    engine_exclusive: bool = _setting(
+    engine_exclusive: bool = _define(
         False, "Nobody but this installation uses the engine of your own, so that SERIALIZABLE can be guarded."
     )
-    accept_weaker_walls: bool = _setting(
+    accept_weaker_walls: bool = _define(
         False,
         "Serve several organizations on an engine of your own that no superuser has prepared, though it does not keep"
         " them apart in full.",
     )
-    durability: str = _setting(
+    durability: str = _define(
         "engine",
         "engine: a commit is acknowledged when the engine says so. replicated: only what a standby has, too; while none"
         " has, nothing is written.",
         choices=("engine", "replicated"),
     )
-    engine_bin: str = _setting("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
-    engine_user: str = _setting("", "Unprivileged user that runs the engine when the service is started by root.")
-    engine_connections_max: int = _setting(
+    engine_bin: str = _define("", "Directory of PostgreSQL programs to use instead of the bundled ones.")
+    engine_user: str = _define("", "Unprivileged user that runs the engine when the service is started by root.")
+    engine_connections_max: int = _define(
         100,
         "Connections to the engine: what the bundled one accepts, what this service opens at your own.",
         at_least=10,
     )
-    engine_shared_buffers_mb: int = _setting(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
+    engine_shared_buffers_mb: int = _define(128, "Memory of the bundled engine's page cache, in MiB.", at_least=16)
 
-    engine_process_memory_mb: int = _setting(
+    engine_process_memory_mb: int = _define(
         512,
         "Memory that one process of the bundled engine may take, in MiB (Linux); parallel queries share as much again.",
         at_least=64,
     )
-    engine_temp_mb: int = _setting(
+    engine_temp_mb: int = _define(
         2048, "Temporary files that one process of the engine may write for a tenant, in MiB.", at_least=16
     )
-    disk_free_mb_min: int = _setting(
+    disk_free_mb_min: int = _define(
         512,
         "Room to keep free on the bundled engine's disk, in MiB: with less, what takes room is refused. 0 to watch"
         " nothing.",
         at_least=0,
     )
-    engine_placement: bool = _setting(True, "While many short statements run, keep the engine off the worker's core.")
+    engine_placement: bool = _define(True, "While many short statements run, keep the engine off the worker's core.")
 
-    statement_timeout_ms: int = _setting(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
-    transaction_timeout_ms: int = _setting(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
-    transaction_statements_max: int = _setting(1000, "Statements in one transaction.", at_least=1)
-    body_bytes_max: int = _setting(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
-    answer_bytes_max: int = _setting(
+    statement_timeout_ms: int = _define(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
+    transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
+    transaction_statements_max: int = _define(1000, "Statements in one transaction.", at_least=1)
+    body_bytes_max: int = _define(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
+    answer_bytes_max: int = _define(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024
     )
-    connections_per_database: int = _setting(
+    connections_per_database: int = _define(
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
-    running_max: int = _setting(32, "Statements of one organization that may run at once.", at_least=1)
-    queue_max: int = _setting(1000, "Statements of one organization that may wait for their turn.", at_least=0)
-    attempts_max: int = _setting(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
-    connection_idle_s: int = _setting(60, "Seconds after which an unused engine connection is closed.", at_least=1)
+    running_max: int = _define(32, "Statements of one organization that may run at once.", at_least=1)
+    queue_max: int = _define(1000, "Statements of one organization that may wait for their turn.", at_least=0)
+    attempts_max: int = _define(50, "Tries of a statement that meets a serialization conflict.", at_least=1)
+    connection_idle_s: int = _define(60, "Seconds after which an unused engine connection is closed.", at_least=1)
 
-    dumps_max: int = _setting(
+    dumps_max: int = _define(
         2,
         "Dumps of databases that are made at once, over all workers and machines; half of them for one organization.",
         at_least=1,
     )
-    dump_timeout_s: int = _setting(3600, "Longest time a dump may take, in seconds.", at_least=1)
-    dump_kib_s_min: int = _setting(
+    dump_timeout_s: int = _define(3600, "Longest time a dump may take, in seconds.", at_least=1)
+    dump_kib_s_min: int = _define(
         64,
         "KiB a second that the reader of a dump takes at least. Who is behind that by reader_timeout_s is cut off.",
         at_least=1,
     )
-    backup_dir: str = _setting("", "Directory for backups: dumps of all databases. None are made without it.")
-    backup_every_s: int = _setting(86_400, "Seconds from one backup of a database to the next.", at_least=1)
-    backup_keep: int = _setting(7, "Backups of a database that are kept.", at_least=1)
+    backup_dir: str = _define("", "Directory for backups: dumps of all databases. None are made without it.")
+    backup_every_s: int = _define(86_400, "Seconds from one backup of a database to the next.", at_least=1)
+    backup_keep: int = _define(7, "Backups of a database that are kept.", at_least=1)
 
-    tiers: str = _setting(
+    tiers: str = _define(
         "free=200/1GB, pro=6000/50GB, unlimited",
         "Tiers of organizations: the requests a minute that each lets through, and the size of a database.",
     )
-    default_tier: str = _setting("free", "Tier of new organizations.")
-    session_lifetime_s: int = _setting(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
-    session_cap_s: int = _setting(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
+    default_tier: str = _define("free", "Tier of new organizations.")
+    session_lifetime_s: int = _define(86_400, "Seconds a session lives, and is extended by a refresh.", at_least=1)
+    session_cap_s: int = _define(0, "Longest a session lives by being refreshed; 0 for no bound.", at_least=0)
 
-    http_connections_max: int = _setting(
+    http_connections_max: int = _define(
         10_000, "HTTP connections open at once, by plane and worker; fewer where too few files may be open.", at_least=1
     )
-    http_memory_mb: int = _setting(
+    http_memory_mb: int = _define(
         256,
         "Bodies that are coming in and answers that are not taken, held by one worker, in MiB; as much again for rows"
         " that the engine has sent and that are in no answer yet. One organization may have a fourth of each.",
         at_least=16,
     )
-    header_timeout_s: int = _setting(10, "Seconds in which the headers of a request must arrive.", at_least=1)
-    body_timeout_s: int = _setting(30, "Seconds in which the body of a request must arrive.", at_least=1)
-    keep_alive_s: int = _setting(75, "Seconds an idle HTTP connection is kept open.", at_least=1)
-    reader_timeout_s: int = _setting(30, "Seconds after which a reader that takes nothing is cut off.", at_least=1)
-    heartbeat_s: int = _setting(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
-    stop_timeout_s: int = _setting(30, "Seconds that running requests are given when the service stops.", at_least=0)
+    header_timeout_s: int = _define(10, "Seconds in which the headers of a request must arrive.", at_least=1)
+    body_timeout_s: int = _define(30, "Seconds in which the body of a request must arrive.", at_least=1)
+    keep_alive_s: int = _define(75, "Seconds an idle HTTP connection is kept open.", at_least=1)
+    reader_timeout_s: int = _define(30, "Seconds after which a reader that takes nothing is cut off.", at_least=1)
+    heartbeat_s: int = _define(15, "Seconds of silence after which a stream sends a sign of life.", at_least=1)
+    stop_timeout_s: int = _define(30, "Seconds that running requests are given when the service stops.", at_least=0)
 
-    traces_endpoint: str = _setting(
+    traces_endpoint: str = _define(
         "", "URL that takes traces, OTLP over HTTP, as http://127.0.0.1:4318/v1/traces. Needs tuplegate[otel]."
     )
-    log_level: str = _setting("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
-    log_format: str = _setting("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
+    log_level: str = _define("info", "Least severe log line written.", choices=("debug", "info", "warning", "error"))
+    log_format: str = _define("auto", "auto: text on a terminal, JSON otherwise.", choices=("auto", "text", "json"))
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Setting:
     """One row of the table."""
 
     name: str
@@ -213,41 +214,43 @@ class Entry:
         return "--" + self.name.replace("_", "-")
 
 
-def entries() -> Iterator[Entry]:
+def list_settings() -> Iterator[Setting]:
     for item in fields(Settings):
         assert isinstance(item.type, type)
         meta = item.metadata
         default = item.default_factory() if callable(item.default_factory) else item.default
         variable = meta["variable"] or "TUPLEGATE_" + item.name.upper()
         bounds = (meta["at_least"], meta["at_most"], meta["choices"])
-        yield Entry(item.name, item.type, default, meta["help"], *bounds, variable)
+        yield Setting(item.name, item.type, default, meta["help"], *bounds, variable)
 
 
 _RENAMED = {
     "TUPLEGATE_DATA_URL": "TUPLEGATE_PUBLIC_DATA_URL",
     "TUPLEGATE_ALIAS_URL": "TUPLEGATE_PUBLIC_ALIAS_URL",
 }
-"""Variables of earlier versions that nothing reads any more."""
+"""Variables of earlier versions, with their new names."""
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
-    """The settings in force. `flags` holds only those that were given."""
+    """Return the settings in force. `flags` holds only those that were given."""
     values: dict[str, Any] = {}
-    table = {entry.name: entry for entry in entries()}
+    table = {setting.name: setting for setting in list_settings()}
     if file is not None:
-        values |= _from_file(file, table)
+        values |= _read_file(file, table)
     for old, new in _RENAMED.items():
         if old in environment:
             raise SettingsError(f"the environment variable {old} is {new} now: rename it")
-    for entry in table.values():
-        if entry.variable in environment:
-            values[entry.name] = _convert(entry, environment[entry.variable], f"environment variable {entry.variable}")
+    for setting in table.values():
+        if setting.variable in environment:
+            values[setting.name] = _convert(
+                setting, environment[setting.variable], f"environment variable {setting.variable}"
+            )
     for name, value in flags.items():
         values[name] = _convert(table[name], value, f"flag {table[name].flag}")
     return Settings(**values)
 
 
-def _from_file(file: Path, table: Mapping[str, Entry]) -> dict[str, Any]:
+def _read_file(file: Path, table: Mapping[str, Setting]) -> dict[str, Any]:
     try:
         data = tomllib.loads(file.read_text())
     except OSError as exc:
@@ -263,35 +266,35 @@ def _from_file(file: Path, table: Mapping[str, Entry]) -> dict[str, Any]:
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-def _convert(entry: Entry, value: Any, source: str) -> Any:
-    """The value in the setting's own type, within its bounds."""
-    problem = SettingsError(f"{source}: {entry.name} cannot be {value!r}; it takes {_takes(entry)}")
-    if entry.kind is bool:
+def _convert(setting: Setting, value: Any, source: str) -> Any:
+    """Convert a value to the setting's type, and check its bounds."""
+    problem = SettingsError(f"{source}: {setting.name} cannot be {value!r}; it takes {_describe_values(setting)}")
+    if setting.kind is bool:
         if isinstance(value, bool):
             return value
         text = str(value).lower()
         if text not in _TRUE + _FALSE:
             raise problem
         return text in _TRUE
-    if entry.kind is int:
+    if setting.kind is int:
         try:
             number = int(str(value))
         except ValueError:
             raise problem from None
-        if isinstance(value, bool) or not (entry.at_least or 0) <= number <= (entry.at_most or number):
+        if isinstance(value, bool) or not (setting.at_least or 0) <= number <= (setting.at_most or number):
             raise problem
         return number
-    if not isinstance(value, str | Path) or (entry.choices and str(value) not in entry.choices):
+    if not isinstance(value, str | Path) or (setting.choices and str(value) not in setting.choices):
         raise problem
-    return Path(value).expanduser() if entry.kind is Path else str(value)
+    return Path(value).expanduser() if setting.kind is Path else str(value)
 
 
-def _takes(entry: Entry) -> str:
-    if entry.choices:
-        return "one of " + ", ".join(entry.choices)
-    if entry.kind is bool:
+def _describe_values(setting: Setting) -> str:
+    if setting.choices:
+        return "one of " + ", ".join(setting.choices)
+    if setting.kind is bool:
         return "true or false"
-    if entry.kind is int:
-        most = "" if entry.at_most is None else f" and at most {entry.at_most}"
-        return f"a whole number, at least {entry.at_least}{most}"
-    return "a path" if entry.kind is Path else "text"
+    if setting.kind is int:
+        most = "" if setting.at_most is None else f" and at most {setting.at_most}"
+        return f"a whole number, at least {setting.at_least}{most}"
+    return "a path" if setting.kind is Path else "text"

@@ -51,7 +51,6 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
-from tuplegate.tenancy.moves import Moves
 
 _log = structlog.get_logger()
 
@@ -152,7 +151,7 @@ async def _open_several(
     engines: Mapping[str, ReachedEngine], installation: Installation, catalog: Catalog, first: OpenEngine
 ) -> AsyncIterator[SeveralEngines | None]:
     """Open the engines beside the first. Gives None where there is none, and no database lives on another."""
-    missing = await catalog.engines.used() - engines.keys()
+    missing = await catalog.engines.list_used() - engines.keys()
     further = {
         name: partial(engine.open, installation.id, installation.secret)
         for name, engine in engines.items()
@@ -249,7 +248,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).added_to(
         data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
     )
-    moves = Moves(catalog, databases, engine, lifecycle)
+    moves = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
         control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, services.tiers, metrics)
     )

@@ -5,26 +5,26 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tuplegate.cli.shell.copying import BadCopy, Copy, read_copy
+from tuplegate.cli.shell.copying import BadCopy, CopyCommand, read_copy
 
 
 @pytest.mark.parametrize(
     ("line", "copy"),
     [
-        ("t from 'a b.csv'", Copy(False, "t", "a b.csv", None, None)),
-        ("s.t FROM x.csv csv header", Copy(False, "s.t", "x.csv", "csv", header=True)),
-        ("t from 'x' with (format csv, header true, null '-')", Copy(False, "t", "x", "csv", "-", header=True)),
+        ("t from 'a b.csv'", CopyCommand(False, "t", "a b.csv", None, None)),
+        ("s.t FROM x.csv csv header", CopyCommand(False, "s.t", "x.csv", "csv", header=True)),
+        ("t from 'x' with (format csv, header true, null '-')", CopyCommand(False, "t", "x", "csv", "-", header=True)),
         ("t from x.csv delimiter ';' encoding 'cp1252' header off",
-         Copy(False, "t", "x.csv", delimiter=";", encoding="cp1252", header=False)),
+         CopyCommand(False, "t", "x.csv", delimiter=";", encoding="cp1252", header=False)),
         ("t to x.csv with (format csv, delimiter '\\t', null as 'NULL')",
-         Copy(True, "select * from t", "x.csv", "csv", "NULL", "\\t")),
-        ("t to 'it''s.csv'", Copy(True, "select * from t", "it's.csv", None, None)),
-        ("t (a, b) to x.ndjson", Copy(True, "select a, b from t", "x.ndjson", None, None)),
+         CopyCommand(True, "select * from t", "x.csv", "csv", "NULL", "\\t")),
+        ("t to 'it''s.csv'", CopyCommand(True, "select * from t", "it's.csv", None, None)),
+        ("t (a, b) to x.ndjson", CopyCommand(True, "select a, b from t", "x.ndjson", None, None)),
         ("(select a from t where b = ' to ') to 'x.csv'",
-         Copy(True, "select a from t where b = ' to '", "x.csv", None, None)),
+         CopyCommand(True, "select a from t where b = ' to '", "x.csv", None, None)),
     ],
 )  # fmt: skip
-def test_the_line_is_read(line: str, copy: Copy) -> None:
+def test_the_line_is_read(line: str, copy: CopyCommand) -> None:
     """The direction stands outside of parentheses and quotes."""
     assert read_copy(line) == copy
 

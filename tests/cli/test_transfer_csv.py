@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.service import Service
 from tuplegate.cli import csv_file
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.output import Csv
+from tuplegate.cli.output import CsvWriter
 from tuplegate.cli.remote import Failed, run_with
 from tuplegate.cli.transfer import export, import_
 from tuplegate.client import Client
@@ -100,7 +100,7 @@ def test_blocks_may_end_anywhere(
     width = len(rows[0]) if rows else 2
     file = tmp_path / "cut.csv"
     with file.open("w", encoding=form.encoding or "utf-8", newline="") as out:
-        writer = Csv(out, form.delimiter or ",", form.null or "", form.header is not False)
+        writer = CsvWriter(out, form.delimiter or ",", form.null or "", form.header is not False)
         writer.begin([f"c{number}" for number in range(width)], ["text"] * width)
         writer.rows(rows)
     if not rows and form.header is False:
@@ -277,7 +277,7 @@ def test_null_and_the_empty_text_are_written_apart() -> None:
     """NULL is empty, the empty text is quoted, in one column too."""
     for columns, written in ((["a"], 'a\n\n""\nx\n'), (["a", "b"], 'a,b\n,""\n"",\nx,"\r"\n')):
         out = io.StringIO(newline="")
-        writer = Csv(out)
+        writer = CsvWriter(out)
         writer.begin(columns, ["text"] * len(columns))
         rows = [(None, ""), ("", None), ("x", "\r")]
         writer.rows([row[: len(columns)] for row in rows])

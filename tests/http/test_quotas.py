@@ -29,7 +29,7 @@ from tests.control import (
 from tests.service import Service, new_data_dir, remove, start_service
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
-from tuplegate.catalog.permits import Permits, Statement
+from tuplegate.catalog.permits import Permits, Report
 from tuplegate.engine.port import EngineLost, EngineUnavailable
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.protocol.errors import ServiceError
@@ -349,17 +349,17 @@ def test_a_statement_that_comes_late_or_twice_changes_nothing(metered: Service) 
     async def run() -> list[tuple[int, int, int]]:
         async with AdminSession(AdminConnector(metered.conninfo("tuplegate")), METADATA_DATABASE) as session:
             permits = Permits(session)
-            first = await permits.settle(organization.id, 200, Statement("a", 1, 0, 0, 150))
+            first = await permits.settle(organization.id, 200, Report("a", 1, 0, 0, 150))
             window = first.started
-            said = [
-                Statement("b", 1, 0, 0, 100),
-                Statement("a", 2, window, 110, 0),
-                Statement("b", 2, window, 50, 60),
-                Statement("b", 2, window, 50, 60),
-                Statement("a", 1, 0, 0, 150),
-                Statement("a", 3, window, 110, 1),
+            reports = [
+                Report("b", 1, 0, 0, 100),
+                Report("a", 2, window, 110, 0),
+                Report("b", 2, window, 50, 60),
+                Report("b", 2, window, 50, 60),
+                Report("a", 1, 0, 0, 150),
+                Report("a", 3, window, 110, 1),
             ]
-            grants = [first, *[await permits.settle(organization.id, 200, one) for one in said]]
+            grants = [first, *[await permits.settle(organization.id, 200, one) for one in reports]]
             return [(grant.count, grant.remaining, grant.held) for grant in grants]
 
     assert in_one_window(partial(engine_time, metered), lambda: asyncio.run(run())) == [

@@ -17,7 +17,7 @@ from tests.control import Control
 from tests.service import Service, new_data_dir, remove, start_service
 from tuplegate.access.states import LIVES
 from tuplegate.protocol.errors import ERRORS
-from tuplegate.settings import entries
+from tuplegate.settings import list_settings
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -214,7 +214,7 @@ def test_the_generated_pages_are_what_their_tables_say() -> None:
 def test_every_setting_has_its_row() -> None:
     """With its name in the file, its flag, its variable and its bounds."""
     rows = (ROOT / "docs/settings.md").read_text("utf-8").splitlines()
-    for entry in entries():
+    for entry in list_settings():
         start = f"| `{entry.name}` | `{entry.flag}` | `{entry.variable}` |"
         [row] = [row for row in rows if row.startswith(start)]
         takes = row.split(" | ")[4]

@@ -21,7 +21,7 @@ import pytest
 from tests.servers import alive, needs_linux, needs_root, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import ENDS, Event, Stream
-from tuplegate.settings import entries
+from tuplegate.settings import list_settings
 
 COMMAND = [sys.executable, "-m", "tuplegate"]
 RUN_S = 60
@@ -211,7 +211,7 @@ def test_help_lists_every_setting() -> None:
     shown = run("serve", "--help")
     assert shown.returncode == 0
     text = " ".join(shown.stdout.split())
-    for entry in entries():
+    for entry in list_settings():
         assert f"{entry.flag} " in text
         assert entry.variable in text
         assert entry.help in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.cli.shell.completion import candidates, relation_candidates
+from tuplegate.cli.shell.completion import suggest, suggest_relations
 from tuplegate.cli.shell.names import Names
 
 NAMES = Names(
@@ -19,7 +19,7 @@ NAMES = Names(
 
 def offered(text: str) -> list[str]:
     before, after = text.split("|")
-    return [candidate.text for candidate in candidates(before, after, NAMES)]
+    return [candidate.text for candidate in suggest(before, after, NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_what_fits_at_the_cursor_is_offered(text: str, wanted: list[str]) -> Non
 def test_columns_come_before_keywords() -> None:
     """And what is offered replaces only the word behind the dot."""
     assert offered("select | from users u")[:4] == ["id", "email", '"Full Name"', "u"]
-    [candidate] = candidates("select users.em", " from users", NAMES)
+    [candidate] = suggest("select users.em", " from users", NAMES)
     assert (candidate.text, candidate.typed) == ("email", 2)
 
 
 def test_a_command_that_takes_a_relation_is_offered_relations() -> None:
     """With and without a schema."""
-    assert [c.text for c in relation_candidates("\\d us", NAMES)] == ["users"]
-    assert [c.text for c in relation_candidates("\\d sales.", NAMES)] == ["region"]
+    assert [c.text for c in suggest_relations("\\d us", NAMES)] == ["users"]
+    assert [c.text for c in suggest_relations("\\d sales.", NAMES)] == ["region"]

@@ -84,7 +84,7 @@ def test_pauses_grow_while_it_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "time", lambda: now)
         monkeypatch.setattr(asyncio, "sleep", sleep)
-        await keeping._keep("work", work)
+        await keeping._restart_on_failure("work", work)
 
     monkeypatch.setattr(keeping, "_PAUSE_S", 0.1)
     asyncio.run(run())

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from tests.metrics import Page
-from tuplegate.metrics.board import Board, TooLarge
-from tuplegate.metrics.cells import BOUNDS_S, BUCKETS, SUM, answered, new_cell, observe
+from tuplegate.metrics.board import Board, DoesNotFit
+from tuplegate.metrics.cells import BOUNDS_S, BUCKETS, SUM, count_answer, new_cell, observe
 from tuplegate.metrics.page import DATABASES_SHOWN, write_page
-from tuplegate.metrics.sums import DATABASES_MAX, OTHER, Snapshot, Sums
+from tuplegate.metrics.sums import DATABASES_MAX, OTHER, Sums, WorkerMetrics
 
 INFO = ("1", "postgresql", 'a "quoted\\"\nversion')
 
@@ -35,7 +35,7 @@ def test_a_bound_belongs_to_its_bucket(place: int) -> None:
 @pytest.mark.parametrize("status", [0, 101, 200, 204, 307, 404, 500, 599])
 def test_every_status_has_its_class(status: int) -> None:
     cell = new_cell()
-    answered(cell, status, time.perf_counter_ns())
+    count_answer(cell, status, time.perf_counter_ns())
     assert cell[status // 100] == 1
     assert sum(cell[:BUCKETS]) == sum(cell[BUCKETS:SUM]) == 1
 
@@ -113,24 +113,24 @@ def test_a_worker_tells_only_so_many_databases_apart() -> None:
     """Those of its predecessor keep their places, later ones are counted together, and nothing is lost."""
     before = Sums(databases={f"org a{n}": [1, 1, 1, 1] for n in range(DATABASES_MAX - 1)})
     own = Sums(databases={f"org b{n}": [1, 1, 1, 1] for n in range(DATABASES_MAX)})
-    together = before.plus(own, DATABASES_MAX).databases
+    together = before.add(own, DATABASES_MAX).databases
     assert len(together) == DATABASES_MAX + 1
     assert together["org b0"] == [1, 1, 1, 1]
     assert together[OTHER] == [DATABASES_MAX - 1] * 4
-    assert before.plus(own, DATABASES_MAX).plus(own, DATABASES_MAX).databases[OTHER] == [2 * (DATABASES_MAX - 1)] * 4
+    assert before.add(own, DATABASES_MAX).add(own, DATABASES_MAX).databases[OTHER] == [2 * (DATABASES_MAX - 1)] * 4
 
 
 def test_a_worker_with_all_its_databases_fits_into_its_slot() -> None:
     big = 2**60
     sums = Sums(databases={f"org_{n:020} tg_{n:020}": [big] * 4 for n in range(DATABASES_MAX + 1)})
     board = Board(2)
-    board.post(1, Snapshot(1, 0, sums, {}))
+    board.post(1, WorkerMetrics(1, 0, sums, {}))
     read = board.read(1)
     assert read is not None
     assert read.sums == sums
     assert board.read(0) is None
-    with pytest.raises(TooLarge):
-        board.post(1, Snapshot(1, 0, Sums(errors={f"data {n:020}": big for n in range(100_000)}), {}))
+    with pytest.raises(DoesNotFit):
+        board.post(1, WorkerMetrics(1, 0, Sums(errors={f"data {n:020}": big for n in range(100_000)}), {}))
     assert board.read(1) == read
 
 
@@ -142,7 +142,7 @@ def test_a_reader_never_sees_half_a_snapshot() -> None:
         number = 0
         while True:
             number += 1
-            board.post(0, Snapshot(0, number, Sums(errors={f"data {n}": number for n in range(number % 500)}), {}))
+            board.post(0, WorkerMetrics(0, number, Sums(errors={f"data {n}": number for n in range(number % 500)}), {}))
     try:
         last, read = 0, 0
         while read < 2000:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.open_files import Wanted
+from tuplegate.open_files import WantedFiles
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,6 @@ from tuplegate.open_files import Wanted
     ],
 )
 def test_connections_of_a_kind(files: int, connections: int) -> None:
-    wanted = Wanted(10_000, 4, 100)
-    assert wanted.connections_within(files) == connections
+    wanted = WantedFiles(10_000, 4, 100)
+    assert wanted.fit_connections(files) == connections
     assert wanted.files == 40_300

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tuplegate.client.positions import Positions, checked_consistency
+from tuplegate.client.positions import Positions, check_consistency
 from tuplegate.engine import port
 from tuplegate.engine.postgres.own.admin import AdminConnector
 from tuplegate.engine.postgres.own.logins import same_login, without_login
@@ -90,7 +90,7 @@ def test_a_position_that_is_unknown_is_kept_until_it_was_sent() -> None:
 def test_another_consistency_is_refused_by_the_client() -> None:
     """Before anything is sent."""
     with pytest.raises(ValueError, match="serializable or snapshot"):
-        checked_consistency("eventual")
+        check_consistency("eventual")
 
 
 def test_a_replica_is_logged_in_at_as_the_engine_is() -> None:

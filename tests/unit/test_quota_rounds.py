@@ -7,7 +7,7 @@ import pytest
 from tests.unit.stage import until
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
-from tuplegate.catalog.permits import Grant, Permits, Statement
+from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineUnavailable
 
 
@@ -19,14 +19,14 @@ class Catalog(Permits):
         self.failures = failures
         self.given_back: list[str] = []
 
-    async def settle(self, organization: str, limit: int, said: Statement) -> Grant:
-        if said.count:
-            return Grant(1, said.spent, said.count + 1, limit, 60.0)
+    async def settle(self, organization: str, limit: int, report: Report) -> Grant:
+        if report.count:
+            return Grant(1, report.spent, report.count + 1, limit, 60.0)
         if organization == "odd" and self.failures:
             self.failures -= 1
             raise self.failure
         self.given_back.append(organization)
-        return Grant(1, said.spent, 0, limit, 60.0)
+        return Grant(1, report.spent, 0, limit, 60.0)
 
 
 @pytest.mark.parametrize("failure", [EngineUnavailable("gone"), ValueError("odd"), RecursionError()])

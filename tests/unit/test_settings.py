@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tuplegate.cli.main import cli
-from tuplegate.settings import Settings, SettingsError, default_data_dir, entries, load
+from tuplegate.settings import Settings, SettingsError, default_data_dir, list_settings, load
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_later_source_wins(file: Path) -> None:
     assert settings.body_timeout_s == Settings().body_timeout_s
 
 
-@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", list(list_settings()), ids=lambda entry: entry.name)
 def test_every_setting_can_come_from_every_source(file: Path, entry: Any) -> None:
     """The table alone decides what there is."""
     text, value = {
@@ -44,7 +44,7 @@ def test_every_setting_can_come_from_every_source(file: Path, entry: Any) -> Non
     assert getattr(load({entry.name: text}, {}, None), entry.name) == value
 
 
-@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", list(list_settings()), ids=lambda entry: entry.name)
 def test_every_setting_is_in_the_help(entry: Any) -> None:
     """Its flag, its variable and a sentence."""
     shown = CliRunner().invoke(cli, ["serve", "--help"], terminal_width=10_000).output

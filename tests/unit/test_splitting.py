@@ -2,14 +2,14 @@
 
 import pytest
 
-from tuplegate.cli.splitting import Command, Reader, Splitter, Statement, is_complete
+from tuplegate.cli.splitting import CommandLine, Reader, Splitter, SqlStatement, is_complete
 
 
 def read(*texts: str) -> tuple[list[str], str]:
     """Statements and commands, and what is left."""
     reader = Reader()
     found = [part for text in texts for part in reader.feed(text)]
-    return [part.sql if isinstance(part, Statement) else part.text for part in found], reader.pending
+    return [part.sql if isinstance(part, SqlStatement) else part.text for part in found], reader.pending
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_what_is_pending_can_be_cleared_between_two_parts() -> None:
     seen = []
     for part in reader.feed("select 1\n\\g\nselect 2;"):
         seen.append(part)
-        if isinstance(part, Command):
+        if isinstance(part, CommandLine):
             assert reader.pending.strip() == "select 1"
             reader.clear()
-    assert seen == [Command("\\g"), Statement("select 2")]
+    assert seen == [CommandLine("\\g"), SqlStatement("select 2")]
 
 
 @pytest.mark.parametrize(

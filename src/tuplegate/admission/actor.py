@@ -1,7 +1,7 @@
 """Who changes something, for the audit."""
 
 from tuplegate.admission.identity import Identity
-from tuplegate.catalog.session import Actor
+from tuplegate.catalog.metadata import Actor
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import STRANGER
 

@@ -22,10 +22,10 @@ from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
 from tuplegate.engine.port import Engine
 from tuplegate.http.exchange import Exchange
-from tuplegate.metrics.board import Board, TooLarge
+from tuplegate.metrics.board import Board, DoesNotFit
 from tuplegate.metrics.cells import PlaneCounts
 from tuplegate.metrics.page import CONTENT_TYPE, write_page
-from tuplegate.metrics.sums import DATABASES_MAX, Snapshot, Sums
+from tuplegate.metrics.sums import DATABASES_MAX, Sums, WorkerMetrics
 from tuplegate.standstill import Beats
 
 _log = structlog.get_logger()
@@ -134,10 +134,10 @@ class Metrics:
         snapshot = self._snapshot()
         try:
             self._board.post(self._worker, snapshot)
-        except TooLarge:
+        except DoesNotFit:
             _log.error("the metrics do not fit into their memory", databases=len(snapshot.sums.databases))
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> WorkerMetrics:
         measured = self._engine.measured()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
@@ -159,7 +159,7 @@ class Metrics:
             events,
             self._usage.totals(),
         )
-        return Snapshot(self._worker, time.monotonic_ns(), self._before.plus(own, DATABASES_MAX), gauges)
+        return WorkerMetrics(self._worker, time.monotonic_ns(), self._before.add(own, DATABASES_MAX), gauges)
 
     def _gauges(self) -> dict[str, float]:
         gauges: dict[str, float] = {
@@ -188,7 +188,7 @@ class Metrics:
             snapshot = board.read(worker)
             if snapshot is None:
                 continue
-            sums = sums.plus(snapshot.sums)
+            sums = sums.add(snapshot.sums)
             if time.monotonic_ns() - snapshot.at_ns < _STALE_NS:
                 for name, value in snapshot.gauges.items():
                     gauges[name] = value + (0 if name.partition(" ")[0] in _OF_ALL else gauges.get(name, 0))
@@ -199,11 +199,11 @@ class Metrics:
     async def _others_posted(self, others: list[int]) -> None:
         """Waits until every other worker has posted after now."""
         board, loop = self._board, asyncio.get_running_loop()
-        before = {worker: board.written(worker) for worker in others}
+        before = {worker: board.count_posts(worker) for worker in others}
         board.ask(self._worker)
         deadline = loop.time() + _PATIENCE_S
         while loop.time() < deadline:
-            if all(board.written(worker) != before[worker] for worker in others):
+            if all(board.count_posts(worker) != before[worker] for worker in others):
                 return
             await asyncio.sleep(_PAUSE_S)
 

@@ -20,7 +20,7 @@ from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.cors import respond_options
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Memory, too_much_held
-from tuplegate.metrics.cells import Cell, PlaneCounts, answered
+from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
@@ -152,9 +152,9 @@ class Plane:
             else:
                 exchange.keep_alive = False
         finally:
-            answered(cell, exchange.status, exchange.started_ns)
+            count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
-                self._counts.failed(exchange.error_code)
+                self._counts.count_error(exchange.error_code)
             if self._traces is not None:
                 self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage

@@ -39,7 +39,7 @@ class Pulse:
                 continue  # identities grow stale by themselves; it is asked again in a moment
 
     async def look(self) -> None:
-        beat = await self._catalog.pulse()
+        beat = await self._catalog.read_pulse()
         if beat.revision != self._revision:
             self._revision = beat.revision
             self._identities.forget()

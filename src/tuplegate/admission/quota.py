@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from tuplegate.access.quotas import WINDOW_S, Tier, policy_header, portion, state_header, tier_of
-from tuplegate.catalog.permits import Grant, Permits, Statement
+from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineFailure
 from tuplegate.keeping import attempt
 from tuplegate.protocol.errors import ServiceError
@@ -122,8 +122,8 @@ class Quota:
         self._taken, self._left = self._taken - self._left, 0
         self._number += 1
         self._open_until = now + WINDOW_S
-        said = Statement(self._holder, self._number, self._started, self._taken, count)
-        grant = await self._permits.settle(self.organization, self.limit, said)
+        report = Report(self._holder, self._number, self._started, self._taken, count)
+        grant = await self._permits.settle(self.organization, self.limit, report)
         self._started, self._taken, self._left = grant.started, grant.spent + grant.count, grant.count
         self._remaining = grant.remaining
         self._until = now + grant.seconds_left

@@ -71,7 +71,7 @@ class UsageBook:
                 await self._journal.add_usage(used)
                 self._note_recorded(used)
             if keys:
-                await self._credentials.were_used(keys)
+                await self._credentials.mark_used(keys)
                 self._keys.difference_update(keys)
         except EngineFailure as failure:
             _log.warning("usage was not recorded", reason=str(failure))

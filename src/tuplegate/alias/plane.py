@@ -18,7 +18,7 @@ from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
-from tuplegate.metrics.cells import PlaneCounts, answered
+from tuplegate.metrics.cells import PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 
 _encode = msgspec.json.Encoder().encode
@@ -89,9 +89,9 @@ class Alias:
             else:
                 exchange.keep_alive = False
         finally:
-            answered(cell, exchange.status, exchange.started_ns)
+            count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
-                self._counts.failed(exchange.error_code)
+                self._counts.count_error(exchange.error_code)
 
     def _is_of_control_plane(self, path: str) -> bool:
         parts = path_parts(path)

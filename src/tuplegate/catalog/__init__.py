@@ -1,1 +1,1 @@
-"""Organizations, databases and keys, in the engine's metadata database."""
+"""Records of organizations, databases, keys and sessions, in the engine's metadata database."""

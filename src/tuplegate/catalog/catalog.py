@@ -1,28 +1,28 @@
-"""The records of the installation, by subject. SQL of the metadata database lives in this package and nowhere else.
+"""The records of the installation, by subject. All SQL for the metadata database is in this package.
 
-It is given a session on that database and knows nothing of the engine beyond it.
+The catalog is given access to that database, and knows nothing else of the engine.
 """
 
 from dataclasses import dataclass
 
 from tuplegate.catalog.credentials import Credentials
-from tuplegate.catalog.databases import Databases
-from tuplegate.catalog.engines import Engines
+from tuplegate.catalog.databases import DatabaseRecords
+from tuplegate.catalog.engines import EngineRecords
 from tuplegate.catalog.journal import Journal
-from tuplegate.catalog.keys import Keys
-from tuplegate.catalog.moves import Moves
-from tuplegate.catalog.organizations import Organizations
+from tuplegate.catalog.keys import KeyRecords
+from tuplegate.catalog.metadata import Metadata
+from tuplegate.catalog.moves import MoveRecords
+from tuplegate.catalog.organizations import OrganizationRecords
 from tuplegate.catalog.permits import Permits
-from tuplegate.catalog.session import Session
-from tuplegate.catalog.sessions import Sessions
+from tuplegate.catalog.sessions import SessionRecords
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What workers must not sleep through. Databases are named as the engine knows them.
+    """What every worker must learn quickly. Databases have their names in the engine.
 
-    `revision` grows with every change; `paused` are to be let go of. `moves` are those that go to another engine, each
-    with its successor and the engine of that, once it is there.
+    `revision` grows with every change. Workers must let go of the databases in `paused`. `moves` maps each moving
+    database to its successor and that one's engine, or to None until the successor is in place.
     """
 
     revision: int
@@ -31,23 +31,23 @@ class Beat:
 
 
 class Catalog:
-    """`session` is for changes. Who asks is looked up on `lookups`, and what is counted is noted on `notes`: where
-    changes have to wait, neither waits behind them."""
+    """Access to all records. `metadata` runs changes; `lookups` identifies callers and `notes` records usage, so that
+    neither waits behind a slow change."""
 
-    def __init__(self, session: Session, lookups: Session | None = None, notes: Session | None = None) -> None:
-        lookups, notes = lookups or session, notes or session
+    def __init__(self, metadata: Metadata, lookups: Metadata | None = None, notes: Metadata | None = None) -> None:
+        lookups, notes = lookups or metadata, notes or metadata
         self._lookups = lookups
-        self.organizations = Organizations(session)
-        self.databases = Databases(session)
-        self.engines = Engines(session)
-        self.moves = Moves(session)
-        self.keys = Keys(session)
-        self.sessions = Sessions(session)
+        self.organizations = OrganizationRecords(metadata)
+        self.databases = DatabaseRecords(metadata)
+        self.engines = EngineRecords(metadata)
+        self.moves = MoveRecords(metadata)
+        self.keys = KeyRecords(metadata)
+        self.sessions = SessionRecords(metadata)
         self.credentials = Credentials(lookups, notes)
         self.permits = Permits(notes)
         self.journal = Journal(notes)
 
-    async def pulse(self) -> Beat:
+    async def read_pulse(self) -> Beat:
         rows = await self._lookups.fetch(
             "SELECT number, (SELECT string_agg(engine_name, ',') FROM database WHERE paused_until > clock_timestamp()),"
             " (SELECT string_agg(concat_ws('=', former, CASE WHEN step IN ('switched', 'done')"

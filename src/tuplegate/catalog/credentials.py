@@ -1,9 +1,9 @@
-"""From a token's id to who it stands for, in one statement each: the look-up behind every token that is not cached."""
+"""Finds out whom a token stands for, in one statement. This runs for every token that is not cached."""
 
 from dataclasses import dataclass
 
 from tuplegate.access.scopes import Principal, Scope, effective
-from tuplegate.catalog.session import Session
+from tuplegate.catalog.metadata import Metadata
 
 _KEY_LIVES = (
     "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND o.deleted_at IS NULL"
@@ -15,16 +15,15 @@ _DATABASE = (
 
 
 Whereabouts = tuple[str, str, str]
-"""A database: its id, what the engine calls it, and the engine."""
+"""A database: its id, its name in the engine, and its engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is on record for a token. `digests` are hexadecimal, as they are stored: one, or two while it is rotated.
+    """The record of a token. `digests` are hexadecimal: one, or two while the key is being rotated.
 
-    `live` is false once it is revoked, destroyed or expired. `database` is the one that a request gets when it names
-    none; None where there is none. `reads_snapshots`: unless a request says otherwise, what it reads need not be
-    serializable.
+    `live` is false once the token is revoked, destroyed or expired. `database` is the default for requests that name
+    none; None if there is none. With `reads_snapshots`, reads need not be serializable unless a request says so.
     """
 
     principal: Principal
@@ -36,12 +35,12 @@ class Credential:
 
 
 class Credentials:
-    def __init__(self, session: Session, notes: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata, notes: Metadata) -> None:
+        self._metadata = metadata
         self._notes = notes
 
     async def find_key(self, id: str) -> Credential | None:
-        rows = await self._session.fetch(
+        rows = await self._metadata.fetch(
             "SELECT k.organization, k.database, array_to_string(k.scopes, ','), encode(k.digest, 'hex'),"
             " CASE WHEN k.former_until > clock_timestamp() THEN encode(k.former_digest, 'hex') END,"
             f" {_KEY_LIVES}, o.tier, k.consistency = 'snapshot', d.id, d.engine_name, d.engine"
@@ -53,13 +52,13 @@ class Credentials:
         if not rows:
             return None
         organization, bound, scopes, digest, former, live, tier, snapshots, *database = rows[0]
-        principal = Principal(id, str(organization), _scopes(scopes), bound)
+        principal = Principal(id, str(organization), _read_scopes(scopes), bound)
         digests = [str(digest)] if former is None else [str(digest), former]
-        return Credential(principal, digests, live == "t", str(tier), _place(database), snapshots == "t")
+        return Credential(principal, digests, live == "t", str(tier), _whereabouts(database), snapshots == "t")
 
     async def find_session(self, id: str) -> Credential | None:
-        """A session has its key's rights of now, or fewer."""
-        rows = await self._session.fetch(
+        """Find a session. It has the rights that its key has now, or fewer."""
+        rows = await self._metadata.fetch(
             "SELECT k.id, k.organization, coalesce(s.database, k.database), array_to_string(s.scopes, ','),"
             " array_to_string(k.scopes, ','), encode(s.digest, 'hex'),"
             f" s.destroyed_at IS NULL AND s.expires_at > clock_timestamp() AND {_KEY_LIVES}, o.tier,"
@@ -72,28 +71,28 @@ class Credentials:
         if not rows:
             return None
         key, organization, bound, scopes, key_scopes, digest, live, tier, snapshots, *database = rows[0]
-        rights = effective(_scopes(scopes)) & effective(_scopes(key_scopes))
+        rights = effective(_read_scopes(scopes)) & effective(_read_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
-        return Credential(principal, [str(digest)], live == "t", str(tier), _place(database), snapshots == "t")
+        return Credential(principal, [str(digest)], live == "t", str(tier), _whereabouts(database), snapshots == "t")
 
     async def find_database(self, organization: str, name: str) -> Whereabouts | None:
-        """Of an active database."""
-        rows = await self._session.fetch(
+        """Find an active database by its name."""
+        rows = await self._metadata.fetch(
             "SELECT id, engine_name, engine FROM database WHERE organization = $1 AND name = $2 AND state = 'active'",
             organization,
             name,
         )
-        return _place(list(rows[0])) if rows else None
+        return _whereabouts(list(rows[0])) if rows else None
 
-    async def were_used(self, keys: list[str]) -> None:
+    async def mark_used(self, keys: list[str]) -> None:
         await self._notes.fetch(
             "UPDATE api_key SET last_used_at = now() WHERE id = ANY (string_to_array($1, ','))", ",".join(keys)
         )
 
 
-def _place(row: list[str | None]) -> Whereabouts | None:
+def _whereabouts(row: list[str | None]) -> Whereabouts | None:
     return None if row[0] is None else (row[0], str(row[1]), str(row[2]))
 
 
-def _scopes(text: str | None) -> frozenset[Scope]:
+def _read_scopes(text: str | None) -> frozenset[Scope]:
     return frozenset(Scope(scope) for scope in str(text).split(","))

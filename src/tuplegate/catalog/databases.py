@@ -1,9 +1,9 @@
-"""Databases on record: what they are called, and where in their life they are."""
+"""Records of databases: their names, and their states."""
 
 from dataclasses import dataclass
 
-from tuplegate.catalog.paging import Page, page_of
-from tuplegate.catalog.session import Actor, Session, change, noted, read
+from tuplegate.catalog.metadata import Actor, Metadata, build_change, change, read
+from tuplegate.catalog.paging import Page, build_page
 from tuplegate.protocol.control import DatabaseRecord
 
 _RECORDS = (
@@ -15,8 +15,8 @@ _RECORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A database as the engine knows it. `clone_of` is the id of the one it is to be a copy of."""
+class EngineDatabase:
+    """A database as the engine knows it. `clone_of` is the id of the database to copy."""
 
     id: str
     engine_name: str
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An active database, with what people call it and its organization."""
+    """An active database, with its name and its organization's."""
 
     id: str
     engine_name: str
@@ -38,17 +38,18 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A database of the engine that took part in a reset or a move. One that is not `doomed` is in place."""
+    """A database in the engine that took part in a reset or move. If it is not `doomed`, it is the one in use."""
 
     engine_name: str
     doomed: bool
 
 
-class Databases:
-    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+class DatabaseRecords:
+    """Databases on record. `bound` is the id of the only database that a token may see; None for all of the
+    organization."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
     async def add(
         self,
@@ -60,37 +61,37 @@ class Databases:
         clone_of: str | None,
         engine: str,
     ) -> None:
-        """Puts it on record, still to be made. A name that is taken fails with SQLSTATE 23505."""
+        """Record a database that is to be created. A name that is taken fails with SQLSTATE 23505."""
         await change(
-            self._session, actor, "database.clone" if clone_of else "database.create", "name",
+            self._metadata, actor, "database.clone" if clone_of else "database.create", "name",
             "INSERT INTO database (id, engine_name, organization, name, state, clone_of, engine)"
             " VALUES ($1, $2, $3, $4, 'creating', $5, $6) RETURNING id, name",
             id, engine_name, organization, name, clone_of, engine, concerns="id",
         )  # fmt: skip
 
-    async def page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
-        sql, params = page_of("d", page, _RECORDS, organization, bound)
-        return await read(self._session, DatabaseRecord, sql, *params)
+    async def list_page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
+        sql, params = build_page("d", page, _RECORDS, organization, bound)
+        return await read(self._metadata, DatabaseRecord, sql, *params)
 
     async def show(self, organization: str, bound: str | None, name: str) -> DatabaseRecord | None:
-        records = await read(self._session, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)
+        records = await read(self._metadata, DatabaseRecord, f"{_RECORDS} AND d.name = $3", organization, bound, name)
         return records[0] if records else None
 
     async def find(self, organization: str, id: str) -> DatabaseRecord | None:
-        records = await read(self._session, DatabaseRecord, _RECORDS, organization, id)
+        records = await read(self._metadata, DatabaseRecord, _RECORDS, organization, id)
         return records[0] if records else None
 
-    async def default_of(self, organization: str) -> str | None:
-        """What the first engine knows its default database as, if that is in use there."""
-        rows = await self._session.fetch(
+    async def find_default(self, organization: str) -> str | None:
+        """Return the engine's name for the default database, if it is active on the first engine."""
+        rows = await self._metadata.fetch(
             "SELECT engine_name FROM database WHERE organization = $1 AND is_default AND state = 'active'"
             " AND engine = 'first'",
             organization,
         )
         return rows[0][0] if rows else None
 
-    async def engine_names(self, ids: list[str]) -> dict[str, str]:
-        rows = await self._session.fetch(
+    async def find_engine_names(self, ids: list[str]) -> dict[str, str]:
+        rows = await self._metadata.fetch(
             "SELECT id, engine_name FROM database WHERE id = ANY (string_to_array($1, ','))", ",".join(ids)
         )
         return {str(id): str(name) for id, name in rows}
@@ -98,8 +99,8 @@ class Databases:
     async def change(
         self, actor: Actor, id: str, *, name: str | None, delete_protection: bool | None, default: bool
     ) -> bool:
-        """What is None stays as it is. The default is taken from whichever has it, and all of it happens at once."""
-        change = noted(
+        """Change the record in one transaction; None leaves a field as it is. A new default replaces the old one."""
+        change = build_change(
             actor, "database.change", "name",
             "UPDATE database SET name = coalesce($3, name), is_default = is_default OR $5::boolean,"
             " delete_protection = coalesce($4::boolean, delete_protection)"
@@ -108,7 +109,7 @@ class Databases:
             str(default).lower(), concerns="id",
         )  # fmt: skip
         if not default:
-            return bool(await self._session.fetch(change[0], *change[1]))
+            return bool(await self._metadata.fetch(change[0], *change[1]))
         # Locked in one order, so that neither another change of the default nor a deletion comes between.
         lock = "SELECT FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
         clear = (
@@ -116,55 +117,54 @@ class Databases:
             " (SELECT FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
         )
         steps = [(lock, (actor.organization,)), (clear, (actor.organization, id)), change]
-        return bool(await self._session.atomically(steps))
+        return bool(await self._metadata.atomically(steps))
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
-        """From now on it answers nobody. False where it may not be deleted any more, or not yet."""
-        done = await change(
-            self._session, actor, "database.delete", "name",
+        """Make the database unavailable and record its deletion. Return False if its state does not allow that."""
+        return await change(
+            self._metadata, actor, "database.delete", "name",
             "UPDATE database SET state = 'deleting' WHERE organization = $1 AND id = $2"
             " AND state IN ('active', 'failed') AND NOT is_default AND NOT delete_protection RETURNING id, name",
             actor.organization, id, concerns="id",
         )  # fmt: skip
-        return bool(done)
 
     async def note_dump(self, actor: Actor, id: str) -> None:
-        """Nothing changes, but who was given all that is in it is to be known."""
+        """Record in the audit who was given a dump."""
         sql = "SELECT name FROM database WHERE id = $1"
-        await change(self._session, actor, "database.dump", "name", sql, id, quiet=True)
+        await change(self._metadata, actor, "database.dump", "name", sql, id, quiet=True)
 
     # -- its life, as the service brings it forward -------------------------------------------------------------
 
-    async def unfinished(self, organization: str | None = None) -> list[Place]:
-        """What is half made or half removed, of one organization or of all."""
-        return await self._places(
+    async def list_unfinished(self, organization: str | None = None) -> list[EngineDatabase]:
+        """Find databases that are being created or deleted, of one organization or of all."""
+        return await self._find_all(
             "state IN ('creating', 'deleting') AND ($1::text IS NULL OR organization = $1)", organization
         )
 
-    async def find_place(self, id: str) -> Place | None:
-        places = await self._places("id = $1", id)
-        return places[0] if places else None
+    async def find_in_engine(self, id: str) -> EngineDatabase | None:
+        found = await self._find_all("id = $1", id)
+        return found[0] if found else None
 
-    async def active(self) -> list[Tenant]:
-        """Of all organizations, in the order in which they were made."""
-        rows = await self._session.fetch(
+    async def list_active(self) -> list[Tenant]:
+        """Return the databases of all organizations, oldest first."""
+        rows = await self._metadata.fetch(
             "SELECT d.id, d.engine_name, d.name, o.id, o.name FROM database d"
             " JOIN organization o ON o.id = d.organization WHERE d.state = 'active' ORDER BY d.created_at, d.id"
         )
         return [Tenant(*map(str, row)) for row in rows]
 
     async def is_protected(self, id: str) -> bool:
-        return bool(await self._session.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
+        return bool(await self._metadata.fetch("SELECT FROM database WHERE id = $1 AND delete_protection", id))
 
-    async def furnished_otherwise(self, furnishing: str, engine: str) -> list[Place]:
-        """Active ones of the engine that another version has furnished."""
+    async def list_furnished_otherwise(self, furnishing: str, engine: str) -> list[EngineDatabase]:
+        """Find active databases of the engine that another version of the service has furnished."""
         condition = "state = 'active' AND furnishing IS DISTINCT FROM $1 AND engine = $2"
-        return await self._places(condition, furnishing, engine)
+        return await self._find_all(condition, furnishing, engine)
 
-    async def was_furnished(self, id: str, furnishing: str) -> None:
-        await self._session.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
+    async def mark_furnished(self, id: str, furnishing: str) -> None:
+        await self._metadata.fetch("UPDATE database SET furnishing = $2 WHERE id = $1", id, furnishing)
 
-    async def was_made(self, id: str, furnishing: str) -> None:
+    async def mark_made(self, id: str, furnishing: str) -> None:
         await self._advance(
             "UPDATE database SET state = 'active', clone_of = NULL, furnishing = $2"
             " WHERE id = $1 AND state = 'creating'",
@@ -172,24 +172,24 @@ class Databases:
             furnishing,
         )
 
-    async def was_not_made(self, id: str) -> None:
+    async def mark_failed(self, id: str) -> None:
         await self._advance("UPDATE database SET state = 'failed' WHERE id = $1 AND state = 'creating'", id)
 
     async def discard(self, actor: Actor, id: str) -> None:
-        """Forgets one that could not be made and that nobody has heard of: its name is free again."""
+        """Forget a database that could not be created and was never reported: its name becomes free."""
         await change(
-            self._session, actor, "database.fail", "name",
+            self._metadata, actor, "database.fail", "name",
             "DELETE FROM database WHERE id = $1 AND state = 'failed' RETURNING id, name",
             id, concerns="id",
         )  # fmt: skip
 
-    async def was_removed(self, id: str) -> None:
-        """Takes its keys and their sessions with it; and its organization, where that was to go with the last one."""
+    async def remove(self, id: str) -> None:
+        """Remove the record of a deleted database, with its keys and their sessions."""
         await self._advance("DELETE FROM database WHERE id = $1 AND state = 'deleting'", id)
 
     async def note_leftovers(self, id: str, engine_names: list[str], engine: str) -> None:
-        """Before a reset: of these databases of the engine only the one that is in place at its end is to stay."""
-        await self._session.fetch(
+        """Before a reset, note both databases in the engine: the one that is not in use at the end will be dropped."""
+        await self._metadata.fetch(
             "INSERT INTO leftover (engine_name, database, engine)"
             " SELECT unnest(string_to_array($2, ',')), $1, $3 ON CONFLICT DO NOTHING",
             id,
@@ -197,16 +197,16 @@ class Databases:
             engine,
         )
 
-    async def in_reset(self) -> dict[str, str]:
-        """Databases of the engines that take part in a reset or a move, each with the id of the one that does."""
-        rows = await self._session.fetch("SELECT engine_name, database FROM leftover")
+    async def list_in_reset(self) -> dict[str, str]:
+        """Return the databases in the engines that take part in a reset or move, each with the id of its record."""
+        rows = await self._metadata.fetch("SELECT engine_name, database FROM leftover")
         return {str(name): str(id) for name, id in rows}
 
     async def doom_leftovers(self, id: str) -> list[Leftover]:
-        """From now on what is not in place cannot be put there: the statement of a killed worker may still be under
-        way in the engine."""
+        """Doom the databases that are not in use, so that they never will be: a statement of a killed worker may still
+        be running in the engine."""
         # Locked first, so that the second statement sees what whoever had the lock has done.
-        rows = await self._session.atomically(
+        rows = await self._metadata.atomically(
             [
                 ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
                 (
@@ -220,24 +220,24 @@ class Databases:
         return [Leftover(str(name), doomed == "t") for name, doomed in rows]
 
     async def forget_leftover(self, engine_name: str) -> None:
-        await self._session.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
+        await self._metadata.fetch("DELETE FROM leftover WHERE engine_name = $1", engine_name)
 
-    async def move(self, actor: Actor, id: str, engine_name: str) -> bool:
-        """Another database of the engine, noted as a leftover, takes its place. False where it may not be reset."""
-        done = await change(
-            self._session, actor, "database.reset", "name",
+    async def replace(self, actor: Actor, id: str, engine_name: str) -> bool:
+        """Put another database of the engine, noted as a leftover, in its place. Return False if it may not be
+        reset."""
+        return await change(
+            self._metadata, actor, "database.reset", "name",
             "UPDATE database SET engine_name = $3 WHERE organization = $1 AND id = $2 AND state = 'active'"
             " AND NOT delete_protection"
             " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE)"
             " RETURNING id, name",
             actor.organization, id, engine_name, concerns="id",
         )  # fmt: skip
-        return bool(done)
 
     async def pause(self, id: str, seconds: float, engine_name: str | None = None) -> None:
-        """Asks all workers to let go of it for so long, or with 0 no longer; only while it has this name in the engine,
-        where one is given."""
-        await self._session.fetch(
+        """Ask all workers to let go of the database for this long; 0 ends the pause. With `engine_name`, only while the
+        database has that name in the engine."""
+        await self._metadata.fetch(
             "UPDATE database SET paused_until = CASE WHEN $2::float8 > 0"
             " THEN clock_timestamp() + $2::float8 * interval '1 second' END"
             " WHERE id = $1 AND ($3::text IS NULL OR engine_name = $3)",
@@ -246,15 +246,15 @@ class Databases:
             engine_name,
         )
 
-    async def _places(self, condition: str, *params: str | None) -> list[Place]:
-        rows = await self._session.fetch(
+    async def _find_all(self, condition: str, *params: str | None) -> list[EngineDatabase]:
+        rows = await self._metadata.fetch(
             f"SELECT id, engine_name, state, clone_of, engine FROM database WHERE {condition} ORDER BY created_at",
             *params,
         )
         return [
-            Place(str(id), str(engine_name), str(state), clone_of, str(engine))
+            EngineDatabase(str(id), str(engine_name), str(state), clone_of, str(engine))
             for id, engine_name, state, clone_of, engine in rows
         ]
 
     async def _advance(self, sql: str, *params: str) -> None:
-        await self._session.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])
+        await self._metadata.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

@@ -1,14 +1,14 @@
-"""Engines on record: how many databases each is to take, and how many it has."""
+"""Records of engines: which share of new databases each takes, and which databases it has."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuplegate.catalog.session import Actor, Session, change
+from tuplegate.catalog.metadata import Actor, Metadata, change
 
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """`databases` are the names that the engine knows its databases under."""
+    """An engine on record; `databases` are the names in the engine."""
 
     name: str
     weight: int
@@ -16,16 +16,16 @@ class EngineEntry:
     databases: list[str]
 
 
-class Engines:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class EngineRecords:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
     async def add(self, name: str) -> None:
-        await self._session.fetch("INSERT INTO engine (name) VALUES ($1) ON CONFLICT DO NOTHING", name)
+        await self._metadata.fetch("INSERT INTO engine (name) VALUES ($1) ON CONFLICT DO NOTHING", name)
 
-    async def all(self) -> list[EngineEntry]:
-        """The first one first."""
-        rows = await self._session.fetch(
+    async def list_all(self) -> list[EngineEntry]:
+        """Return all engines, the first one first."""
+        rows = await self._metadata.fetch(
             "SELECT e.name, e.weight, e.state, (SELECT string_agg(d.engine_name, ',') FROM database d"
             " WHERE d.engine = e.name) FROM engine e ORDER BY e.name <> 'first', e.name"
         )
@@ -34,15 +34,15 @@ class Engines:
             for name, weight, state, databases in rows
         ]
 
-    async def used(self) -> set[str]:
-        """Those that have a database, or what a reset or a move has left of one."""
-        rows = await self._session.fetch("SELECT engine FROM database UNION SELECT engine FROM leftover")
+    async def list_used(self) -> set[str]:
+        """Return the engines that have a database, or leftovers of a reset or move."""
+        rows = await self._metadata.fetch("SELECT engine FROM database UNION SELECT engine FROM leftover")
         return {str(row[0]) for row in rows}
 
     async def choose(self, names: Iterable[str]) -> str | None:
-        """Of these engines the one that a new database goes to: it has the fewest for its weight. None where all are
-        draining, or take none."""
-        rows = await self._session.fetch(
+        """Choose an engine for a new database among these: the one with the fewest databases for its weight. Return
+        None if all are draining or have no weight."""
+        rows = await self._metadata.fetch(
             "SELECT e.name FROM engine e WHERE e.state = 'active' AND e.weight > 0"
             " AND e.name = ANY (string_to_array($1, ','))"
             " ORDER BY ((SELECT count(*) FROM database d WHERE d.engine = e.name) + 1)::float8 / e.weight,"
@@ -52,18 +52,17 @@ class Engines:
         return rows[0][0] if rows else None
 
     async def change(self, actor: Actor, name: str, *, weight: int | None, state: str | None) -> bool:
-        """What is None stays as it is. False where there is no such engine."""
-        done = await change(
-            self._session, actor, "engine.change", "name",
+        """Change the record; None leaves a field as it is. Return False if there is no such engine."""
+        return await change(
+            self._metadata, actor, "engine.change", "name",
             "UPDATE engine SET weight = coalesce($2::int, weight), state = coalesce($3, state)"
             " WHERE name = $1 RETURNING name",
             name, None if weight is None else str(weight), state, quiet=True,
         )  # fmt: skip
-        return bool(done)
 
     async def locate(self, engine_names: Sequence[str]) -> dict[str, str]:
-        """The engine of each name, of those that are known."""
-        rows = await self._session.fetch(
+        """Return the engine of each name that is known."""
+        rows = await self._metadata.fetch(
             "SELECT engine_name, engine FROM database WHERE engine_name = ANY (string_to_array($1, ','))"
             " UNION SELECT engine_name, engine FROM leftover WHERE engine_name = ANY (string_to_array($1, ','))",
             ",".join(engine_names),

@@ -1,16 +1,16 @@
-"""What was done and used: the audit of the control plane, and usage by hour and database."""
+"""Records of what happened: the audit of the control plane, and usage by hour and database."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuplegate.catalog.session import Session, read
+from tuplegate.catalog.metadata import Metadata, read
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one database was used since it was last put on record. `database` is its id."""
+    """Use of one database since the last record. `database` is its id."""
 
     organization: str
     database: str
@@ -21,15 +21,18 @@ class Used:
 
 
 class Journal:
-    """`bound` narrows what is seen to the one database with that id; None is all of the organization's."""
+    """Audit and usage. `bound` is the id of the only database that a token may see; None for all of the
+    organization."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def audit(self, organization: str, bound: str | None, limit: int, before: int | None) -> list[AuditRecord]:
-        """Newest first."""
+    async def list_audit(
+        self, organization: str, bound: str | None, limit: int, before: int | None
+    ) -> list[AuditRecord]:
+        """Return entries of the audit, newest first."""
         return await read(
-            self._session, AuditRecord,
+            self._metadata, AuditRecord,
             "SELECT id, at, action, subject, key, session, address, request_id FROM audit WHERE organization = $1"
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
@@ -37,7 +40,7 @@ class Journal:
         )  # fmt: skip
 
     async def add_usage(self, used: Iterable[Used]) -> None:
-        await self._session.atomically(
+        await self._metadata.atomically(
             [
                 (
                     "INSERT INTO usage (organization, database, hour, requests, rows, bytes, errors)"
@@ -52,12 +55,12 @@ class Journal:
             ]
         )
 
-    async def usage(
+    async def list_usage(
         self, organization: str, bound: str | None, since: datetime | None, until: datetime | None
     ) -> list[UsageRecord]:
-        """By hour, newest first; a database that is gone is shown by its id."""
+        """Return usage by hour, newest first. A deleted database is shown by its id."""
         return await read(
-            self._session, UsageRecord,
+            self._metadata, UsageRecord,
             "SELECT u.hour, coalesce(d.name, u.database) AS database, u.requests, u.rows, u.bytes, u.errors"
             " FROM usage u LEFT JOIN database d ON d.id = u.database WHERE u.organization = $1"
             " AND ($2::text IS NULL OR u.database = $2)"

@@ -1,31 +1,31 @@
-"""Databases that go from one engine to another, on record.
+"""Records of moves of databases between engines.
 
-Both names of the database are leftovers while it moves: what is not in place at the end is dropped.
+Both names of a moving database are leftovers: the one that is not in use at the end is dropped.
 """
 
 from dataclasses import dataclass
 
-from tuplegate.catalog.databases import Place
-from tuplegate.catalog.session import Actor, Session, change, noted
+from tuplegate.catalog.databases import EngineDatabase
+from tuplegate.catalog.metadata import Actor, Metadata, build_change, change
 
 _REMEMBERED_S = 60.0
-"""How long workers are told of a move that is over. A request that was held for a database waits for less."""
+"""How long workers still see a move that has ended. A request that is held for a database waits less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveRecord:
     former: str
     successor: str
     engine: str
 
 
-class Moves:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class MoveRecords:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def begin(self, actor: Actor, place: Place, successor: str, engine: str) -> bool:
-        """False where the database is not active any more."""
-        began = noted(
+    async def begin(self, actor: Actor, database: EngineDatabase, successor: str, engine: str) -> bool:
+        """Record the start of a move. Return False if the database is not active any more."""
+        began = build_change(
             actor, "database.move", "name",
             "INSERT INTO move (former, database, successor, engine, step)"
             " SELECT d.engine_name, d.id, $2, $3, 'preparing' FROM database d"
@@ -33,43 +33,45 @@ class Moves:
             " ON CONFLICT (former) DO UPDATE SET successor = excluded.successor, engine = excluded.engine,"
             " step = 'preparing', started_at = clock_timestamp(), ended_at = NULL"
             " RETURNING database, (SELECT name FROM database WHERE id = $1) AS name",
-            place.id, successor, engine, place.engine_name, concerns="database", quiet=True,
+            database.id, successor, engine, database.engine_name, concerns="database", quiet=True,
             also="left_over AS (INSERT INTO leftover (engine_name, database, engine)"
             " SELECT * FROM (VALUES ($4::text, $1::text, (SELECT engine FROM database WHERE id = $1)),"
             " ($2::text, $1::text, $3::text)) v WHERE EXISTS (SELECT FROM done) ON CONFLICT DO NOTHING)",
         )  # fmt: skip
-        return bool(await self._session.fetch(*began[:1], *began[1]))
+        return bool(await self._metadata.fetch(*began[:1], *began[1]))
 
-    async def step(self, former: str, step: str) -> None:
-        await self._session.fetch("UPDATE move SET step = $2 WHERE former = $1", former, step)
+    async def set_step(self, former: str, step: str) -> None:
+        await self._metadata.fetch("UPDATE move SET step = $2 WHERE former = $1", former, step)
 
-    async def switch(self, actor: Actor, place: Place, successor: str, engine: str, furnishing: str) -> bool:
-        """The successor takes the place of the database, for all at once. False where that may not be any more."""
-        done = await change(
-            self._session, actor, "database.arrive", "name",
+    async def switch(
+        self, actor: Actor, database: EngineDatabase, successor: str, engine: str, furnishing: str
+    ) -> bool:
+        """Put the successor in the place of the database, for everyone at once. Return False if that is not allowed any
+        more."""
+        return await change(
+            self._metadata, actor, "database.arrive", "name",
             "UPDATE database SET engine_name = $3, engine = $4, furnishing = $5, paused_until = NULL"
             " WHERE id = $1 AND engine_name = $2 AND state = 'active'"
             " AND EXISTS (SELECT FROM leftover WHERE engine_name = $3 AND NOT doomed FOR SHARE) RETURNING id, name",
-            place.id, place.engine_name, successor, engine, furnishing, concerns="id",
+            database.id, database.engine_name, successor, engine, furnishing, concerns="id",
             also="moved AS (UPDATE move SET step = 'switched' WHERE former = $2 AND EXISTS (SELECT FROM done))",
         )  # fmt: skip
-        return bool(done)
 
-    async def find(self, database: str) -> list[Move]:
-        """Those of a database that are not over."""
-        rows = await self._session.fetch(
+    async def find(self, database: str) -> list[MoveRecord]:
+        """Return the moves of a database that have not ended."""
+        rows = await self._metadata.fetch(
             "SELECT former, successor, engine FROM move WHERE database = $1 AND step <> 'done'", database
         )
-        return [Move(*map(str, row)) for row in rows]
+        return [MoveRecord(*map(str, row)) for row in rows]
 
-    async def unfinished(self) -> set[str]:
-        """Ids of the databases that are moving."""
-        rows = await self._session.fetch("SELECT database FROM move WHERE step <> 'done'")
+    async def list_unfinished(self) -> set[str]:
+        """Return the ids of the databases that are moving."""
+        rows = await self._metadata.fetch("SELECT database FROM move WHERE step <> 'done'")
         return {str(row[0]) for row in rows}
 
     async def end(self, former: str) -> None:
-        """What has moved is remembered for a while; of what has not, nothing is."""
-        await self._session.atomically(
+        """End a move: keep its record for a while if the database has moved, otherwise delete it."""
+        await self._metadata.atomically(
             [
                 ("UPDATE move SET step = 'done', ended_at = now() WHERE former = $1 AND step = 'switched'", (former,)),
                 ("DELETE FROM move WHERE former = $1 AND step <> 'done'", (former,)),
@@ -77,6 +79,6 @@ class Moves:
         )
 
     async def forget_old(self) -> None:
-        await self._session.fetch(
+        await self._metadata.fetch(
             "DELETE FROM move WHERE ended_at < now() - $1::float8 * interval '1 second'", str(_REMEMBERED_S)
         )

@@ -1,25 +1,25 @@
-"""Organizations on record."""
+"""Records of organizations."""
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.paging import Page, page_of
-from tuplegate.catalog.session import Actor, Session, change, read
+from tuplegate.catalog.metadata import Actor, Metadata, change, read
+from tuplegate.catalog.paging import Page, build_page
 from tuplegate.protocol.control import OrganizationRecord
 
 _RECORDS = "SELECT o.id, o.name, o.tier, o.created_at FROM organization o WHERE o.deleted_at IS NULL"
 
 
-class Organizations:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class OrganizationRecords:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def first(self) -> str | None:
-        """The installation's own."""
-        rows = await self._session.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")
+    async def find_first(self) -> str | None:
+        """Return the id of the installation's own organization."""
+        rows = await self._metadata.fetch("SELECT id FROM organization ORDER BY created_at, id LIMIT 1")
         return rows[0][0] if rows else None
 
     async def count(self) -> int:
-        """Those that are not being deleted."""
-        rows = await self._session.fetch("SELECT count(*) FROM organization WHERE deleted_at IS NULL")
+        """Count the organizations that are not being deleted."""
+        rows = await self._metadata.fetch("SELECT count(*) FROM organization WHERE deleted_at IS NULL")
         return int(str(rows[0][0]))
 
     async def add(
@@ -32,12 +32,12 @@ class Organizations:
         key: Token | None = None,
         engine: str = "first",
     ) -> None:
-        """The organization, its default database, still to be made, and a key that manages it.
+        """Record an organization, its default database, which is to be created, and a key that manages it.
 
-        A name that is taken fails with 23505. `database` is its id and its name, `engine` where it is to be.
+        A name that is taken fails with 23505. `database` is its id and name.
         """
         await change(
-            self._session, actor, "organization.create", "name",
+            self._metadata, actor, "organization.create", "name",
             "INSERT INTO organization (id, name, tier) VALUES ($1, $2, $3) RETURNING id, name",
             id, name, tier, *database, *((key.id, key.digest.hex(), key.hint) if key else (None, None, None)),
             engine,
@@ -47,42 +47,40 @@ class Organizations:
             " SELECT $6::text, id, 'first', decode($7, 'hex'), $8, ARRAY['admin'] FROM done WHERE $6 IS NOT NULL)",
         )  # fmt: skip
 
-    async def page(self, page: Page) -> list[OrganizationRecord]:
-        sql, params = page_of("o", page, _RECORDS)
-        return await read(self._session, OrganizationRecord, sql, *params)
+    async def list_page(self, page: Page) -> list[OrganizationRecord]:
+        sql, params = build_page("o", page, _RECORDS)
+        return await read(self._metadata, OrganizationRecord, sql, *params)
 
     async def show(self, id: str) -> OrganizationRecord | None:
-        records = await read(self._session, OrganizationRecord, f"{_RECORDS} AND o.id = $1", id)
+        records = await read(self._metadata, OrganizationRecord, f"{_RECORDS} AND o.id = $1", id)
         return records[0] if records else None
 
     async def change(self, actor: Actor, id: str, name: str | None, tier: str | None) -> bool:
-        done = await change(
-            self._session, actor, "organization.change", "id",
+        return await change(
+            self._metadata, actor, "organization.change", "id",
             "UPDATE organization SET name = coalesce($2, name), tier = coalesce($3, tier)"
             " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
             id, name, tier,
         )  # fmt: skip
-        return bool(done)
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
-        """Ends its keys and begins the removal of its databases; false where it is gone already."""
-        done = await change(
-            self._session, actor, "organization.delete", "id",
+        """End the organization's keys and start deleting its databases. Return False if it is gone already."""
+        return await change(
+            self._metadata, actor, "organization.delete", "id",
             "UPDATE organization SET deleted_at = now(), name = 'deleted-' || replace(id, '_', '-')"
             " WHERE id = $1 AND deleted_at IS NULL RETURNING id",
             id,
         )  # fmt: skip
-        return bool(done)
 
     async def finish_deleting(self) -> list[str]:
-        """Sends the databases of deleted organizations on their way, removes those that have none left; says which
-        organizations still have some."""
-        await self._session.fetch(
+        """Start deleting the databases of deleted organizations, and remove organizations without databases. Return the
+        ids of those that still have some."""
+        await self._metadata.fetch(
             "UPDATE database SET state = 'deleting', delete_protection = false, is_default = false"
             " WHERE state IN ('active', 'failed')"
             " AND organization IN (SELECT id FROM organization WHERE deleted_at IS NOT NULL)"
         )
-        await self._session.atomically(
+        await self._metadata.atomically(
             [
                 (
                     "DELETE FROM api_key k USING organization o"
@@ -97,5 +95,5 @@ class Organizations:
                 ),
             ]
         )
-        rows = await self._session.fetch("SELECT id FROM organization WHERE deleted_at IS NOT NULL")
+        rows = await self._metadata.fetch("SELECT id FROM organization WHERE deleted_at IS NOT NULL")
         return [str(row[0]) for row in rows]

@@ -1,4 +1,4 @@
-"""Lists in pages: a cursor names the last record that was seen, so that what is added later moves nothing."""
+"""Lists in pages. A cursor names the last record that was seen, so records added later do not shift the pages."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Dated(Protocol):
-    """What is listed in the order of its making."""
+    """A record of a list that is ordered by creation."""
 
     @property
     def id(self) -> str: ...
@@ -19,42 +19,42 @@ class Dated(Protocol):
 
 
 class BadCursor(Exception):
-    """The text is no cursor of ours."""
+    """The text is not a cursor made by this service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """At most `limit` records behind the one that `after` names."""
+    """At most `limit` records that follow the one named by `after`."""
 
     limit: int
     after: tuple[datetime, str] | None = None
 
 
 def make_cursor(last: Dated) -> str:
-    return _written(last.created_at, last.id)
+    return _write_cursor(last.created_at, last.id)
 
 
 def read_cursor(text: str) -> tuple[datetime, str]:
-    """The place that a cursor names. Raises BadCursor for whatever `make_cursor` would not have written."""
+    """Return the position that a cursor names. Raise BadCursor for text that `make_cursor` would not have written."""
     try:
-        at, id = msgspec.json.decode(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)), type=_Place)
+        at, id = msgspec.json.decode(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)), type=_Value)
         at = at.astimezone(UTC)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
         raise BadCursor from exc
-    if _written(at, id) != text:
+    if _write_cursor(at, id) != text:
         raise BadCursor
     return at, id
 
 
-_Place = tuple[Annotated[datetime, msgspec.Meta(tz=True)], Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_]+\Z")]]
+_Value = tuple[Annotated[datetime, msgspec.Meta(tz=True)], Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_]+\Z")]]
 
 
-def _written(at: datetime, id: str) -> str:
+def _write_cursor(at: datetime, id: str) -> str:
     return urlsafe_b64encode(msgspec.json.encode((at, id))).decode().rstrip("=")
 
 
-def page_of(alias: str, page: Page, sql: str, *params: str | None) -> tuple[str, list[str | None]]:
-    """Statement and parameters for one page, and one record more, which says whether another page follows."""
+def build_page(alias: str, page: Page, sql: str, *params: str | None) -> tuple[str, list[str | None]]:
+    """Return the statement and parameters for one page, plus one record that tells whether another page follows."""
     after, place = page.after, len(params) + 1
     order = f"({alias}.created_at, {alias}.id)"
     statement = (

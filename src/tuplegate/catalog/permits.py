@@ -1,18 +1,18 @@
 """Permits of a window: how many requests of an organization were let through, over all workers and machines.
 
-A holder says with every statement how many permits of the window it has used in all, and what it asks for comes on top
-of that; what it did not use is so given back. Since it says a total, a statement that is repeated changes nothing, and
-one that failed, whether or not the engine has applied it, is made good by the next one. Statements of a holder are
-numbered: one that the engine comes to late, after a later one, does nothing.
+With every report a holder states the total that it has used in the window, and asks for more on top of that; permits
+that it did not use are thereby returned. Since it states a total, a repeated report changes nothing, and one that
+failed, applied or not, is corrected by the next. Reports of a holder are numbered: one that reaches the engine after a
+later one does nothing.
 """
 
 from dataclasses import dataclass
 
 from tuplegate.access.quotas import WINDOW_S
-from tuplegate.catalog.session import Session
+from tuplegate.catalog.metadata import Metadata
 
 _WAITED_FOR_S = 5.0
-"""A holder that has not said for so long what became of its permits is not waited for: it may be dead."""
+"""A holder that has not reported for so long is not waited for: it may be dead."""
 
 _SETTLE = f"""
 WITH clock AS (SELECT extract(epoch FROM clock_timestamp()) AS now),
@@ -42,10 +42,11 @@ RETURNING q.started, spent, count, greatest(0, $2::bigint - q.used),
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """The `number`-th that a holder makes: it has used `spent` permits of the window `started`, and asks for `count`.
+class Report:
+    """The `number`-th report of a holder: it has used `spent` permits of the window `started`, and asks for `count`
+    more.
 
-    Whoever asks for some uses one of them at once.
+    A holder that asks for permits uses one at once.
     """
 
     holder: str
@@ -57,9 +58,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """`count` permits of the window `started`, which ends in `seconds_left`; the holder has used `spent` in it before.
+    """`count` permits of the window `started`, which ends in `seconds_left`; the holder had used `spent` of it before.
 
-    `remaining` are left for others. `held` are in the hands of others, who may give them back in a moment.
+    `remaining` permits are left for others. Others hold `held`, and may return them soon.
     """
 
     started: int
@@ -71,17 +72,17 @@ class Grant:
 
 
 class Permits:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
-    async def settle(self, organization: str, limit: int, said: Statement) -> Grant:
-        """Takes down what was used, and gives up to `count` permits of the window that it is by the engine's clock."""
-        values = (said.holder, str(said.number), str(said.started), str(said.spent), str(said.count))
-        rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
+    async def settle(self, organization: str, limit: int, report: Report) -> Grant:
+        """Record what was used, and grant up to `count` permits of the current window, by the engine's clock."""
+        values = (report.holder, str(report.number), str(report.started), str(report.spent), str(report.count))
+        rows = await self._metadata.fetch(_SETTLE, organization, str(limit), *values)
         if not rows:
-            await self._session.fetch(
+            await self._metadata.fetch(
                 "INSERT INTO quota (organization, started, used) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING", organization
             )
-            rows = await self._session.fetch(_SETTLE, organization, str(limit), *values)
+            rows = await self._metadata.fetch(_SETTLE, organization, str(limit), *values)
         started, spent, count, remaining, left, held = (str(value) for value in rows[0])
         return Grant(int(started), int(spent), int(count), int(remaining), float(left), int(held))

@@ -1,25 +1,26 @@
-"""The metadata database itself: its tables, made and changed by numbered migrations, and the installation's own row."""
+"""The metadata database: its tables, managed by numbered migrations, and the row of the installation."""
 
 from dataclasses import dataclass
 from importlib import resources
 
-from tuplegate.catalog.session import Session
+from tuplegate.catalog.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`id` marks what belongs to it in a shared engine; `secret` signs what clients are given to hand back."""
+    """The installation. `id` marks what belongs to it in a shared engine; `secret` signs values that clients hand
+    back."""
 
     id: str
     secret: bytes
 
 
-async def migrate(session: Session) -> list[str]:
-    """Applies the numbered migrations that are missing, each in a transaction of its own; says which."""
-    await session.fetch(
+async def migrate(metadata: Metadata) -> list[str]:
+    """Apply the missing migrations, each in its own transaction, and return their names."""
+    await metadata.fetch(
         "CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
     )
-    applied = {row[0] for row in await session.fetch("SELECT name FROM migration")}
+    applied = {row[0] for row in await metadata.fetch("SELECT name FROM migration")}
     files = sorted(
         (file for file in resources.files(__package__).joinpath("migrations").iterdir() if file.name.endswith(".sql")),
         key=lambda file: file.name,
@@ -31,31 +32,31 @@ async def migrate(session: Session) -> list[str]:
     for file in files:
         if file.name not in applied:
             steps = [(part, ()) for part in file.read_text().split(";\n") if part.strip()]
-            await session.atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
+            await metadata.atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
             done.append(file.name)
     return done
 
 
-async def find_installation(session: Session) -> Installation | None:
-    rows = await session.fetch("SELECT id, encode(secret, 'hex') FROM installation")
+async def find_installation(metadata: Metadata) -> Installation | None:
+    rows = await metadata.fetch("SELECT id, encode(secret, 'hex') FROM installation")
     return Installation(str(rows[0][0]), bytes.fromhex(str(rows[0][1]))) if rows else None
 
 
-async def add_installation(session: Session, installation: Installation) -> None:
-    await session.fetch(
+async def add_installation(metadata: Metadata, installation: Installation) -> None:
+    await metadata.fetch(
         "INSERT INTO installation (id, secret) VALUES ($1, decode($2, 'hex')) ON CONFLICT DO NOTHING",
         installation.id,
         installation.secret.hex(),
     )
 
 
-async def has_old_secret(session: Session) -> bool:
-    return (await session.fetch("SELECT secret_is_old FROM installation"))[0][0] == "t"
+async def has_old_secret(metadata: Metadata) -> bool:
+    return (await metadata.fetch("SELECT secret_is_old FROM installation"))[0][0] == "t"
 
 
-async def replace_secret(session: Session, secret: bytes) -> None:
-    """All that is derived from the secret is made anew: passwords of roles, and the secrets of databases."""
-    await session.atomically(
+async def replace_secret(metadata: Metadata, secret: bytes) -> None:
+    """Replace the secret. Everything derived from it is renewed: passwords of roles, and secrets of databases."""
+    await metadata.atomically(
         [
             ("UPDATE installation SET secret = decode($1, 'hex'), secret_is_old = false", (secret.hex(),)),
             ("UPDATE database SET furnishing = NULL", ()),
@@ -63,10 +64,10 @@ async def replace_secret(session: Session, secret: bytes) -> None:
     )
 
 
-async def find_unseen_key(session: Session) -> str | None:
-    """The id of a first key that was made and may not have been shown to anybody."""
-    return (await session.fetch("SELECT unseen_key FROM installation"))[0][0]
+async def find_unseen_key(metadata: Metadata) -> str | None:
+    """Return the id of a first key that was made but perhaps never shown."""
+    return (await metadata.fetch("SELECT unseen_key FROM installation"))[0][0]
 
 
-async def note_unseen_key(session: Session, id: str | None) -> None:
-    await session.fetch("UPDATE installation SET unseen_key = $1", id)
+async def note_unseen_key(metadata: Metadata, id: str | None) -> None:
+    await metadata.fetch("UPDATE installation SET unseen_key = $1", id)

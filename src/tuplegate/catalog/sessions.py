@@ -1,9 +1,9 @@
-"""Sessions on record."""
+"""Records of sessions."""
 
 from collections.abc import Iterable
 
 from tuplegate.access.tokens import Token
-from tuplegate.catalog.session import Actor, Session, change, read
+from tuplegate.catalog.metadata import Actor, Metadata, change, read
 from tuplegate.protocol.control import SessionRecord
 
 _RECORD = (
@@ -12,21 +12,21 @@ _RECORD = (
     " WHERE s.id = $1"
 )
 _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
-"""The one that a session is bound to, by itself or with its key."""
+"""The database that a session is bound to, by itself or through its key."""
 
 _KEPT_S = 86_400
-"""How long a session that has ended stays on record."""
+"""How long a session stays on record after it has ended."""
 
 
-class Sessions:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class SessionRecords:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
 
     async def add(
         self, actor: Actor, token: Token, scopes: Iterable[str], database: str | None, lifetime_s: int
     ) -> None:
         await change(
-            self._session, actor, "session.create", "id",
+            self._metadata, actor, "session.create", "id",
             "INSERT INTO session (id, key, digest, scopes, database, lifetime_s, expires_at)"
             " VALUES ($1, $2, decode($3, 'hex'), string_to_array($4, ','), $5, $6::int,"
             " now() + $6::int * interval '1 second') RETURNING id, key, database",
@@ -35,32 +35,31 @@ class Sessions:
         )  # fmt: skip
 
     async def show(self, id: str) -> SessionRecord | None:
-        records = await read(self._session, SessionRecord, _RECORD, id)
+        records = await read(self._metadata, SessionRecord, _RECORD, id)
         return records[0] if records else None
 
     async def refresh(self, actor: Actor, id: str, lifetime_s: int, cap_s: int | None) -> bool:
-        """Moves its end by its lifetime, or by this one if that is less, but not beyond the cap from its beginning."""
-        done = await change(
-            self._session, actor, "session.refresh", "id",
+        """Extend the session by its own lifetime or by this one, whichever is less, but not past the cap since its
+        creation."""
+        return await change(
+            self._metadata, actor, "session.refresh", "id",
             "UPDATE session SET expires_at = least(expires_at + least(lifetime_s, $2::float8) * interval '1 second',"
             " CASE WHEN $3::float8 > 0 THEN greatest(expires_at, created_at + $3::float8 * interval '1 second') END)"
             " WHERE id = $1 AND destroyed_at IS NULL AND expires_at > clock_timestamp() RETURNING id, key, database",
             id, str(lifetime_s), None if cap_s is None else str(cap_s),
             concerns=_DATABASE, quiet=True,
         )  # fmt: skip
-        return bool(done)
 
     async def destroy(self, actor: Actor, id: str) -> bool:
-        done = await change(
-            self._session, actor, "session.destroy", "id",
+        return await change(
+            self._metadata, actor, "session.destroy", "id",
             "UPDATE session SET destroyed_at = now() WHERE id = $1 AND destroyed_at IS NULL"
             " RETURNING id, key, database",
             id, concerns=_DATABASE,
         )  # fmt: skip
-        return bool(done)
 
     async def remove_old(self) -> None:
-        await self._session.fetch(
+        await self._metadata.fetch(
             "DELETE FROM session WHERE least(expires_at, destroyed_at) < now() - $1::float8 * interval '1 second'",
             str(_KEPT_S),
         )

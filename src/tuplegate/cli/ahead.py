@@ -1,4 +1,4 @@
-"""Items of an iterator made in a thread, a few ahead of whoever takes them."""
+"""Produces the items of an iterator in a thread, a few ahead of the consumer."""
 
 import queue
 import threading
@@ -9,30 +9,31 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class _End:
+class _Finished:
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 @contextmanager
-def made_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
-    """At most `count` items wait. An error is raised where its item would have come. The thread ends with the block."""
-    made: queue.Queue[_T | _End] = queue.Queue(count)
+def run_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
+    """Yield an iterator over the items; at most `count` wait. An error is raised in place of its item. The thread ends
+    with the block."""
+    made: queue.Queue[_T | _Finished] = queue.Queue(count)
     stopped = threading.Event()
 
     def make() -> None:
-        end = _End(None)
+        end = _Finished(None)
         try:
             for item in items:
                 made.put(item)
                 if stopped.is_set():
                     return
         except BaseException as exc:  # noqa: BLE001 - it is raised by whoever takes the items
-            end = _End(exc)
+            end = _Finished(exc)
         made.put(end)
 
-    def taken() -> Iterator[_T]:
-        while not isinstance(item := made.get(), _End):
+    def take() -> Iterator[_T]:
+        while not isinstance(item := made.get(), _Finished):
             yield item
         if item.error is not None:
             raise item.error
@@ -40,7 +41,7 @@ def made_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
     try:
-        yield taken()
+        yield take()
     finally:
         stopped.set()
         while thread.is_alive():  # it may wait for room

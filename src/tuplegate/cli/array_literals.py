@@ -1,7 +1,7 @@
-"""A column of texts as one array literal of PostgreSQL. Pure.
+"""Writes a column of texts as one array literal of PostgreSQL. Pure.
 
-No Python code runs per value, unless there are NULLs among them: texts are joined by a character that no text of the
-engine can have, and whatever must be escaped is replaced in the whole.
+No Python code runs for each value unless there are NULLs: the texts are joined by a character that no text of the
+engine contains, and escapes are applied to the whole.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ _SPECIAL = ('"', "\\", "{", "}", ",", "\t", "\n", "\r", "\v", "\f", f"{_BETWEEN}
 
 
 def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
-    """`{…}` of the values; None, or the text that stands for it, becomes NULL."""
+    """Return the values as `{…}`. None, or the text that stands for it, becomes NULL."""
     if not values:
         return "{}"
-    joined, nulls = _joined(values, null)
+    joined, nulls = _join(values, null)
     if joined.count(_BETWEEN) != len(values) - 1 or joined.count(_NULL) != nulls:
         return "{" + ",".join(map(_element, values, [null] * len(values))) + "}"
     if _is_plain(joined):
@@ -25,8 +25,9 @@ def array_literal(values: Sequence[str | None], null: str | None = None) -> str:
     return "{" + f'"{escaped}"'.replace(f'"{_NULL}"', "NULL") + "}"
 
 
-def _joined(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
-    """All in one text, with a mark for each NULL, and how many those are. Beside a text for NULL there is no None."""
+def _join(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
+    """Return all values in one text, with a mark for each NULL, and the number of NULLs. Given a text for NULL, no
+    value is None."""
     if null == "":
         joined = _BETWEEN.join(values)  # type: ignore[arg-type]  # no None is in it
         if not _has_empty(joined):
@@ -38,7 +39,7 @@ def _joined(values: Sequence[str | None], null: str | None) -> tuple[str, int]:
 
 
 def _is_plain(joined: str) -> bool:
-    """Whether no element needs quotes: none is empty, or NULL by its letters, or has a special character."""
+    """Return whether no element needs quotes: none is empty, spells NULL, or has a special character."""
     if any(special in joined for special in _SPECIAL) or "null" in joined.lower():
         return False
     return not _has_empty(joined) and joined[0] != " " and joined[-1] != " "

@@ -1,4 +1,4 @@
-"""`bench`: the service measures itself and its engine, one workload after the other."""
+"""`bench`: measure the service and its engine, one workload after the other."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ def bench(client: "Client", format: str | None, workloads: tuple[str, ...], seco
 
 
 def _say(text: str) -> None:
-    """On one line of a terminal; nothing elsewhere."""
+    """Show the text on one line of a terminal; show nothing elsewhere."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`doctor`: whether the certificate of a service is trusted, is for its name, and for how long."""
+"""`doctor`: check that a service's certificate is trusted, has the right name, and does not expire soon."""
 
 import socket
 import ssl
@@ -16,7 +16,7 @@ _SELF_SIGNED = (
 
 
 def is_usable(ca_file: str) -> bool:
-    """Whether it can be read and holds certificates."""
+    """Return whether the file can be read and holds certificates."""
     try:
         ssl.create_default_context(cafile=ca_file)
     except OSError:
@@ -25,7 +25,7 @@ def is_usable(ca_file: str) -> bool:
 
 
 def check_certificate(check: str, url: str, ca_file: str | None) -> Finding:
-    """By the same trust that the other commands have."""
+    """Check the certificate with the same trust that the other commands use."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     try:

@@ -1,4 +1,4 @@
-"""`session`, `database`, `key`, `organization`: commands of the control plane."""
+"""`session`, `database`, `key`, `organization`, `engine`: commands of the control plane."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuplegate.cli.output import write_record, write_records
-from tuplegate.cli.remote import connect, options, told_apart, with_client
+from tuplegate.cli.remote import connect, options, translate_failures, with_client
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -19,12 +19,12 @@ CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A record as its fields, times as text; a secret only where there is one."""
-    made = {name: _shown(value) for name, value in asdict(record).items()}
+    """Return the fields of a record, with times as text. A secret is left out if there is none."""
+    made = {name: _write_value(value) for name, value in asdict(record).items()}
     return {name: value for name, value in made.items() if value is not None or name not in ("key", "token")}
 
 
-def _shown(value: Any) -> Any:
+def _write_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return list(value) if isinstance(value, tuple) else value
@@ -50,7 +50,7 @@ def session_login(
     format: str | None, scopes: tuple[str, ...], database: str | None, expires_in: int | None, **where: Any
 ) -> None:
     """Begin a session and print its token, once. With --database it is for that one alone."""
-    with told_apart(), connect(database=None, **where) as client:
+    with translate_failures(), connect(database=None, **where) as client:
         write_record(format, _fields(client.login(scopes=scopes or None, database=database, expires_in=expires_in)))
 
 
@@ -141,13 +141,13 @@ def database_update(
 @with_client
 def database_delete(client: "Client", format: str | None, name: str, yes: bool) -> None:
     """Delete a database and all that it holds."""
-    _ask(f"Delete the database {name} and all that it holds?", yes)
+    _confirm(f"Delete the database {name} and all that it holds?", yes)
     client.databases.delete(name)
     click.echo(f"the database {name} is deleted", err=True)
 
 
-def _ask(question: str, yes: bool) -> None:
-    """What cannot be undone is asked for; a program that cannot be asked says --yes."""
+def _confirm(question: str, yes: bool) -> None:
+    """Ask before doing what cannot be undone. A program, which cannot be asked, must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -267,7 +267,7 @@ def organization_update(client: "Client", format: str | None, id: str, name: str
 @with_client
 def organization_delete(client: "Client", format: str | None, id: str, yes: bool) -> None:
     """Delete one with all its databases and keys."""
-    _ask(f"Delete the organization {id} with all its databases and keys?", yes)
+    _confirm(f"Delete the organization {id} with all its databases and keys?", yes)
     client.organizations.delete(id)
     click.echo(f"the organization {id} is deleted", err=True)
 

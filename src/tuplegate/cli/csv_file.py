@@ -1,8 +1,8 @@
-"""CSV. It is read in blocks of whole lines; each block is a batch, parsed by column.
+"""Reads CSV files in blocks of whole lines. Each block is a batch, parsed by column.
 
-A block without quotes, which is most of them, is split at delimiters as one text. Any other goes through the CSV
-reader, and grows where a quoted field goes on beyond its end. The reader does not tell `""` from an empty field: where
-a block has such fields, they get a mark first.
+A block without quotes, the common case, is split at delimiters as one text. Any other block goes through the CSV
+reader, and grows if a quoted field continues beyond its end. The reader cannot tell `""` from an empty field: blocks
+with such fields are marked first.
 """
 
 import codecs
@@ -16,29 +16,29 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, open_hashed
 from tuplegate.cli.guesses import Guess
 
 _BLOCK_BYTES = 2**20
-"""As JSON of a request, where a byte can become six, a block is still smaller than a request may be."""
+"""Small enough that a block fits into a request even if every byte becomes six in JSON."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIELD_MAX = 64 * 2**20
 _OTHER_DELIMITERS = {";": "';'", "\t": "'\\t'", "|": "'|'"}
-"""What files are also separated by, as one types it after --delimiter."""
+"""Other common delimiters, as typed after --delimiter."""
 _UTF_16 = "it looks like UTF-16: give --encoding utf-16"
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Whole rows as text. `line` is the number of its first line, from 1."""
+class _CsvBlock:
+    """Whole rows as text. `line` is the number of the first line, from 1."""
 
     text: str
     line: int
     share: float
     rows: list[list[str]] | None
-    """Where the block had to be parsed to find its end."""
+    """The rows, if the block had to be parsed to find its end."""
     mark: str = ""
-    """In front of fields of `rows` that are like NULL but quoted; empty where there are none."""
+    """Marks fields of `rows` that look like NULL but are quoted; empty if there are none."""
 
 
 class CsvFile:
@@ -51,11 +51,11 @@ class CsvFile:
         self._null = form.null or ""
         self._encoding = codecs.lookup(form.encoding or "utf-8").name.removesuffix("-sig")
         self._delimiter = form.delimiter or ","
-        self._quoted = _Quoted(self._delimiter, self._null)
+        self._quoted = _QuoteMarker(self._delimiter, self._null)
         self.form = repr((self._null, self._delimiter, form.header is not False, self._encoding))
         self.digest = digest_of(path)
         self.named = form.header is not False
-        first = self._first_row()
+        first = self._read_first_row()
         if self.named:
             self.columns = check_columns(path, first, "; the first line names them: give --no-header if it is a row")
         else:
@@ -84,21 +84,21 @@ class CsvFile:
         return Guessed([guess.type for guess in guesses], count)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
-        for number, block in enumerate(self._blocks()):
+        for number, block in enumerate(self._read_blocks()):
             skip = int(number == 0 and self.named)
             columns = self._columns_of(block, skip)
             if columns and columns[0]:
                 null = None if block.mark else self._null
-                yield Batch(number, columns, block.share, _Places(self, block, skip), null)
+                yield Batch(number, columns, block.share, _RowNames(self, block, skip), null)
 
     # -- the first line -------------------------------------------------------------------------------------------
 
-    def _first_row(self) -> list[str]:
-        """The fields of the first line. A file that looks separated by something else is refused."""
+    def _read_first_row(self) -> list[str]:
+        """Return the fields of the first line. Refuse a file that seems to have another delimiter."""
         by_given: list[str] = []
         error: BadFile | None = None
         try:
-            by_given = self._first_row_by(self._delimiter)
+            by_given = self._split_first_row(self._delimiter)
         except BadFile as exc:
             error = exc
         if self._form.delimiter is None:
@@ -110,7 +110,7 @@ class CsvFile:
     def _check_delimiter(self, count: int) -> None:
         for delimiter, typed in _OTHER_DELIMITERS.items():
             try:
-                by_other = len(self._first_row_by(delimiter))
+                by_other = len(self._split_first_row(delimiter))
             except BadFile:
                 continue
             if by_other > max(count, 1):
@@ -119,7 +119,7 @@ class CsvFile:
                     f"{count} by a comma; give --delimiter {typed}, or --delimiter , if it is not"
                 )
 
-    def _first_row_by(self, delimiter: str) -> list[str]:
+    def _split_first_row(self, delimiter: str) -> list[str]:
         with self._path.open(encoding=self._encoding, newline="") as text:
             try:
                 if text.read(1) != "\ufeff":
@@ -128,15 +128,15 @@ class CsvFile:
             except csv.Error as exc:
                 raise BadFile(f"line 1: {exc}; is it a CSV file?") from exc
             except UnicodeError as exc:
-                next(self._blocks(), None)  # fails, too, and knows the line
-                raise self._not_decoded(1, exc) from exc
+                next(self._read_blocks(), None)  # fails, too, and knows the line
+                raise self._explain_undecodable(1, exc) from exc
         if row is not None and any("\0" in field for field in row):
             raise BadFile(f"line 1 has characters that no text has; {_UTF_16}, or it is no CSV file")
         if row is None or (self.named and not row):
             return []
         return row or [""]  # a blank line without names is a NULL of one column
 
-    def _not_decoded(self, line: int, error: UnicodeError) -> BadFile:
+    def _explain_undecodable(self, line: int, error: UnicodeError) -> BadFile:
         if self._encoding != "utf-8":
             return BadFile(f"line {line}: this is not {self._encoding}: {error}; --encoding names another")
         with self._path.open("rb") as file:
@@ -148,25 +148,25 @@ class CsvFile:
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
-    def _blocks(self) -> Iterator[_Block]:
+    def _read_blocks(self) -> Iterator[_CsvBlock]:
         line = 1
-        with hashed(self._path, self.digest) as (raw, file):
-            source = file if self._encoding == "utf-8" else _recoded(file, self._encoding, self._not_decoded)
+        with open_hashed(self._path, self.digest) as (raw, file):
+            source = file if self._encoding == "utf-8" else _recode(file, self._encoding, self._explain_undecodable)
             while part := source.read(_BLOCK_BYTES):
                 part += source.readline(_FIELD_MAX)
                 if line == 1:
                     part = part.removeprefix(_BYTE_ORDER_MARK)
-                block = self._whole(part, line, source)
-                yield _Block(block.text, line, raw.share, block.rows, block.mark)
+                block = self._complete_block(part, line, source)
+                yield _CsvBlock(block.text, line, raw.share, block.rows, block.mark)
                 line += _line_count(block.text)
 
-    def _whole(self, part: bytes, line: int, rest: IO[bytes]) -> _Block:
-        """The block, longer where a quoted field is not closed yet."""
+    def _complete_block(self, part: bytes, line: int, rest: IO[bytes]) -> _CsvBlock:
+        """Return the block, extended if a quoted field is still open at its end."""
         while True:
-            text = self._decoded(part, line)
+            text = self._decode(part, line)
             if '"' not in text:
-                return _Block(text, line, 0, None)
-            mark, marked = self._quoted.marked(text)
+                return _CsvBlock(text, line, 0, None)
+            mark, marked = self._quoted.mark(text)
             lines = self._reader(marked)
             rows = []
             started = 1
@@ -174,7 +174,7 @@ class CsvFile:
                 for row in lines:
                     rows.append(row)
                     started = lines.line_num + 1
-                return _Block(text, line, 0, rows, mark)
+                return _CsvBlock(text, line, 0, rows, mark)
             except csv.Error as exc:
                 # Read up to the end, it can be a field that goes on in the next block.
                 open_ended = lines.line_num >= _line_count(text)
@@ -183,18 +183,18 @@ class CsvFile:
                     raise BadFile(f"line {line + started - 1}: {exc}") from exc
                 part += more
 
-    def _decoded(self, part: bytes, line: int) -> str:
+    def _decode(self, part: bytes, line: int) -> str:
         try:
             return part.decode()
         except UnicodeDecodeError as exc:
-            raise self._not_decoded(line + part[: exc.start].count(b"\n"), exc) from exc
+            raise self._explain_undecodable(line + part[: exc.start].count(b"\n"), exc) from exc
 
     def _reader(self, text: str) -> Any:
         return csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=self._delimiter)
 
     # -- rows of a block ------------------------------------------------------------------------------------------
 
-    def _columns_of(self, block: _Block, skip: int) -> list[Texts]:
+    def _columns_of(self, block: _CsvBlock, skip: int) -> list[Texts]:
         width = len(self.columns)
         if block.rows is None:
             text = block.text.replace("\r\n", "\n").removesuffix("\n")
@@ -204,23 +204,23 @@ class CsvFile:
                     fields = lines if width == 1 else text.replace("\n", self._delimiter).split(self._delimiter)
                     return [fields[skip * width + column :: width] for column in range(width)]
         rows = block.rows if block.rows is not None else list(self._reader(block.text))
-        kept = self._without_blanks(rows)[skip:]
+        kept = self._drop_blanks(rows)[skip:]
         if set(map(len, kept)) - {width}:
             index = next(index for index, row in enumerate(kept) if len(row) != width)
             line = self._line_of(block, index + skip)
             count = len(kept[index])
             raise BadFile(f"line {line} has {count} field{'' if count == 1 else 's'}, not {width}")
         columns: list[Texts] = list(zip(*kept, strict=True))
-        return [self._quoted.told_apart(texts, block.mark) for texts in columns] if block.mark else columns
+        return [self._quoted.unmark(texts, block.mark) for texts in columns] if block.mark else columns
 
-    def _without_blanks(self, rows: list[list[str]]) -> list[list[str]]:
-        """A blank line is no row, unless there is but one column: there it is an empty field."""
+    def _drop_blanks(self, rows: list[list[str]]) -> list[list[str]]:
+        """Drop blank lines, which are no rows; with a single column they are empty fields and stay."""
         if len(self.columns) == 1:
             return [row or [""] for row in rows]
         return [row for row in rows if row]
 
-    def _line_of(self, block: _Block, index: int) -> int:
-        """The line that a row of a block begins on."""
+    def _line_of(self, block: _CsvBlock, index: int) -> int:
+        """Return the line on which a row of the block begins."""
         lines = self._reader(block.text)
         while True:
             line = block.line + int(lines.line_num)
@@ -230,10 +230,10 @@ class CsvFile:
                 index -= 1
 
 
-class _Places:
-    """Where the rows of a block are. It is asked for one only when that one is broken."""
+class _RowNames:
+    """Names the line of a row. Lines are counted only when a row is broken."""
 
-    def __init__(self, file: CsvFile, block: _Block, skip: int) -> None:
+    def __init__(self, file: CsvFile, block: _CsvBlock, skip: int) -> None:
         self._file = file
         self._block = block
         self._skip = skip
@@ -242,8 +242,8 @@ class _Places:
         return f"line {self._file._line_of(self._block, index + self._skip)}"
 
 
-class _Quoted:
-    """Tells a field that is quoted, and so never NULL, from one that is NULL. Pure."""
+class _QuoteMarker:
+    """Distinguishes quoted fields, which are never NULL, from NULL. Pure."""
 
     def __init__(self, delimiter: str, null: str) -> None:
         edge = rf"[^{re.escape(delimiter)}\r\n]"
@@ -256,10 +256,10 @@ class _Quoted:
         other = rf'[^"]++|(?!{field})(?:(?<!{edge})"[^"]*+(?:""[^"]*+)*+"|")'
         self._each = re.compile(rf"((?:{other})*+)({field})?")
 
-    def marked(self, text: str) -> tuple[str, str]:
-        """A mark, and the text with it in such fields; no mark where there is none.
+    def mark(self, text: str) -> tuple[str, str]:
+        """Return a mark, and the text with the mark in such fields; an empty mark if there are none.
 
-        Where the text ends within a field, a mark may be inside of it: the text is then no block yet.
+        If the text ends within a field, a mark may be inside the field: the text is then not a complete block.
         """
         if self._field not in text or not self._is_there(text):
             return "", text
@@ -267,8 +267,8 @@ class _Quoted:
         marked = f'"{mark}{self._null}"'
         return mark, self._each.sub(lambda found: found[1] + marked if found[2] else found[1], text)
 
-    def told_apart(self, texts: Texts, mark: str) -> Texts:
-        """A column of a marked block: NULL is None, and the marks are gone."""
+    def unmark(self, texts: Texts, mark: str) -> Texts:
+        """Return a column of a marked block with NULL as None and without marks."""
         null, quoted = self._null, mark + self._null
         if null not in texts and quoted not in texts:
             return texts
@@ -276,7 +276,7 @@ class _Quoted:
 
 
 class _Recoder(io.RawIOBase):
-    """Bytes of another encoding as UTF-8."""
+    """Reads bytes of another encoding as UTF-8."""
 
     def __init__(self, file: IO[bytes], encoding: str, failure: Any) -> None:
         self._file = file
@@ -293,7 +293,7 @@ class _Recoder(io.RawIOBase):
         while not self._waiting and not self._is_done:
             part = self._file.read(_BLOCK_BYTES)
             self._is_done = not part
-            text = self._decoded(part)
+            text = self._decode(part)
             self._line += text.count("\n")
             self._waiting = text.encode()
         count = min(len(buffer), len(self._waiting))
@@ -301,7 +301,7 @@ class _Recoder(io.RawIOBase):
         self._waiting = self._waiting[count:]
         return count
 
-    def _decoded(self, part: bytes) -> str:
+    def _decode(self, part: bytes) -> str:
         before = self._decoder.getstate()
         try:
             return self._decoder.decode(part, final=not part)
@@ -311,12 +311,12 @@ class _Recoder(io.RawIOBase):
             raise self._failure(self._line + good.count("\n"), exc) from exc
 
 
-def _recoded(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
+def _recode(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
     return io.BufferedReader(_Recoder(file, encoding, failure), _BLOCK_BYTES)
 
 
 def _is_value(name: str) -> bool:
-    """Whether it is a number, a date or a uuid, which names are not."""
+    """Return whether it is a number, a date or a uuid, which names are not."""
     guess = Guess()
     guess.see([name])
     return guess.type not in ("text", "bool")

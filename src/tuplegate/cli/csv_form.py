@@ -1,7 +1,7 @@
-"""How a CSV file is written down: its delimiter, its NULL, its header, its encoding. The options of import and export.
+"""The form of a CSV file: delimiter, NULL, header and encoding. These are options of import and export.
 
-As COPY of PostgreSQL and RFC 4180 have it: NULL is an empty field without quotes, and `""` is the empty text. A field
-with quotes is never NULL, whatever stands for NULL.
+As in PostgreSQL's COPY and RFC 4180, NULL is an empty field without quotes, and `""` is the empty text. A quoted field
+is never NULL, whatever text stands for NULL.
 """
 
 import functools
@@ -14,7 +14,7 @@ import click
 
 @dataclass(frozen=True)
 class CsvForm:
-    """None is what nobody said: a comma, the empty field, a header if it looks like one, UTF-8."""
+    """The form. None means the default: a comma, an empty field, a header if it looks like one, UTF-8."""
 
     delimiter: str | None = None
     null: str | None = None
@@ -22,7 +22,7 @@ class CsvForm:
     encoding: str | None = None
 
     def check(self, format: str) -> None:
-        """Refuse options of CSV for a file of another format."""
+        """Refuse CSV options for a file of another format."""
         given = {
             "--delimiter": self.delimiter,
             "--null": self.null,
@@ -37,7 +37,7 @@ class CsvForm:
 
 
 def csv_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of CSV to a command, which gets them as `form`."""
+    """Add the CSV options to a command, which receives them as `form`."""
 
     @click.option("--delimiter", callback=_delimiter, metavar="CHARACTER", help="Between fields of CSV. [a comma]")
     @click.option("--null", callback=_null, metavar="TEXT", help="What stands for NULL in CSV. [an empty field]")

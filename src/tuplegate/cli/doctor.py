@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything between here and the engine, and says what to do about what is wrong."""
+"""`doctor`: check everything between here and the engine, and say how to fix what is wrong."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ from tuplegate.cli.certificates import check_certificate, is_usable
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.findings import Finding
 from tuplegate.cli.machine import check_machine
-from tuplegate.cli.output import default_format, harmless, has_color, write_records
+from tuplegate.cli.output import default_format, escape_controls, has_color, write_records
 from tuplegate.cli.remote import ca_file_of, connect, options
 from tuplegate.cli.serving import settings_of
 
@@ -34,39 +34,39 @@ _NO_KEY = "no-key"
 @options
 def doctor(format: str | None, config: str | None, data_dir: str | None, **where: Any) -> None:
     """Check ports, TLS, engine, key, clock and control plane, and on the machine of the service its disk."""
-    findings = [*_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
+    findings = [*_check_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
     if (format or default_format()) == "table":
         _write_lines(findings)
     else:
         write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
-    if _failed(findings):
+    if _has_failure(findings):
         raise click.exceptions.Exit(Exit.UNHEALTHY)
 
 
 def _write_lines(findings: Iterable[Finding]) -> None:
-    """For people: nothing is cut, and what to do stands below what is wrong."""
+    """Write findings for people: nothing is cut, and advice stands below the problem."""
     color = {"ok": "32", "warning": "33", "failed": "31"} if has_color() else {}
     for finding in findings:
         result = f"{finding.result:8}"
         if finding.result in color:
             result = f"\x1b[{color[finding.result]}m{result}\x1b[0m"
-        click.echo(f"{result} {finding.check:16} {harmless(finding.found)}", color=True)
+        click.echo(f"{result} {finding.check:16} {escape_controls(finding.found)}", color=True)
         if finding.advice:
-            click.echo(f"{'':25} → {harmless(finding.advice)}")
+            click.echo(f"{'':25} → {escape_controls(finding.advice)}")
 
 
-def _service(where: dict[str, Any]) -> Iterator[Finding]:
-    """What lies between here and the engine, in the order in which a request meets it."""
+def _check_service(where: dict[str, Any]) -> Iterator[Finding]:
+    """Check what lies between here and the engine, in the order in which a request meets it."""
     found = None if where["url"] is not None else profiles.find(where["profile"])
     ca_file = ca_file_of(where["ca_file"], found)
     # A file that is no use is found below; without it the rest can be looked at.
     usable = ca_file if ca_file is not None and is_usable(ca_file) else None
     with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
-        way = list(_plane("address", "tls", client.url, ca_file))
-        control_url = _control_url(client, reachable=not _failed(way))
+        way = list(_check_plane("address", "tls", client.url, ca_file))
+        control_url = _find_control_url(client, reachable=not _has_failure(way))
         control_way = []
         if control_url not in (None, client.url):
-            control_way = list(_plane("control address", "control tls", control_url or "", ca_file))
+            control_way = list(_check_plane("control address", "control tls", control_url or "", ca_file))
         yield from (*way, *control_way)
         has_key = bool(found.api_key if found else os.environ.get("TUPLEGATE_API_KEY"))
         if not has_key:
@@ -75,17 +75,17 @@ def _service(where: dict[str, Any]) -> Iterator[Finding]:
                 " prints one; on its machine `tuplegate key create --local` makes another."
             )
             yield Finding("key", "failed", "there is no key", advice)
-        if not _failed(way):
-            yield _tried("engine", lambda: _engine(client))
+        if not _has_failure(way):
+            yield _try("engine", lambda: _check_engine(client))
             if has_key:
-                yield _tried("key", lambda: _key(client))
-                yield _tried("clock", lambda: _clock(client))
-        if has_key and not _failed(way) and not _failed(control_way):
-            yield _tried("control plane", lambda: _control(client))
+                yield _try("key", lambda: _check_key(client))
+                yield _try("clock", lambda: _check_clock(client))
+        if has_key and not _has_failure(way) and not _has_failure(control_way):
+            yield _try("control plane", lambda: _check_control(client))
 
 
-def _control_url(client: "Client", *, reachable: bool) -> str | None:
-    """Where the control plane is; None where nobody knows."""
+def _find_control_url(client: "Client", *, reachable: bool) -> str | None:
+    """Return the address of the control plane; None if it is not known."""
     from tuplegate.client import TuplegateError
 
     if client.control_url is not None or not reachable:
@@ -96,18 +96,18 @@ def _control_url(client: "Client", *, reachable: bool) -> str | None:
         return None
 
 
-def _failed(findings: Iterable[Finding]) -> bool:
+def _has_failure(findings: Iterable[Finding]) -> bool:
     return any(finding.result == "failed" for finding in findings)
 
 
-def _plane(address: str, tls: str, url: str, ca_file: str | None) -> Iterator[Finding]:
-    reached = _address(address, url)
+def _check_plane(address: str, tls: str, url: str, ca_file: str | None) -> Iterator[Finding]:
+    reached = _check_address(address, url)
     yield reached
     if reached.result == "ok" and url.startswith("https:"):
         yield check_certificate(tls, url, ca_file)
 
 
-def _tried(name: str, check: Callable[[], Finding]) -> Finding:
+def _try(name: str, check: Callable[[], Finding]) -> Finding:
     from tuplegate.client import TuplegateError
 
     try:
@@ -122,7 +122,7 @@ def _log_advice(request_id: str | None = None) -> str:
     return f"Look for {request_id} in the log of the service, which it writes to stderr."
 
 
-def _address(check: str, url: str) -> Finding:
+def _check_address(check: str, url: str) -> Finding:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -133,7 +133,7 @@ def _address(check: str, url: str) -> Finding:
         return Finding(check, "failed", f"{url}: {exc}", f"Start the service (`tuplegate serve`), or correct {flag}.")
 
 
-def _engine(client: "Client") -> Finding:
+def _check_engine(client: "Client") -> Finding:
     health = client.health()
     engine = health.get("engine", {})
     said = f"tuplegate {health.get('version')}, {engine.get('kind')} {engine.get('version')}"
@@ -143,14 +143,14 @@ def _engine(client: "Client") -> Finding:
     return Finding("engine", "failed", f"{said}: {failing}", _log_advice())
 
 
-def _key(client: "Client") -> Finding:
+def _check_key(client: "Client") -> Finding:
     started = time.monotonic()
     client.query("select 1")
     return Finding("key", "ok", f"accepted; a query takes {(time.monotonic() - started) * 1000:.0f} ms")
 
 
-def _clock(client: "Client") -> Finding:
-    """Compared with the middle of the time that asking took."""
+def _check_clock(client: "Client") -> Finding:
+    """Compare the engine's clock with ours at the middle of the query."""
     before = datetime.now(UTC)
     there = client.query("select clock_timestamp()").value()
     took = datetime.now(UTC) - before
@@ -160,7 +160,7 @@ def _clock(client: "Client") -> Finding:
     return Finding("clock", "ok", f"within {_CLOCK_OFF_S:.0f} s of the engine's")
 
 
-def _control(client: "Client") -> Finding:
+def _check_control(client: "Client") -> Finding:
     from tuplegate.client import TuplegateError
 
     try:

@@ -1,4 +1,4 @@
-"""`dump` and `restore`: a database into a file that PostgreSQL's tools read, and such a file into a new database."""
+"""`dump` and `restore`: write a database to a file that PostgreSQL's tools read, and load one into a new database."""
 
 import os
 import re
@@ -9,9 +9,9 @@ import click
 
 from tuplegate.cli import remote
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.files import whole_or_not
+from tuplegate.cli.files import write_whole
 from tuplegate.cli.remote import Failed, with_client
-from tuplegate.cli.transfer import Progress
+from tuplegate.cli.transfer import ProgressLine
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -37,14 +37,14 @@ def dump(names: tuple[str, ...], database: str | None, format: str | None, **whe
     if len(names) == 2 and database is not None:
         raise click.UsageError("the database is named twice")
     file = Path(names[-1])
-    with remote.told_apart(), remote.connect(database=None, **where) as client:
+    with remote.translate_failures(), remote.connect(database=None, **where) as client:
         name = names[0] if len(names) == 2 else database or _default(client)
         written = _dump(client, name, file)
     click.echo(f"the database {name} is in {file}, {_in_mib(written)}", err=True)
 
 
 def _default(client: "Client") -> str:
-    """Of a key that is bound to a database, that one."""
+    """Return the name of the default database, or of the database that the key is bound to."""
     found = client.databases.list()
     names = [one.name for one in found if one.default or len(found) == 1]
     if not names:
@@ -53,11 +53,11 @@ def _default(client: "Client") -> str:
 
 
 def _dump(client: "Client", name: str, file: Path) -> int:
-    progress = Progress(_in_mib)
+    progress = ProgressLine(_in_mib)
     try:
         # Only its owner may read it: it holds all that the database holds.
         with (
-            whole_or_not(file) as part,
+            write_whole(file) as part,
             open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,
         ):
             written = client.databases.dump(name, out, progress=progress)
@@ -80,16 +80,16 @@ def restore(client: "Client", format: str | None, file: Path, name: str) -> None
     It has that name once it is whole; where something fails on the way, nothing of it stays. FILE is read on this
     machine, by PostgreSQL's pg_restore. Needs the scope admin.
     """
-    from tuplegate.cli.restores import RestoreFailed, check_file, find_program, restored
+    from tuplegate.cli.restores import RestoreFailed, check_file, find_program, restore_dump
     from tuplegate.protocol.control import NAME_RULE
 
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is no name for a database; one is {NAME_RULE}")
-    progress = Progress()
+    progress = ProgressLine()
     try:
         program = find_program()
         check_file(program, file)
-        rows = restored(client, program, file, name, progress, lambda text: click.echo(text, err=True))
+        rows = restore_dump(client, program, file, name, progress, lambda text: click.echo(text, err=True))
     except RestoreFailed as exc:
         raise Failed(str(exc), exc.exit, exc.more) from exc
     finally:

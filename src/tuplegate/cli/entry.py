@@ -1,4 +1,4 @@
-"""Where the program begins: so early that Ctrl-C ends it quietly, also while it is still being loaded."""
+"""Entry point of the program. It handles Ctrl-C from the very start, even while modules are still loading."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The one table of exit codes; docs/exit_codes.md is made of it."""
+"""The table of exit codes. docs/exit_codes.md is generated from it."""
 
 from enum import IntEnum
 

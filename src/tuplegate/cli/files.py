@@ -1,4 +1,4 @@
-"""What all kinds of files have in common: their name, their digest, and that their rows come in batches."""
+"""What files of every format share: format by name, digest, and rows in batches."""
 
 import hashlib
 import io
@@ -13,12 +13,12 @@ FORMATS = ("csv", "ndjson", "parquet")
 _BY_ENDING = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet"}
 
 Texts = Sequence[str | None]
-"""The values of a column as the engine reads them; None is NULL."""
+"""The values of a column as text for the engine; None is NULL."""
 
 
 @contextmanager
-def whole_or_not(file: Path) -> Iterator[Path]:
-    """A file beside it to write; it gets the name, and replaces what had it, once that is done without a failure."""
+def write_whole(file: Path) -> Iterator[Path]:
+    """Yield a temporary file beside it. On success it takes the name, and replaces the file that had it."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         yield part
@@ -33,16 +33,16 @@ class BadFile(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are sent together, by column. A file is always cut into the same batches, numbered in its order."""
+    """Rows that are sent together, by column. A file is always split into the same batches, numbered in order."""
 
     number: int
     columns: Sequence[Texts]
     share: float
-    """How much of the file was read with it, from 0 to 1."""
+    """The part of the file that was read up to here, from 0 to 1."""
     name_of: Callable[[int], str]
-    """Where a row of it is in the file, for a person."""
+    """Returns where a row of the batch is in the file, for people."""
     null: str | None = None
-    """A text that stands for NULL; without one, None does."""
+    """A text that stands for NULL; if there is none, None does."""
 
     @property
     def rows(self) -> int:
@@ -51,40 +51,41 @@ class Batch:
 
 @dataclass(frozen=True)
 class Guessed:
-    """What reading a file to its end tells."""
+    """What was learned by reading a file to its end."""
 
     types: list[str]
     rows: int
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A file of rows."""
 
     columns: list[str]
     named: bool
-    """Whether the file names its columns; if not, they get the names of the table's."""
+    """Whether the file names its columns; if not, they get the names of the table's columns."""
     form: str
-    """What was said of how to read it, which makes other rows of the same bytes."""
+    """How the file is read, as text: another form makes other rows of the same bytes."""
     digest: str
-    """Of all bytes of the file, when it was opened."""
+    """Digest of all bytes when the file was opened."""
     about_empty: str
-    """What to say where an empty text does not fit a column."""
+    """Hint for an empty text that does not fit a column."""
 
     def doubt(self, known: Collection[str]) -> str:
-        """Say what may be wrong with names that are not `known`, and what to do; empty where they look right."""
+        """Say what may be wrong with names that are not `known`, and what to do; return an empty text if they look
+        right."""
         ...
 
     def guess(self) -> Guessed:
-        """Reads the file to its end, in constant memory."""
+        """Read the file to its end in constant memory, and guess the types."""
         ...
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
-        """All rows. `documents` are columns of JSON. At the end it must still be the same file."""
+        """Yield all rows. `documents` are columns of JSON. Raise BadFile if the file has changed at the end."""
         ...
 
 
-class Named:
-    """A file of a format in which columns always have names, and NULL is no text."""
+class NamedColumns:
+    """A file whose format always names its columns and has a NULL of its own."""
 
     named = True
     form = ""
@@ -119,8 +120,8 @@ def check_columns(path: Path, columns: Sequence[str], hint: str = "") -> list[st
     return list(columns)
 
 
-class Hashed(io.RawIOBase):
-    """Bytes of a file, hashed as they are read."""
+class HashedFile(io.RawIOBase):
+    """The bytes of a file, hashed while they are read."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._digest = hashlib.sha256()
@@ -147,14 +148,14 @@ class Hashed(io.RawIOBase):
 
 
 @contextmanager
-def hashed(path: Path, digest: str) -> Iterator[tuple[Hashed, IO[bytes]]]:
-    """The bytes of a file. Whoever reads them to the end learns whether it was changed since its digest was taken."""
+def open_hashed(path: Path, digest: str) -> Iterator[tuple[HashedFile, IO[bytes]]]:
+    """Open a file. If it is read to its end, raise BadFile unless it still has this digest."""
     try:
         file = path.open("rb", buffering=0)
     except OSError as exc:
         raise BadFile(f"{path} cannot be read: {exc.strerror}") from exc
     with file:
-        raw = Hashed(file, path.stat().st_size)
+        raw = HashedFile(file, path.stat().st_size)
         bytes_ = io.BufferedReader(raw, 2**20)
         yield raw, bytes_
         if not bytes_.read(1) and raw.digest != digest:

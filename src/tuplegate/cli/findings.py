@@ -1,11 +1,11 @@
-"""What `doctor` finds: one record for each thing it has looked at."""
+"""The record of one check made by `doctor`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`result` is ok, warning or failed; `advice` says what to do."""
+    """The result of a check: ok, warning or failed. `advice` says what to do."""
 
     check: str
     result: str

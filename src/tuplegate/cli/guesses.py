@@ -1,6 +1,6 @@
-"""The type of a column by its values: the narrowest that holds all of them. Pure.
+"""Guesses the type of a column: the narrowest that holds all its values. Pure.
 
-Texts are judged many at a time: joined, one match tells of all of them.
+Texts are tested many at a time: one match over the joined texts decides for all.
 """
 
 import re
@@ -49,7 +49,7 @@ _HOLDS: dict[str, Callable[[Sequence[str]], bool]] = {
 
 
 class Guess:
-    """Looks at the values of a column, as many as there are."""
+    """Narrows down the type of a column as its values are seen."""
 
     def __init__(self) -> None:
         self._left = list(_HOLDS)
@@ -58,7 +58,7 @@ class Guess:
         """Whether there was an object or an array, which only JSON holds."""
 
     def see(self, texts: Sequence[str]) -> None:
-        """More values, none of them NULL."""
+        """Take more values, none of them NULL."""
         if not texts:
             return
         self._seen = True

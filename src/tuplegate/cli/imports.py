@@ -1,13 +1,14 @@
-"""`import`: a file into a table, whole or not at all, and once, however often it is cut off and started again.
+"""`import`: load a file into a table completely or not at all, and only once, however often it is interrupted.
 
 Rows go in batches into a staging table beside the target; the last transaction moves all of them and drops it. So the
-target never sees half a file. A second table notes each batch with a digest of its rows, in the statement that stages
-them: it says which batches are there already, however many stage them, and at last whether they are those of the file.
+target never holds half a file. A second table records each batch with a digest of its rows, in the statement that
+stages them. It tells which batches are staged, even if several processes stage them, and at the end whether they are
+those of the file.
 
 Neither table is in the engine's log: a crash of the engine empties both, and the batches are staged again.
 
 The last transaction has an Idempotency-Key made of the file and the table, and refuses to run unless every row is
-staged: it can be sent at any time, and a job that is done answers that it is.
+staged. So it can be sent at any time, and for a finished job it answers that it is done.
 """
 
 import gc
@@ -21,9 +22,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tuplegate.cli.ahead import made_ahead
+from tuplegate.cli.ahead import run_ahead
 from tuplegate.cli.array_literals import array_literal
-from tuplegate.cli.files import BadFile, Batch, Guessed, Source, Texts
+from tuplegate.cli.files import BadFile, Batch, Guessed, RowSource, Texts
+from tuplegate.client.statements import quote_name
 from tuplegate.client.values import JsonText
 
 if TYPE_CHECKING:
@@ -31,26 +33,26 @@ if TYPE_CHECKING:
 
 _FINISH_S = 60.0
 _PASSES = 3
-"""How often a file is read where the engine loses what is staged."""
+"""How often a file is read if the engine loses staged rows."""
 _TRIES = 5
-"""How often a batch is sent where its answer is lost."""
+"""How often a batch is sent if its answer is lost."""
 _VERSION = "3"
-"""Changes when batches are cut or read differently: a job is only resumed by what does it the same way."""
+"""Changes when batches are split or read differently: only the same version resumes a job."""
 
 Progress = Callable[[int, float], None]
-"""Called with the rows that are staged, and the share of the file that was read."""
+"""Called with the number of staged rows, and the part of the file that was read."""
 
 
 _NOT_OF_A_ROW = frozenset({"08", "0A", "25", "28", "40", "42", "53", "55", "57", "58", "F0", "XX"})
-"""Classes of SQLSTATEs that are not about the values of a row. A row can be refused with any other, by a trigger."""
+"""Classes of SQLSTATE that do not concern the values of a row. A trigger can refuse a row with any other."""
 _ROW_SECURITY = "42501"
-"""What a policy refuses a row with; also what a key without the right gets."""
+"""SQLSTATE with which a policy refuses a row; a key without the right gets the same."""
 _BATCH_SIZE_MAX = 2**32
-"""A row's place is the number of its batch times this, plus its index there."""
+"""The place of a row is the number of its batch times this, plus its index in the batch."""
 
 
 class ImportFailed(Exception):
-    """Nothing was imported; the message says why, and `more` what else there is to say."""
+    """Nothing was imported. The message says why; `more` adds details."""
 
     def __init__(self, message: str, *more: str) -> None:
         super().__init__(message)
@@ -58,16 +60,16 @@ class ImportFailed(Exception):
 
 
 class _Taken(Exception):
-    """The staging table is gone: somebody else who ran the same job has finished it, or taken it back."""
+    """The staging table is gone: another process has finished the same job, or undone it."""
 
 
 class _Foreign(Exception):
-    """What is staged is not of this file."""
+    """The staged rows are not those of this file."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """`kind` is `array`, `record`, or empty for all other types."""
+class TargetColumn:
+    """A column of the target. `kind` is `array`, `record`, or empty for all other types."""
 
     type: str
     kind: str
@@ -75,25 +77,25 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Target:
-    """A table: its number, which one made anew does not have, its quoted name, and its columns."""
+class TargetTable:
+    """A table: its oid, which changes if it is created anew, its quoted name, and its columns."""
 
     oid: int
     name: str
-    columns: dict[str, Column]
+    columns: dict[str, TargetColumn]
 
 
 @dataclass(frozen=True)
-class Result:
+class ImportResult:
     rows: int
     resumed_at: int
-    """Rows that an earlier start had staged."""
+    """Rows that an earlier run had staged."""
     before: bool
-    """The same job was finished before, and nothing was done now."""
+    """The same job was finished earlier, and nothing was done now."""
 
 
-def find_target(client: "Client", table: str) -> Target | None:
-    """None where there is no such table."""
+def find_target(client: "Client", table: str) -> TargetTable | None:
+    """Find a table; return None if there is none."""
     rows = client.query(
         "select a.attrelid::oid as oid, to_regclass($1)::text as name, a.attname, format_type(a.atttypid, -1) as type, "
         "case when t.typcategory = 'A' then 'array' when t.typcategory = 'C' then 'record' else '' end as kind, "
@@ -102,12 +104,12 @@ def find_target(client: "Client", table: str) -> Target | None:
         "where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [table],
     )
-    columns = {row["attname"]: Column(row["type"], row["kind"], row["generated"]) for row in rows}
-    return Target(rows[0]["oid"], rows[0]["name"], columns) if rows else None
+    columns = {row["attname"]: TargetColumn(row["type"], row["kind"], row["generated"]) for row in rows}
+    return TargetTable(rows[0]["oid"], rows[0]["name"], columns) if rows else None
 
 
-def fit_columns(source: Source, target: Target) -> None:
-    """Check the names of a file's columns, or give it those of the table where it has none."""
+def fit_columns(source: RowSource, target: TargetTable) -> None:
+    """Check the names of the file's columns. A file without names gets those of the table."""
     if not source.named:
         names = [name for name, column in target.columns.items() if not column.is_generated]
         if len(names) != len(source.columns):
@@ -121,14 +123,10 @@ def fit_columns(source: Source, target: Target) -> None:
         raise ImportFailed(f"the table has no column {', '.join(unknown)}; {known}", source.doubt(target.columns))
 
 
-def create_target(client: "Client", table: str, source: Source, guessed: Guessed) -> None:
-    """Make a table for what was guessed of the file."""
-    columns = ", ".join(f"{quoted(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
+def create_target(client: "Client", table: str, source: RowSource, guessed: Guessed) -> None:
+    """Create a table with the guessed types."""
+    columns = ", ".join(f"{quote_name(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 # Arrays of these are read by the engine at once. Any other value is sent as text and cast.
@@ -141,8 +139,8 @@ _TEXTS = frozenset({"text", "character varying"})
 _IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
 
 
-def _value(column: Column, name: str) -> str:
-    """The SQL that makes a value of the column of what was sent."""
+def _convert_sql(column: TargetColumn, name: str) -> str:
+    """Return the SQL that converts a sent text to a value of the column."""
     if column.type in _DIRECT | _TEXTS:
         return name
     cast = f"{name}::{column.type}"
@@ -153,22 +151,22 @@ def _value(column: Column, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Ready:
-    """A batch as it is sent."""
+class _PreparedBatch:
+    """A batch, ready to be sent."""
 
     batch: Batch
     params: list[JsonText]
     digest: str
 
 
-class Job:
-    """One file into one table. `label` tells apart two imports of the same."""
+class ImportJob:
+    """Imports one file into one table. `label` distinguishes two imports of the same file."""
 
-    def __init__(self, client: "Client", source: Source, format: str, target: Target, label: str) -> None:
+    def __init__(self, client: "Client", source: RowSource, format: str, target: TargetTable, label: str) -> None:
         self._client = client
         self._source = source
         self._target = target
-        self._columns = ", ".join(map(quoted, source.columns))
+        self._columns = ", ".join(map(quote_name, source.columns))
         file = (source.digest, format, source.form)
         parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
         self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
@@ -179,10 +177,10 @@ class Job:
         self._types = [target.columns[name] for name in source.columns]
         self._documents = frozenset(name for name in source.columns if target.columns[name].type in ("json", "jsonb"))
 
-    def run(self, progress: Progress) -> Result:
+    def run(self, progress: Progress) -> ImportResult:
         done = self._finish()
         if done is not None:
-            return Result(0, 0, before=done)
+            return ImportResult(0, 0, before=done)
         resumed_at = None
         for _ in range(_PASSES):
             try:
@@ -200,16 +198,16 @@ class Job:
                 done = self._finish()
                 if done is None:
                     raise ImportFailed("another run of the same import has failed; nothing was imported") from None
-                return Result(0, 0, before=True)
+                return ImportResult(0, 0, before=True)
             if done is not None:
-                return Result(total, resumed_at, before=done)
+                return ImportResult(total, resumed_at, before=done)
         self.drop()
         raise ImportFailed("the staged rows were lost several times; nothing was imported, start it again")
 
     # -- staging --------------------------------------------------------------------------------------------------
 
     def _begin(self) -> dict[int, tuple[int, str]]:
-        """Makes both tables; the rows and the digest of each batch that is staged."""
+        """Create both tables; return the number of rows and the digest of each staged batch."""
         from tuplegate.client import DuplicateTable, UniqueViolation
 
         statements = [
@@ -230,10 +228,10 @@ class Job:
         return {batch: (rows, digest) for batch, rows, digest in found.tuples()}
 
     def _stage_all(self, staged: dict[int, tuple[int, str]], progress: Progress) -> int:
-        """Stages what is not there yet, and notes that this is all. Answers how many rows the file has."""
+        """Stage the missing batches, and record that all are there. Return the number of rows in the file."""
         total = 0
         whole = hashlib.sha256()
-        with made_ahead(self._ready()) as batches:
+        with run_ahead(self._prepare()) as batches:
             for ready in batches:
                 number = ready.batch.number
                 if number not in staged:
@@ -247,7 +245,7 @@ class Job:
         self._note_all(total, whole.hexdigest())
         return total
 
-    def _ready(self) -> Iterator[_Ready]:
+    def _prepare(self) -> Iterator[_PreparedBatch]:
         for batch in self._source.batches(self._documents):
             digest = hashlib.sha256()
             params = []
@@ -256,9 +254,9 @@ class Job:
                 encoded = msgspec.json.encode(array_literal(texts, batch.null))
                 digest.update(encoded)
                 params.append(JsonText(encoded.decode()))
-            yield _Ready(batch, params, digest.hexdigest()[:32])
+            yield _PreparedBatch(batch, params, digest.hexdigest()[:32])
 
-    def _stage(self, ready: _Ready) -> None:
+    def _stage(self, ready: _PreparedBatch) -> None:
         from tuplegate.client import SqlError, TooLarge
 
         batch = ready.batch
@@ -271,18 +269,18 @@ class Job:
         try:
             self._send(sql, [batch.number, batch.rows, ready.digest, *ready.params])
         except SqlError as error:
-            if not _is_of_row(error):
+            if not _is_about_row(error):
                 raise
-            index, found = self._broken(batch, error)
+            index, found = self._find_broken(batch, error)
             self.drop()
-            raise self._refusal(batch.name_of(index), found) from error
+            raise self._explain_refusal(batch.name_of(index), found) from error
         except TooLarge as error:
             self.drop()
             where = f"{batch.name_of(0)} to {batch.name_of(batch.rows - 1)}"
             raise ImportFailed(f"{where}: the service takes no request of this size; nothing was imported") from error
 
     def _send(self, sql: str, params: list[object]) -> None:
-        """Runs a statement that does nothing when it is run again; so it is, where its answer is lost."""
+        """Run a statement that changes nothing when repeated, and repeat it if its answer is lost."""
         from tuplegate.client import OutcomeUnknown, UndefinedTable
 
         for tries_left in reversed(range(_TRIES)):
@@ -296,23 +294,23 @@ class Job:
                 raise _Taken from error
 
     def _insert(self, first: int) -> str:
-        """The statement that inserts the rows of arrays; `first` is the number of its first placeholder."""
+        """Return the statement that inserts rows given as arrays; `first` is the number of its first placeholder."""
         return f"insert into {self._staging} ({self._columns}) {self._select(first)}"
 
     def _select(self, first: int, places: str = "") -> str:
-        """The rows of arrays; with their places behind them, where a set of those is given."""
+        """Return a query for rows given as arrays; with `places`, a set, it appends the place of each row."""
         sets = ", ".join(
             # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
             f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
-        values = ", ".join(_value(column, f"c{n}") for n, column in enumerate(self._types))
+        values = ", ".join(_convert_sql(column, f"c{n}") for n, column in enumerate(self._types))
         if places:
             return f"select {values}, place from (select {sets}, {places} as place) as sent"
         return f"select {values} from (select {sets}) as sent"
 
-    def _broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
-        """The first row that the engine does not take and what it says of it, found by halves."""
+    def _find_broken(self, batch: Batch, error: "SqlError") -> tuple[int, "SqlError"]:
+        """Find the first row that the engine refuses, by bisection; return its index and the error."""
         from tuplegate.client import SqlError, UndefinedTable
 
         start, end = 0, batch.rows
@@ -333,7 +331,7 @@ class Job:
         return start, error
 
     def _note_all(self, total: int, digest: str) -> None:
-        """Notes how many rows there are in all, if the batches that are staged are those of the file."""
+        """Record the total number of rows, if the staged batches are those of the file."""
         self._send(
             f"insert into {self._notes} select -1, $1::bigint, $2::text where $2::text = "
             f"(select encode(sha256(convert_to(coalesce(string_agg(digest, '' order by batch), ''), 'UTF8')), 'hex') "
@@ -344,7 +342,7 @@ class Job:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _finish(self) -> bool | None:
-        """Moves all rows if all are there. True where that was done before, None where there are rows to stage."""
+        """Move all rows if all are staged. Return True if that was done earlier, None if rows are missing."""
         from tuplegate.client import DivisionByZero, SqlError, UndefinedTable
 
         statements = [
@@ -362,22 +360,22 @@ class Job:
                 return None
             # A constraint that is deferred is checked behind the last statement.
             if error.statement in (1, None) and not error.retryable:
-                refusal = self._refused_row(error)
+                refusal = self._find_refused_row(error)
                 self.drop()
                 if refusal is not None:
                     raise refusal from error
             raise
         return done.replayed
 
-    def _refused_row(self, error: "SqlError") -> ImportFailed | None:
-        """Find the first row of the file that the table does not take; None where no row is at fault.
+    def _find_refused_row(self, error: "SqlError") -> ImportFailed | None:
+        """Find the first row of the file that the table refuses; return None if no row is at fault.
 
-        Staged rows do not know their place, which would make every import slower. So they are staged once more, with
+        Staged rows do not have their place, since that would slow down every import. So they are staged once more with
         it, and inserted one by one and in order, by a block that always fails.
         """
         from tuplegate.client import SqlError
 
-        if not _is_of_row(error) and error.sqlstate != _ROW_SECURITY:
+        if not _is_about_row(error) and error.sqlstate != _ROW_SECURITY:
             return None
         try:
             self._stage_places()
@@ -389,7 +387,7 @@ class Job:
             number, index = divmod(int(place[1]), _BATCH_SIZE_MAX)
             batches = self._source.batches(self._documents)
             batch = next((batch for batch in batches if batch.number == number), None)
-            return None if batch is None else self._refusal(batch.name_of(index), found)
+            return None if batch is None else self._explain_refusal(batch.name_of(index), found)
         finally:
             self._client.query(f"drop table if exists {self._places}")
         return None
@@ -399,14 +397,14 @@ class Job:
             f"create unlogged table {self._places} as select {self._columns}, 0::bigint as {self._place} "
             f"from {self._target.name} with no data"
         )
-        for ready in self._ready():
+        for ready in self._prepare():
             first = ready.batch.number * _BATCH_SIZE_MAX
             last = first + ready.batch.rows - 1
             rows = self._select(1, f"generate_series({first}::bigint, {last}::bigint)")
             self._client.query(f"insert into {self._places} {rows}", ready.params)
 
     def _insert_one_by_one(self) -> str:
-        names = ", ".join(f"sent.{quoted(name)}" for name in self._source.columns)
+        names = ", ".join(f"sent.{quote_name(name)}" for name in self._source.columns)
         tag = f"$t{secrets.token_hex(8)}$"
         # An insert of no rows tells what is wrong with the table or the key from what is wrong with a row. A deferred
         # constraint is checked at once, unless a later row could still satisfy it.
@@ -436,15 +434,15 @@ exception when others then
   raise exception using errcode = sqlstate, message = said, detail = more, hint = coalesce(place, '');
 end {tag}"""
 
-    def _refusal(self, place: str, error: "SqlError") -> ImportFailed:
+    def _explain_refusal(self, place: str, error: "SqlError") -> ImportFailed:
         detail = f"detail: {error.detail}" if error.detail else ""
         hint = f"hint: {self._source.about_empty}" if error.message.endswith(': ""') else ""
         return ImportFailed(f"{place}: {error.message}; nothing was imported", detail, hint)
 
     def drop(self) -> None:
-        """Takes back what is staged."""
+        """Drop the staged rows."""
         self._client.query(f"drop table if exists {self._staging}, {self._notes}")
 
 
-def _is_of_row(error: "SqlError") -> bool:
+def _is_about_row(error: "SqlError") -> bool:
     return not error.retryable and (error.sqlstate or "XX")[:2] not in _NOT_OF_A_ROW

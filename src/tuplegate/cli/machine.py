@@ -1,4 +1,4 @@
-"""`doctor`: what the machine of a service must have: disk, ports, an engine to start. Nothing is changed."""
+"""`doctor`: check the machine of a service: disk, ports, an engine to start. It changes nothing."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _FREE_SHARE_MIN = 0.05
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
-    """Where it has a data directory; of another machine nothing is known here."""
+    """Check this machine, if it has a data directory."""
     directory = settings.data_dir
     try:
         there = (directory / "tuplegate.lock").exists()
@@ -54,7 +54,7 @@ def _check_disk(directory: Path) -> Finding:
 
 
 def _holder(directory: Path) -> int | None:
-    """The process that says it uses the directory, if it is there."""
+    """Return the process that uses the directory, if it is alive."""
     try:
         pid = int((directory / "tuplegate.lock").read_text("ascii"))
         os.kill(pid, 0)
@@ -66,7 +66,7 @@ def _holder(directory: Path) -> int | None:
 
 
 def _check_ports(settings: Settings) -> Iterator[Finding]:
-    """Whether the ports are free that the service would take."""
+    """Check that the ports of the service are free."""
     for plane in (name.strip() for name in settings.planes.split(",")):
         port = getattr(settings, f"{plane}_port", 0)
         if not port:
@@ -82,7 +82,7 @@ def _check_ports(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_programs(settings: Settings) -> Finding:
-    """The engine's programs are there; of which version is said when it runs."""
+    """Check that the engine's programs are there. Their version shows when the engine runs."""
     from tuplegate.engine.bundled.binaries import wheel_site
     from tuplegate.engine.bundled.data_directory import BundledEngineError
 

@@ -1,4 +1,4 @@
-"""The command `tuplegate`: its commands, and how it ends. What a command needs is imported when it runs."""
+"""The command `tuplegate` with all its subcommands. Each subcommand imports what it needs when it runs."""
 
 import io
 import os
@@ -21,7 +21,7 @@ from tuplegate.cli.transfer import NO_ROOM, export, import_
 
 
 class _Root(click.Group):
-    """Tells apart what can happen to the output."""
+    """Ends with an exit code of its own if the output is closed or cannot be written."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -40,7 +40,7 @@ class _Root(click.Group):
 
 
 def _drop_output() -> None:
-    """What is still in the buffer must not be tried again when Python exits."""
+    """Discard buffered output, so that Python does not try to write it again on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -91,7 +91,7 @@ def key_create(
             )
         make_key_here(format, config, data_dir, name, scopes)
         return
-    with remote.told_apart(), remote.connect(database=None, **where) as client:
+    with remote.translate_failures(), remote.connect(database=None, **where) as client:
         control.create_key(client, format, name, scopes, database, expires_in, consistency)
 
 
@@ -104,7 +104,7 @@ for command in (control.session, control.database, control.organization, control
 
 
 def run(arguments: list[str]) -> int:
-    """Runs a command and answers its exit code."""
+    """Run a command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # JSON can hold half a character, and a terminal can lack one: both are shown by their numbers.

@@ -1,4 +1,4 @@
-"""One JSON object a line, read in blocks of whole lines; each block is a batch. A field that is missing is NULL."""
+"""Reads files with one JSON object per line, in blocks of lines; each block is a batch. A missing field is NULL."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, Named, Texts, check_columns, digest_of, hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, digest_of, open_hashed
 from tuplegate.cli.guesses import Guess
 from tuplegate.client.values import Number, write
 
@@ -16,12 +16,12 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
 
 
-class NdjsonFile(Named):
+class NdjsonFile(NamedColumns):
     def __init__(self, path: Path) -> None:
         self._path = path
         self.digest = digest_of(path)
         found: dict[str, None] = {}
-        for _, _, rows, _ in self._blocks():
+        for _, _, rows, _ in self._read_blocks():
             for names in set(map(tuple, rows)):
                 found |= dict.fromkeys(names)
         self.columns = check_columns(path, list(found))
@@ -29,7 +29,7 @@ class NdjsonFile(Named):
     def guess(self) -> Guessed:
         guesses = [Guess() for _ in self.columns]
         count = 0
-        for _, _, rows, _ in self._blocks():
+        for _, _, rows, _ in self._read_blocks():
             count += len(rows)
             for guess, values in zip(guesses, self._columns_of(rows), strict=True):
                 there = [value for value in values if value is not None]
@@ -38,29 +38,29 @@ class NdjsonFile(Named):
         return Guessed([guess.type for guess in guesses], count)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
-        for number, (line, lines, rows, share) in enumerate(self._blocks()):
+        for number, (line, lines, rows, share) in enumerate(self._read_blocks()):
             if rows:
                 pairs = zip(self.columns, self._columns_of(rows), strict=True)
                 columns = [_documents(values) if name in documents else _texts(values) for name, values in pairs]
-                yield Batch(number, columns, share, _Places(line, lines))
+                yield Batch(number, columns, share, _RowNames(line, lines))
 
     def _columns_of(self, rows: list[dict[str, Any]]) -> list[Sequence[Any]]:
         if set(map(tuple, rows)) == {tuple(self.columns)}:
             return list(zip(*map(dict.values, rows), strict=True))
         return [[row.get(name) for row in rows] for name in self.columns]
 
-    def _blocks(self) -> Iterator[tuple[int, list[bytes], list[dict[str, Any]], float]]:
-        """The number of the first line, the lines, their rows, and how much of the file was read."""
+    def _read_blocks(self) -> Iterator[tuple[int, list[bytes], list[dict[str, Any]], float]]:
+        """Yield the number of the first line, the lines, their rows, and the part of the file that was read."""
         number = 1
-        with hashed(self._path, self.digest) as (raw, file):
+        with open_hashed(self._path, self.digest) as (raw, file):
             while lines := file.readlines(_BLOCK_BYTES):
                 if number == 1:
                     lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
-                yield number, lines, _decoded(number, lines), raw.share
+                yield number, lines, _decode(number, lines), raw.share
                 number += len(lines)
 
 
-def _decoded(number: int, lines: list[bytes]) -> list[dict[str, Any]]:
+def _decode(number: int, lines: list[bytes]) -> list[dict[str, Any]]:
     rows = []
     line = b""
     decode = _decoder.decode
@@ -76,7 +76,7 @@ def _decoded(number: int, lines: list[bytes]) -> list[dict[str, Any]]:
     return rows
 
 
-class _Places:
+class _RowNames:
     def __init__(self, line: int, lines: list[bytes]) -> None:
         self._line = line
         self._lines = lines

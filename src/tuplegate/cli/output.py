@@ -1,7 +1,6 @@
-"""Rows on stdout: a table for people, JSON lines for programs, CSV and Markdown for others.
+"""Writes rows to stdout: a table for people, JSON lines for programs, and CSV or Markdown.
 
-Rows are written as they come. A table takes its widths from the first rows and keeps them, so memory stays the same
-however long it gets.
+Rows are written as they arrive. A table takes its widths from the first rows and keeps them, so memory is constant.
 """
 
 import csv
@@ -22,7 +21,7 @@ _CELL_WIDTH_MAX = 80
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-class Writer(Protocol):
+class OutputWriter(Protocol):
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None: ...
     def rows(self, rows: Iterable[Sequence[Any]]) -> None: ...
     def end(self) -> None: ...
@@ -32,16 +31,17 @@ def default_format() -> str:
     return "table" if sys.stdout.isatty() else "ndjson"
 
 
-def make_writer(format: str | None, out: IO[str] | None = None) -> Writer:
-    """The writer of a format to stdout, or what stands for it; by default a table on a terminal, else JSON lines."""
+def make_writer(format: str | None, out: IO[str] | None = None) -> OutputWriter:
+    """Return the writer of a format, to stdout unless `out` is given. The default is a table on a terminal, else JSON
+    lines."""
     terminal = sys.stdout.isatty()
     file = out or sys.stdout
-    kinds: dict[str, Callable[[], Writer]] = {
-        "table": lambda: Table(file, terminal, has_color()),
-        "json": lambda: Json(file, terminal),
-        "ndjson": lambda: JsonLines(file, terminal),
-        "csv": lambda: Csv(file),
-        "markdown": lambda: Markdown(file),
+    kinds: dict[str, Callable[[], OutputWriter]] = {
+        "table": lambda: TableWriter(file, terminal, has_color()),
+        "json": lambda: JsonWriter(file, terminal),
+        "ndjson": lambda: JsonLinesWriter(file, terminal),
+        "csv": lambda: CsvWriter(file),
+        "markdown": lambda: MarkdownWriter(file),
     }
     return kinds[format or default_format()]()
 
@@ -50,8 +50,8 @@ def has_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def harmless(text: str) -> str:
-    """Text for a terminal: what would control it is shown instead."""
+def escape_controls(text: str) -> str:
+    """Escape characters that would control a terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
@@ -66,17 +66,17 @@ def json_text(value: Any) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value as one text, for formats that have no other."""
+    """Return a value as text, for formats that have only text."""
     if isinstance(value, str):
         return value
     return "" if value is None else json_text(value)
 
 
-class JsonLines:
-    """One object a line."""
+class JsonLinesWriter:
+    """Writes one object per line."""
 
     def __init__(self, out: IO[str], terminal: bool) -> None:
-        self._write = _careful(out) if terminal else out.write
+        self._write = _escape_for(out) if terminal else out.write
         self._columns: Sequence[str] = ()
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
@@ -90,11 +90,11 @@ class JsonLines:
         pass
 
 
-class Json:
-    """One array of objects."""
+class JsonWriter:
+    """Writes one array of objects."""
 
     def __init__(self, out: IO[str], terminal: bool) -> None:
-        self._write = _careful(out) if terminal else out.write
+        self._write = _escape_for(out) if terminal else out.write
         self._columns: Sequence[str] = ()
         self._before = "[\n"
 
@@ -110,15 +110,15 @@ class Json:
         self._write("[]\n" if self._before == "[\n" else "\n]\n")
 
 
-def _careful(out: IO[str]) -> Callable[[str], Any]:
-    return lambda text: out.write(harmless(text))
+def _escape_for(out: IO[str]) -> Callable[[str], Any]:
+    return lambda text: out.write(escape_controls(text))
 
 
 _WRITTEN_AS_THEY_ARE = frozenset({
     "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bytea",
     "date", "time", "timetz", "timestamp", "timestamptz", "interval",
 })  # fmt: skip
-"""Types whose values are texts or numbers."""
+"""Types whose values are written unchanged: texts and numbers."""
 
 
 # The character that no text of the engine has. In the end of a line it makes the library quote a text that has it.
@@ -128,11 +128,11 @@ _LINE_END = f"\r{_QUOTED}\n"
 _NEVER_EMPTY = _WRITTEN_AS_THEY_ARE - {"text", "varchar", "bpchar", "name"}
 
 
-class Csv:
-    """With a line of names. NULL is an empty field or `null`, an empty text is `""`, and a value of json is JSON.
+class CsvWriter:
+    """Writes CSV with a header. NULL is an empty field or `null`, an empty text is `""`, and a json value is JSON.
 
-    The library writes None and an empty text alike, and does not quote a carriage return. So a text that needs quotes
-    for what it means begins with a character that makes the library quote it, and that goes afterwards.
+    The library writes None and an empty text alike, and does not quote a carriage return. So a text that must be quoted
+    starts with a character that makes the library quote it, and that is removed afterwards.
     """
 
     def __init__(self, out: IO[str], delimiter: str = ",", null: str = "", header: bool = True) -> None:
@@ -162,12 +162,12 @@ class Csv:
             rows = map(self._row, rows)
         rows = list(rows)
         if self._null:
-            rows = [[self._told_apart(value) for value in row] for row in rows]
+            rows = [[self._quote_if_ambiguous(value) for value in row] for row in rows]
         elif any("" in map(itemgetter(index), rows) for index in self._may_be_empty):
             rows = [[_QUOTED if value == "" else value for value in row] for row in rows]
         self._write(rows)
 
-    def _told_apart(self, value: Any) -> Any:
+    def _quote_if_ambiguous(self, value: Any) -> Any:
         if value is None:
             return self._null
         return f"{_QUOTED}{value}" if value == "" or str(value) == self._null else value
@@ -198,7 +198,7 @@ class Csv:
         pass
 
 
-class Markdown:
+class MarkdownWriter:
     def __init__(self, out: IO[str]) -> None:
         self._write = out.write
 
@@ -212,7 +212,7 @@ class Markdown:
             self._line(row)
 
     def _line(self, row: Sequence[Any]) -> None:
-        cells = (harmless(cell_text(value)).replace("|", "\\|").replace("\n", "<br>") for value in row)
+        cells = (escape_controls(cell_text(value)).replace("|", "\\|").replace("\n", "<br>") for value in row)
         self._write("| " + " | ".join(cells) + " |\n")
 
     def end(self) -> None:
@@ -222,13 +222,13 @@ class Markdown:
 _RIGHT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
 
 
-class Table:
-    """Columns side by side; numbers to the right. On a terminal, long cells are cut."""
+class TableWriter:
+    """Writes columns side by side, with numbers aligned right. Long cells are cut on a terminal."""
 
     def __init__(self, out: IO[str], terminal: bool, color: bool) -> None:
         from rich.cells import cell_len, set_cell_size
 
-        self._length, self._resized = cell_len, set_cell_size
+        self._length, self._resize = cell_len, set_cell_size
         self._write = out.write
         self._width_max = _CELL_WIDTH_MAX if terminal else None
         self._bold = ("\x1b[1m", "\x1b[0m") if color else ("", "")
@@ -255,15 +255,15 @@ class Table:
             self._head()
 
     def _cell(self, text: str) -> str:
-        text = harmless(text).replace("\n", "↵").replace("\t", " ")
+        text = escape_controls(text).replace("\n", "↵").replace("\t", " ")
         if self._width_max is not None and self._length(text) > self._width_max:
-            return self._resized(text, self._width_max - 1) + "…"
+            return self._resize(text, self._width_max - 1) + "…"
         return text
 
     def _head(self) -> None:
         cells = zip(self._columns, *self._waiting, strict=True)
         self._widths = [max(1, *map(self._length, column)) for column in cells]
-        names = "  ".join(map(self._padded, self._columns, self._widths, self._right)).rstrip()
+        names = "  ".join(map(self._pad, self._columns, self._widths, self._right)).rstrip()
         self._write(self._bold[0] + names + self._bold[1] + "\n")
         self._write("  ".join("─" * width for width in self._widths) + "\n")
         self._lines(self._waiting)
@@ -272,32 +272,32 @@ class Table:
     def _lines(self, rows: Iterable[Sequence[str]]) -> None:
         for row in rows:
             cells = zip(row, self._widths, self._right, strict=True)
-            self._write("  ".join(self._padded(*cell) for cell in cells).rstrip() + "\n")
+            self._write("  ".join(self._pad(*cell) for cell in cells).rstrip() + "\n")
 
-    def _padded(self, text: str, width: int, right: bool) -> str:
+    def _pad(self, text: str, width: int, right: bool) -> str:
         blanks = " " * (width - self._length(text))
         return blanks + text if right else text + blanks
 
 
-def _type_of(values: Sequence[Any]) -> str:
-    """Numbers stand to the right."""
+def _guess_type(values: Sequence[Any]) -> str:
+    """Return `numeric` for a column of numbers, which are aligned right."""
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None]
     return "numeric" if numbers and all(numbers) else ""
 
 
 def write_records(format: str | None, records: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """A list of records, in the columns named; those of JSON have all fields."""
+    """Write records with the named columns; JSON and CSV have all fields."""
     writer = make_writer(format)
     shown = (
         columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
-    writer.begin(shown, [_type_of([record.get(name) for record in records]) for name in shown])
+    writer.begin(shown, [_guess_type([record.get(name) for record in records]) for name in shown])
     writer.rows([record.get(name) for name in shown] for record in records)
     writer.end()
 
 
 def write_record(format: str | None, record: dict[str, Any]) -> None:
-    """One record; in a table, a field a line."""
+    """Write one record; in a table, one field per line."""
     if (format or default_format()) not in ("table", "markdown"):
         write_records(format, [record], list(record))
         return

@@ -1,7 +1,7 @@
-"""Parquet files both ways, by pyarrow, which the extra `tuplegate[parquet]` installs.
+"""Reads and writes Parquet files with pyarrow, which the extra `tuplegate[parquet]` installs.
 
-Read: a batch has as many rows as fit into a request, by the sizes that the file's own footer tells. Written: a group of
-rows at a time, typed by the types of the answer; what Parquet has no type for is text.
+Reading: a batch has as many rows as fit into a request, by the sizes in the file's footer. Writing: one group of rows
+at a time, with the types of the answer; a type that Parquet lacks becomes text.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, Named, Texts, check_columns, digest_of
+from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, digest_of
 from tuplegate.client.values import converter, write
 
 _BATCH_BYTES = 2**19
@@ -21,7 +21,7 @@ _GROUP_ROWS = 50_000
 _GROUP_BYTES = 64 * 2**20
 
 
-def _arrow(name: str) -> Any:
+def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as exc:
@@ -31,18 +31,18 @@ def _arrow(name: str) -> Any:
 # -- read ----------------------------------------------------------------------------------------------------------
 
 
-class ParquetSource(Named):
+class ParquetSource(NamedColumns):
     def __init__(self, path: Path) -> None:
-        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._arrow, self._parquet = _import("pyarrow"), _import("pyarrow.parquet")
         self._path = path
         self.digest = digest_of(path)
-        with self._opened() as file:
+        with self._open() as file:
             self._schema = file.schema_arrow
             self._metadata = file.metadata
         self.columns = check_columns(path, self._schema.names)
 
     def guess(self) -> Guessed:
-        """The types are the file's own."""
+        """Return the file's own types."""
         return Guessed([_type_of(self._arrow, field.type) for field in self._schema], self._metadata.num_rows)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
@@ -51,18 +51,18 @@ class ParquetSource(Named):
         # A value takes more room as text than as a number.
         count = max(min(_BATCH_BYTES * rows // max(size * 2, 1), _BATCH_ROWS), 1)
         start = 0
-        for number, table in enumerate(self._tables(count)):
+        for number, table in enumerate(self._read_tables(count)):
             columns = [_texts(self._arrow, column) for column in table.columns]
             end = start + table.num_rows
-            yield Batch(number, columns, end / rows, _Places(start))
+            yield Batch(number, columns, end / rows, _RowNames(start))
             start = end
         if digest_of(self._path) != self.digest:
             raise BadFile(f"{self._path} was changed while it was read; start it again")
 
-    def _tables(self, count: int) -> Iterator[Any]:
-        """Tables of `count` rows each, however the file is cut; the last has the rest."""
+    def _read_tables(self, count: int) -> Iterator[Any]:
+        """Yield tables of `count` rows, whatever the file's row groups are; the last one has the rest."""
         waiting, rows = [], 0
-        with self._opened() as file:
+        with self._open() as file:
             try:
                 for part in file.iter_batches(batch_size=count):
                     waiting.append(part)
@@ -77,14 +77,14 @@ class ParquetSource(Named):
         if rows:
             yield self._arrow.Table.from_batches(waiting)
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         try:
             return self._parquet.ParquetFile(self._path)
         except (self._arrow.ArrowException, OSError) as exc:
             raise BadFile(f"{self._path} cannot be read as Parquet: {exc}") from exc
 
 
-class _Places:
+class _RowNames:
     def __init__(self, start: int) -> None:
         self._start = start
 
@@ -93,7 +93,7 @@ class _Places:
 
 
 def _type_of(arrow: Any, kind: Any) -> str:
-    """The type of PostgreSQL that holds the values of a type of Arrow."""
+    """Return the PostgreSQL type that holds values of an Arrow type."""
     is_ = arrow.types
     if is_.is_dictionary(kind):
         return _type_of(arrow, kind.value_type)
@@ -127,12 +127,13 @@ def _texts(arrow: Any, column: Any) -> Texts:
     if is_.is_integer(kind) or is_.is_boolean(kind) or is_.is_date32(kind) or is_.is_float64(kind):
         return list(column.cast(arrow.string()).to_pylist())
     if is_.is_timestamp(kind):
-        return _moments(arrow, column)
+        return _write_timestamps(arrow, column)
     return [_text(value) for value in column.to_pylist()]
 
 
-def _moments(arrow: Any, column: Any) -> Texts:
-    """Timestamps, in UTC where they have a zone. Those of a nanosecond lose what the engine cannot keep."""
+def _write_timestamps(arrow: Any, column: Any) -> Texts:
+    """Return timestamps as text, in UTC if they have a zone. Nanoseconds are cut to microseconds, as the engine
+    keeps."""
     kind = column.type
     micros = column.cast(arrow.timestamp("us", kind.tz), safe=False).cast(arrow.int64())
     zone = "" if kind.tz is None else "Z"
@@ -145,21 +146,19 @@ def _text(value: Any) -> str | None:
         return value
     if isinstance(value, float):
         return repr(value)
-    written = write(_plain(value))
-    return str(_plain(value)) if written.startswith('"') else written
+    written = write(_to_json_value(value))
+    return str(_to_json_value(value)) if written.startswith('"') else written
 
 
-def _plain(value: Any) -> Any:
-    """A value of Arrow as JSON can have it."""
+def _to_json_value(value: Any) -> Any:
+    """Return an Arrow value as a value that JSON can hold."""
     match value:
         case bytes():
             return "\\x" + value.hex()
-        case list():
-            return [_plain(part) for part in value]
-        case tuple():  # an entry of a map
-            return [_plain(part) for part in value]
+        case list() | tuple():  # a tuple is an entry of a map
+            return [_to_json_value(part) for part in value]
         case dict():
-            return {str(name): _plain(part) for name, part in value.items()}
+            return {str(name): _to_json_value(part) for name, part in value.items()}
         case Decimal():
             return format(value, "f") if value.is_finite() else str(value)
         case datetime() | date():
@@ -176,21 +175,21 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """The type of a column in the file, and what makes a value of it of a value of the answer."""
+class _ArrowColumn:
+    """The type of a column in the file, and how to convert a value of the answer to it."""
 
     arrow: Any
     convert: Callable[[Any], Any]
 
 
 class ParquetWriter:
-    """Rows of an answer into a file. `precisions` says of numeric columns how many digits they have."""
+    """Writes rows of an answer to a file. `precisions` are the precision and scale of numeric columns."""
 
     def __init__(self, out: IO[bytes], precisions: dict[str, tuple[int, int]]) -> None:
-        self._arrow, self._parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+        self._arrow, self._parquet = _import("pyarrow"), _import("pyarrow.parquet")
         self._out = out
         self._precisions = precisions
-        self._kinds: list[_Kind] = []
+        self._kinds: list[_ArrowColumn] = []
         self._waiting: list[Sequence[Any]] = []
         self._size = 0
         self._writer: Any = None
@@ -198,7 +197,7 @@ class ParquetWriter:
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         pairs = list(zip(columns, types, strict=True))
         check_columns(Path("the answer"), columns)
-        self._kinds = [_kind_of(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
+        self._kinds = [_choose_column(self._arrow, type_, self._precisions.get(name)) for name, type_ in pairs]
         fields = [(name, kind.arrow) for name, kind in zip(columns, self._kinds, strict=True)]
         self._schema = self._arrow.schema(fields)
         self._writer = self._parquet.ParquetWriter(self._out, self._schema, compression="zstd")
@@ -216,7 +215,7 @@ class ParquetWriter:
         self._writer.close()
 
     def close(self) -> None:
-        """Whatever became of it, the library must not write again: the file will be closed."""
+        """Make sure that the library writes no more, even after a failure: the file is about to be closed."""
         if self._writer is not None and self._writer.is_open:
             try:
                 self._writer.close()
@@ -231,15 +230,15 @@ class ParquetWriter:
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._waiting, self._size = [], 0
 
-    def _array(self, kind: _Kind, values: Sequence[Any]) -> Any:
+    def _array(self, kind: _ArrowColumn, values: Sequence[Any]) -> Any:
         converted = [None if value is None else kind.convert(value) for value in values]
         return self._arrow.array(converted, kind.arrow)
 
 
-def _kind_of(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _Kind:
+def _choose_column(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _ArrowColumn:
     if type_.endswith("[]"):
-        element = _kind_of(arrow, type_.removesuffix("[]"), None)
-        return _Kind(arrow.list_(element.arrow), _list_of(element.convert))
+        element = _choose_column(arrow, type_.removesuffix("[]"), None)
+        return _ArrowColumn(arrow.list_(element.arrow), _list_of(element.convert))
     kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         "bool": (arrow.bool_(), _same),
         "int2": (arrow.int16(), _same),
@@ -256,8 +255,8 @@ def _kind_of(arrow: Any, type_: str, digits: tuple[int, int] | None) -> _Kind:
         "jsonb": (arrow.string(), write),
     }
     if type_ == "numeric" and digits is not None and digits[0] <= 38 and 0 <= digits[1] <= digits[0]:
-        return _Kind(arrow.decimal128(*digits), _decimal)
-    return _Kind(*kinds.get(type_, (arrow.string(), _text_of)))
+        return _ArrowColumn(arrow.decimal128(*digits), _decimal)
+    return _ArrowColumn(*kinds.get(type_, (arrow.string(), _text_of)))
 
 
 def _same(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`profile`: addresses and keys under names."""
+"""`profile`: manage named addresses and keys."""
 
 import sys
 from dataclasses import replace
@@ -53,10 +53,10 @@ def profile_set(
     default: bool,
 ) -> None:
     """Make or change a profile. The key is asked for, or read from stdin; it is never an argument."""
-    from tuplegate.client.addresses import checked_url
+    from tuplegate.client.addresses import check_url
 
     try:
-        url, control_url = (checked_url(address) if address else None for address in (url, control_url))
+        url, control_url = (check_url(address) if address else None for address in (url, control_url))
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
     loaded = profiles.load()

@@ -1,4 +1,4 @@
-"""Profiles: addresses and keys of services under names, in a file that only its owner can read."""
+"""Stores profiles, named addresses and keys of services, in a file that only its owner can read."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Profiles:
-    """`default` is the name of the one that is used if none is named."""
+    """All profiles. `default` names the one to use if none is named."""
 
     default: str | None
     by_name: Mapping[str, Profile]
@@ -37,7 +37,7 @@ def path() -> Path:
 
 
 def load() -> Profiles:
-    """What the file holds; nothing where there is none."""
+    """Read the file; return no profiles if there is none."""
     file = path()
     try:
         with file.open("rb") as opened:
@@ -61,7 +61,7 @@ def _profile(name: str, part: Any) -> Profile:
 
 
 def save(profiles: Profiles) -> None:
-    """Replaces the file at once, readable by its owner alone from the first byte."""
+    """Replace the file atomically. Only its owner can read it, from the first byte on."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [] if profiles.default is None else [f"default = {json.dumps(profiles.default)}\n"]
@@ -80,8 +80,8 @@ def save(profiles: Profiles) -> None:
 
 
 def find(name: str | None) -> Profile | None:
-    """The profile of that name; without one, the environment's or else the default, where the environment names no
-    service. One place gives the address and the key together, so that no key goes to an address it is not for."""
+    """Find the profile of that name, or the one named by the environment, or the default unless the environment names a
+    service. Address and key come from one place, so no key is sent to the wrong address."""
     name = name or os.environ.get("TUPLEGATE_PROFILE") or None
     if name is None:
         if os.environ.get("TUPLEGATE_URL") or os.environ.get("TUPLEGATE_API_KEY"):

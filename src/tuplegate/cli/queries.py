@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from tuplegate.cli.output import Writer, default_format, harmless, make_writer, write_record, write_records
+from tuplegate.cli.output import OutputWriter, default_format, escape_controls, make_writer, write_record, write_records
 from tuplegate.cli.remote import with_client
 from tuplegate.protocol.statements import first_keyword
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tuplegate.client import Client
 
 
-def _sql(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """The statement: given, from a file, or from stdin."""
+def _read_sql(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """Return the statement: given, from a file, or from stdin."""
     file: IO[str] | None = ctx.params.get("file")
     if file is not None and value is not None:
         raise click.UsageError("give SQL or --file, not both")
@@ -32,7 +32,7 @@ def _sql(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     return sys.stdin.read()
 
 
-def _params(ctx: click.Context, param: click.Parameter, value: str | None) -> list[Any]:
+def _read_params(ctx: click.Context, param: click.Parameter, value: str | None) -> list[Any]:
     from tuplegate.client.values import Number
 
     if value is None:
@@ -51,9 +51,9 @@ def _params(ctx: click.Context, param: click.Parameter, value: str | None) -> li
     "-f", "--file", type=click.File("r", encoding="utf-8"), is_eager=True, help="Read the statement from FILE."
 )
 @click.option("-p", "--param", "texts", multiple=True, metavar="TEXT", help="Value of the next placeholder, as text.")
-@click.option("--params", callback=_params, metavar="JSON", help="Values of $1, $2, … as a JSON array.")
+@click.option("--params", callback=_read_params, metavar="JSON", help="Values of $1, $2, … as a JSON array.")
 @click.option("--max-rows", type=click.IntRange(min=0), metavar="N", help="Most rows to get.")
-@click.argument("sql", required=False, callback=_sql)
+@click.argument("sql", required=False, callback=_read_sql)
 @with_client
 def query(
     client: "Client",
@@ -71,15 +71,15 @@ def query(
     if texts and params:
         raise click.UsageError("give --param or --params, not both")
     started = time.monotonic()
-    outcome = run_query(client, make_writer(format), sys.stdout.flush, sql, [*texts, *params], max_rows)
-    tell(outcome, max_rows)
+    summary = run_query(client, make_writer(format), sys.stdout.flush, sql, [*texts, *params], max_rows)
+    report_summary(summary, max_rows)
     if sys.stderr.isatty():
-        click.echo(f"({outcome.counted}, {(time.monotonic() - started) * 1000:.0f} ms)", err=True)
+        click.echo(f"({summary.counted}, {(time.monotonic() - started) * 1000:.0f} ms)", err=True)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What is known once a statement is done, beside its rows."""
+class QuerySummary:
+    """What is known after a statement, beside its rows."""
 
     counted: str
     notices: list[Any]
@@ -88,13 +88,13 @@ class Outcome:
 
 def run_query(
     client: "Client",
-    writer: Writer,
+    writer: OutputWriter,
     flush: Callable[[], Any],
     sql: str,
     params: list[Any],
     max_rows: int | None,
-) -> Outcome:
-    """Runs a statement and writes its rows; those of one that reads as they come."""
+) -> QuerySummary:
+    """Run a statement and write its rows. Rows of a read are written as they arrive."""
     from tuplegate.client.statements import seems_to_read
 
     if seems_to_read(sql):
@@ -104,30 +104,34 @@ def run_query(
                 writer.rows(rows)
                 flush()
         writer.end()
-        return Outcome(_rows(stream.row_count), stream.notices, stream.truncated)
+        return QuerySummary(_count_rows(stream.row_count), stream.notices, stream.truncated)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is told by the outcome
+        warnings.simplefilter("ignore")  # it is told by the summary
         done = client.query(sql, params, max_rows=max_rows, convert=False)
     if done.columns:
         writer.begin(done.columns, done.types)
         writer.rows(done.tuples())
         writer.end()
     counts = done.affected_rows or first_keyword(sql)[0] in _COUNTED
-    return Outcome(f"{_rows(done.affected_rows)} affected" if counts else "done", done.notices, done.truncated)
+    return QuerySummary(
+        f"{_count_rows(done.affected_rows)} affected" if counts else "done", done.notices, done.truncated
+    )
 
 
 _COUNTED = frozenset({"insert", "update", "delete", "merge", "with"})
 
 
-def _rows(count: int) -> str:
+def _count_rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def tell(outcome: Outcome, max_rows: int | None) -> None:
-    """Beside the data: what the engine remarked, and what was cut."""
-    for notice in outcome.notices:
-        click.echo(harmless(f"{str(notice.get('severity', 'notice')).lower()}: {notice.get('message')}"), err=True)
-    if outcome.truncated and max_rows is None:
+def report_summary(summary: QuerySummary, max_rows: int | None) -> None:
+    """Report to stderr the engine's notices, and whether rows were cut."""
+    for notice in summary.notices:
+        click.echo(
+            escape_controls(f"{str(notice.get('severity', 'notice')).lower()}: {notice.get('message')}"), err=True
+        )
+    if summary.truncated and max_rows is None:
         click.echo("warning: the answer was too large and its rows were cut", err=True)
 
 

@@ -1,4 +1,4 @@
-"""What the commands that talk to a service share: which service, with which key, and what a failure looks like."""
+"""Shared by all commands that talk to a service: which service, with which key, and how failures are shown."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.output import FORMATS, harmless
+from tuplegate.cli.output import FORMATS, escape_controls
 from tuplegate.cli.profiles import Profile, find
 
 if TYPE_CHECKING:
@@ -33,36 +33,36 @@ _OPTIONS = (
     ),
 )
 _WHERE = ("profile", "url", "control_url", "database", "timeout_s", "ca_file")
-"""Of these, what says which service, with which key."""
+"""The options that select the service and the key."""
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that talks to a service."""
+    """Add the options of every command that talks to a service."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first arguments are a client and the form of its output."""
+    """Add the options, and call the command with a client and an output format as its first arguments."""
 
     @options
     @functools.wraps(command)
     def run(**given: Any) -> None:
         where = {name: given.pop(name) for name in _WHERE}
-        with told_apart(str(given.get("sql") or "")), connect(**where) as client:
+        with translate_failures(str(given.get("sql") or "")), connect(**where) as client:
             command(client, given.pop("format"), **given)
 
     return run
 
 
 def run_with(client: "Client", command: click.Command, arguments: list[str]) -> None:
-    """Runs a command that was made by `with_client`, with a client that is there already."""
+    """Run a command made by `with_client` with an existing client."""
     given = command.make_context(command.name, arguments).params
     for name in _WHERE:
         del given[name]
     inner = command.callback.__wrapped__  # type: ignore[union-attr]  # functools.wraps has put it there
-    with told_apart(str(given.get("sql") or "")):
+    with translate_failures(str(given.get("sql") or "")):
         inner(client, given.pop("format"), **given)
 
 
@@ -76,7 +76,7 @@ def connect(
     ca_file: str | None,
     key_if_none: str | None = None,
 ) -> Iterator["Client"]:
-    """A client of the service that is named. `key_if_none` is for what needs no key."""
+    """Yield a client of the selected service. `key_if_none` is used if there is no key."""
     from tuplegate.client import Client
 
     if profile is not None and url is not None:
@@ -106,19 +106,19 @@ def connect(
 
 
 def ca_file_of(given: str | None, found: Profile | None) -> str | None:
-    """Certificates to trust: given, of the profile, or of the environment; an empty text is none at all."""
+    """Return the certificates to trust: given, from the profile, or from the environment; an empty text means none."""
     if given is None:
         given = (found.ca_file if found else None) or os.environ.get("TUPLEGATE_CA_FILE")
     return given or None
 
 
 def has_key() -> bool:
-    """Whether a service is known that a command can talk to."""
+    """Return whether there is a service and key to use."""
     return bool(os.environ.get("TUPLEGATE_API_KEY")) or find(None) is not None
 
 
 class Failed(click.ClickException):
-    """A call that failed, with its exit code."""
+    """A failed call, with its exit code."""
 
     def __init__(self, message: str, code: Exit, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -127,25 +127,25 @@ class Failed(click.ClickException):
         self.more = more
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"error: {harmless(self.message)}", err=True)
+        click.echo(f"error: {escape_controls(self.message)}", err=True)
         for line in self.more:
-            click.echo(harmless(line), err=True)
+            click.echo(escape_controls(line), err=True)
 
 
 @contextmanager
-def told_apart(sql: str = "") -> Iterator[None]:
-    """Failures of the client as messages with exit codes. `sql` is shown where the engine points into it."""
+def translate_failures(sql: str = "") -> Iterator[None]:
+    """Turn failures of the client into messages with exit codes. `sql` is shown where the engine points into it."""
     from tuplegate.client import TuplegateError
 
     try:
         yield
     except TuplegateError as error:
-        raise failure(error, sql) from error
+        raise describe_failure(error, sql) from error
 
 
-def failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
-    """The failure of a call, with what else is to be said of it."""
-    return Failed(_message(error), exit_of(error), (*_more(error, sql), *more))
+def describe_failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
+    """Return the failure of a call; `more` adds lines."""
+    return Failed(_message(error), exit_of(error), (*_detail_lines(error, sql), *more))
 
 
 def exit_of(error: "TuplegateError") -> Exit:
@@ -170,8 +170,8 @@ def _message(error: "TuplegateError") -> str:
     return error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
 
 
-def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
-    lines = _pointed(sql, error.position) if error.position is not None else []
+def _detail_lines(error: "TuplegateError", sql: str) -> tuple[str, ...]:
+    lines = _point_into(sql, error.position) if error.position is not None else []
     if error.detail:
         lines.append(f"detail: {error.detail}")
     if error.hint:
@@ -181,8 +181,8 @@ def _more(error: "TuplegateError", sql: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _pointed(sql: str, position: int) -> list[str]:
-    """The line of the statement that the engine points to, and a mark below it. Positions count from 1."""
+def _point_into(sql: str, position: int) -> list[str]:
+    """Return the line of the statement that the engine points to, and a mark below it. Positions count from 1."""
     start = sql.rfind("\n", 0, position - 1) + 1
     line = sql[start:].split("\n", 1)[0].replace("\t", " ")
     if not line or position - 1 - start > len(line):

@@ -1,10 +1,10 @@
-"""`restore`: a dump into a new database, over the same requests as any other client's.
+"""`restore`: load a dump into a new database, with the requests that any client can send.
 
-A dump can be anybody's, and what reads it must not run on the server: pg_restore runs here and turns it into a script.
-Its statements and rows are sent as the tenant, so nothing in it can do what the tenant could not do anyway.
+A dump may come from anybody and must not be read on the server: pg_restore runs here and turns it into a script. Its
+statements and rows are sent as the tenant, so they can do nothing that the tenant could not do anyway.
 
-The rows fill a database with a name of its own, which gets the name that was asked for as the last step. So under that
-name there is all of it or nothing, whatever happens on the way; what a crash leaves is to be seen by its name.
+The rows go into a database with a temporary name, which gets the requested name as the last step. So that name stands
+for the complete dump or does not exist, whatever happens on the way. The temporary name shows what a crash has left.
 """
 
 import os
@@ -21,16 +21,16 @@ from typing import IO, TYPE_CHECKING
 from tuplegate.cli.array_literals import array_literal
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import exit_of
-from tuplegate.cli.scripts import BadScript, Copy, Cut, Row, read_script, unquoted
+from tuplegate.cli.scripts import BadScript, CopyRows, Cut, Row, read_script, unquote
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
 
 _STEP_S = 600.0
-"""The service has a limit of its own for a transaction, and this one is for quotas, too."""
+"""Time limit of one request, long enough to wait for quotas. The service has its own limit for a transaction."""
 _STATEMENTS_MAX = 200
 _BYTES_MAX = 2**20
-"""Of a request, before quotes and backslashes are escaped, which makes it eight times as long at the most."""
+"""Size of a request before quotes and backslashes are escaped, which can make it eight times as long."""
 _ROWS_MAX = 5000
 _SAID_MAX = 1000
 
@@ -46,7 +46,7 @@ _SETTINGS_LEFT_OUT = frozenset({
 _LEFT_OUT = re.compile(r"BEGIN|COMMIT|CREATE SCHEMA public|COMMENT ON SCHEMA public IS .*", re.DOTALL)
 _ENCODING = re.compile(r"SET client_encoding = '(.*)'")
 # What can take long gets a transaction of its own, and with it all the time that the service gives one.
-_ALONE = re.compile(
+_SLOW = re.compile(
     r"CREATE (UNIQUE )?INDEX|ALTER TABLE (ONLY )?\S+\s+ADD CONSTRAINT|REFRESH MATERIALIZED VIEW", re.DOTALL
 )
 _LO_OPEN = re.compile(r"SELECT pg_catalog\.lo_open\('(\d+)', \d+\)")
@@ -58,7 +58,7 @@ Progress = Callable[[int], None]
 
 
 class RestoreFailed(Exception):
-    """There is no database of the name that was asked for; the message says why."""
+    """The requested database was not made; the message says why."""
 
     def __init__(self, message: str, exit: Exit = Exit.FILE, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class RestoreFailed(Exception):
 
 
 def find_program() -> str:
-    """That of the bundled engine, or else the one on the path."""
+    """Return pg_restore of the bundled engine, or else the one on the path."""
     from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
     from tuplegate.engine.bundled.data_directory import BundledEngineError
 
@@ -91,7 +91,7 @@ def find_program() -> str:
 
 
 def check_file(program: str, file: Path) -> None:
-    """Before anything is made for it."""
+    """Refuse a file that pg_restore cannot read, before a database is created for it."""
     if not file.exists():
         raise RestoreFailed(f"{file} cannot be read: there is no such file")
     _table_of_contents(program, file)
@@ -105,7 +105,7 @@ def _table_of_contents(program: str, file: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without what could lead the program to a server."""
+    """Return an environment without variables that could lead the program to a server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
@@ -115,8 +115,8 @@ def _last_words(said: bytes) -> str:
 
 
 @contextmanager
-def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
-    """The lines of the script. Raises where the program could not read the file to its end."""
+def _run_program(program: str, file: Path) -> Iterator[IO[bytes]]:
+    """Yield the lines of the script. Raise if the program could not read the whole file."""
     command = [program, *_COMMAND, "--file=-", str(file)]
     cut: Cut | None = None
     with (
@@ -146,10 +146,10 @@ def _script(program: str, file: Path) -> Iterator[IO[bytes]]:
 # -- the database --------------------------------------------------------------------------------------------------
 
 
-def restored(
+def restore_dump(
     client: "Client", program: str, file: Path, name: str, progress: Progress, say: Callable[[str], None]
 ) -> int:
-    """Makes the database NAME; the number of its rows."""
+    """Create the database NAME from the dump, and return the number of rows."""
     from tuplegate.client import AlreadyExists, NotFound, TuplegateError
 
     try:
@@ -169,7 +169,7 @@ def restored(
         _remove(client, made)
         raise RestoreFailed(f"{error.message}; nothing was restored", Exit.NOT_THERE) from error
     except TuplegateError as error:
-        raise _told(error, _remove(client, made)) from error
+        raise _explain(error, _remove(client, made)) from error
     except RestoreFailed as failed:
         failed.more = (*failed.more, _remove(client, made))
         raise
@@ -180,7 +180,7 @@ def restored(
 
 
 def _remove(client: "Client", made: str) -> str:
-    """What to say of it."""
+    """Delete the unfinished database, and return a sentence about the result."""
     from tuplegate.client import TuplegateError
 
     try:
@@ -190,7 +190,7 @@ def _remove(client: "Client", made: str) -> str:
     return "nothing was restored"
 
 
-def _told(error: "TuplegateError", removed: str) -> RestoreFailed:
+def _explain(error: "TuplegateError", removed: str) -> RestoreFailed:
     from tuplegate.client import QueryCanceled, TooLarge
 
     message = error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
@@ -204,7 +204,7 @@ def _told(error: "TuplegateError", removed: str) -> RestoreFailed:
 
 
 class _Restore:
-    """Sends a script: what makes things in groups, rows in batches, each of them once."""
+    """Sends a script: statements in groups and rows in batches, each of them once."""
 
     def __init__(self, client: "Client", program: str, file: Path, progress: Progress) -> None:
         self._client = client
@@ -216,16 +216,16 @@ class _Restore:
         self._group_size = 0
         self._rows = 0
         self._large_object = ("", 0)
-        """The one that is being written, and how much of it is."""
+        """Oid of the large object that is being written, and the number of bytes so far."""
         self._roles: tuple[str, str] | None = None
 
     def run(self) -> int:
         found = _SOURCE.search(_table_of_contents(self._program, self._file))
         if found:
             self._roles = (found[1], str(self._client.query("select current_user").value()).removesuffix("_w"))
-        with _script(self._program, self._file) as lines:
+        with _run_program(self._program, self._file) as lines:
             for part in read_script(lines):
-                if isinstance(part, Copy):
+                if isinstance(part, CopyRows):
                     self._flush()
                     self._insert(part)
                 else:
@@ -252,20 +252,20 @@ class _Restore:
             self._write_large_object(found[1])
         elif statement == _LO_CLOSE or _LEFT_OUT.fullmatch(statement):
             pass
-        elif _ALONE.match(statement):
+        elif _SLOW.match(statement):
             self._flush()
             self._add(statement)
             self._flush()
         else:
-            self._add(self._renamed(statement))
+            self._add(self._replace_roles(statement))
 
     def _write_large_object(self, digits: str) -> None:
         oid, written = self._large_object
         self._add(f"SELECT pg_catalog.lo_put({oid}, {written}, '\\x{digits}')")
         self._large_object = (oid, written + len(digits) // 2)
 
-    def _renamed(self, statement: str) -> str:
-        """A policy names the roles of the database that was dumped; here they are called otherwise."""
+    def _replace_roles(self, statement: str) -> str:
+        """Replace the roles of the dumped database, which policies name, by the roles of this one."""
         if self._roles is None or not statement.startswith("CREATE POLICY "):
             return statement
         before, now = self._roles
@@ -294,8 +294,8 @@ class _Restore:
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
-    def _insert(self, copy: Copy) -> None:
-        """As values of the table's own row type, so that every value is read by its type, as COPY reads it."""
+    def _insert(self, copy: CopyRows) -> None:
+        """Insert rows as values of the table's row type, so that each value is read by its type, as COPY does."""
         from tuplegate.client import TuplegateError
 
         columns = ", ".join(copy.columns)
@@ -305,9 +305,9 @@ class _Restore:
             sql += f" from unnest($1::{copy.table}[]) as r"
         else:
             sql = f"insert into {copy.table} select from generate_series(1, $1::int)"
-        places = self._places(copy)
+        places = self._find_places(copy)
         for batch in _batches(copy.rows):
-            given = _array(batch, places) if copy.columns else len(batch)
+            given = _write_array(batch, places) if copy.columns else len(batch)
             try:
                 self._client.transaction([(sql, [given])], timeout_s=_STEP_S)
             except TuplegateError as error:
@@ -316,14 +316,14 @@ class _Restore:
             self._rows += len(batch)
             self._progress(self._rows)
 
-    def _places(self, copy: Copy) -> list[int | None]:
-        """For every column of the table its place in a row of the dump; generated ones have none."""
+    def _find_places(self, copy: CopyRows) -> list[int | None]:
+        """Return for each column of the table its index in a row of the dump; None for generated columns."""
         names = self._client.query(
             "select attname from pg_catalog.pg_attribute where attrelid = $1::text::regclass and attnum > 0"
             " and not attisdropped order by attnum",
             [copy.table],
         )
-        given = {unquoted(name): place for place, name in enumerate(copy.columns)}
+        given = {unquote(name): place for place, name in enumerate(copy.columns)}
         return [given.get(str(row["attname"])) for row in names]
 
 
@@ -340,14 +340,14 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def _array(rows: list[Row], places: list[int | None]) -> str:
-    """The literal of an array of rows. NULL is nothing at all, and a value is quoted whatever it is."""
+def _write_array(rows: list[Row], places: list[int | None]) -> str:
+    """Return rows as an array literal. NULL is written as nothing, and every value is quoted."""
     literals = []
     for row in rows:
-        values = ("" if place is None else _quoted(row[place]) for place in places)
+        values = ("" if place is None else _quote(row[place]) for place in places)
         literals.append(f"({','.join(values)})")
     return array_literal(literals)
 
 
-def _quoted(value: str | None) -> str:
+def _quote(value: str | None) -> str:
     return "" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '""') + '"'

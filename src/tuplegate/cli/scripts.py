@@ -1,6 +1,6 @@
-"""The script that pg_restore writes, read piece by piece: statements, and the rows that stand behind a COPY.
+"""Reads the script that pg_restore writes: statements, and the rows that follow a COPY.
 
-Nothing of the script is run here, and lines that are for psql are left out: they cannot do anything.
+Nothing of the script runs here. Lines meant for psql are skipped, so they have no effect.
 """
 
 import re
@@ -19,37 +19,37 @@ _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class BadScript(Exception):
-    """This is not what pg_restore writes."""
+    """The text is not a script of pg_restore."""
 
 
 class Cut(BadScript):
-    """It ends where it cannot end."""
+    """The script ends in the middle of something."""
 
 
 @dataclass(frozen=True)
-class Copy:
-    """Rows for a table. Table and columns are named as SQL does; `rows` must be read before the script goes on."""
+class CopyRows:
+    """Rows for a table. Names are as in SQL. `rows` must be read before the script continues."""
 
     table: str
     columns: tuple[str, ...]
     rows: Iterator[Row]
 
 
-def read_script(lines: Iterable[bytes]) -> Iterator[str | Copy]:
-    """`lines` end with a line feed each."""
+def read_script(lines: Iterable[bytes]) -> Iterator[str | CopyRows]:
+    """Yield the parts of a script. Each of `lines` ends with a line feed."""
     source = iter(lines)
     splitter = Splitter()
     for line in source:
         if line.startswith(b"\\") and not without_comments(splitter.rest):
             continue
-        for statement in splitter.feed(_decoded(line)):
+        for statement in splitter.feed(_decode(line)):
             text = without_comments(statement)
             found = _COPY.fullmatch(text)
             if found is None:
                 yield text
                 continue
             columns = tuple(_NAME.findall(found[2] or ""))
-            copy = Copy(found[1], columns, _rows(source, max(len(columns), 1)))
+            copy = CopyRows(found[1], columns, _rows(source, max(len(columns), 1)))
             yield copy
             for _ in copy.rows:
                 pass
@@ -58,14 +58,14 @@ def read_script(lines: Iterable[bytes]) -> Iterator[str | Copy]:
 
 
 def without_comments(statement: str) -> str:
-    """Without the lines of comment that stand in front of it."""
+    """Remove the comment lines in front of a statement."""
     lines = statement.split("\n")
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)
     return "\n".join(lines)
 
 
-def unquoted(name: str) -> str:
+def unquote(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
@@ -73,17 +73,17 @@ def _rows(source: Iterator[bytes], width: int) -> Iterator[Row]:
     for line in source:
         if line == _END:
             return
-        values = _decoded(line).removesuffix("\n").split("\t")
+        values = _decode(line).removesuffix("\n").split("\t")
         if len(values) != width:
             raise BadScript(f"a row of {width} columns has {len(values)} values")
         if b"\\" not in line:
             yield list(values)
         else:
-            yield [None if value == "\\N" else _unescaped(value) for value in values]
+            yield [None if value == "\\N" else _unescape(value) for value in values]
     raise Cut("the script ends in the middle of a table's rows")
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     return _ESCAPE.sub(_character, value) if "\\" in value else value
 
 
@@ -94,7 +94,7 @@ def _character(found: "re.Match[str]") -> str:
     return _LETTERS.get(letter, letter)
 
 
-def _decoded(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError as exc:

@@ -1,4 +1,4 @@
-"""`serve`, and keys that are made on the machine itself: commands that need no running service."""
+"""`serve`, and keys made on the machine itself: commands that need no running service."""
 
 import os
 import sys
@@ -8,20 +8,22 @@ from typing import Any
 import click
 
 from tuplegate.cli.output import write_record
-from tuplegate.settings import Entry, Settings, SettingsError, entries, load
+from tuplegate.settings import Setting, Settings, SettingsError, list_settings, load
 
 
-def _option(entry: Entry) -> click.Option:
-    kind: Any = click.Choice(entry.choices) if entry.choices else str
-    names = [entry.name, entry.flag]
-    if entry.kind is bool:
-        return click.Option(names, is_flag=True, default=None, help=f"{entry.help} [{entry.variable}]")
-    shown = f"{entry.help} [default: {entry.default or 'none'}; {entry.variable}]"
-    return click.Option(names, type=kind, default=None, metavar=None if entry.choices else _metavar(entry), help=shown)
+def _option(setting: Setting) -> click.Option:
+    kind: Any = click.Choice(setting.choices) if setting.choices else str
+    names = [setting.name, setting.flag]
+    if setting.kind is bool:
+        return click.Option(names, is_flag=True, default=None, help=f"{setting.help} [{setting.variable}]")
+    shown = f"{setting.help} [default: {setting.default or 'none'}; {setting.variable}]"
+    return click.Option(
+        names, type=kind, default=None, metavar=None if setting.choices else _metavar(setting), help=shown
+    )
 
 
-def _metavar(entry: Entry) -> str:
-    return {int: "N", Path: "DIR"}.get(entry.kind, "TEXT")
+def _metavar(setting: Setting) -> str:
+    return {int: "N", Path: "DIR"}.get(setting.kind, "TEXT")
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
@@ -34,41 +36,37 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 
 def _leave_out_rich() -> None:
-    """Keep structlog from loading rich, which it does where it finds it: a tenth of the start, for tracebacks that the
-    service does not draw."""
+    """Keep structlog from importing rich, which takes a tenth of the start and only draws tracebacks that the service
+    does not show."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # so that an import of it fails
+
+
+def _warn_of_passwords(flags: dict[str, Any]) -> None:
+    """Warn of passwords in flags, which the list of processes shows. An unusable URL is reported when it is used."""
+    from tuplegate.engine.opening import url_has_password
+    from tuplegate.engine.port import BadUrl
+
+    engines = [text.partition("=")[2] for text in (flags.get("engines") or "").split()]
+    replicas = (flags.get("replicas") or "").split(",")
+    for name, urls, advice in (
+        ("engine", [flags.get("engine")], "; give the URL as TUPLEGATE_ENGINE or in the settings file."),
+        ("engines", engines, "; give the URL as TUPLEGATE_ENGINES or in the settings file."),
+        ("replicas", replicas, ", and is not used: leave it out."),
+    ):
+        try:
+            if any(url and url_has_password(url) for url in urls):
+                click.echo(f"Warning: the password in --{name} is visible in the list of processes{advice}", err=True)
+        except BadUrl:
+            pass
 
 
 def _serve(**flags: Any) -> None:
     """Start the service with its bundled engine. A setting can come from a flag, the environment, or a file."""
     _leave_out_rich()
-    from tuplegate.engine.opening import url_has_password
-    from tuplegate.engine.port import BadUrl
     from tuplegate.serve import serve
     from tuplegate.supervisor.failures import ServeError
 
-    for name, urls in (
-        ("engine", [flags.get("engine")]),
-        ("engines", [entry.partition("=")[2] for entry in (flags.get("engines") or "").split()]),
-    ):
-        try:
-            if any(url and url_has_password(url) for url in urls):
-                click.echo(
-                    f"Warning: the password in --{name} is visible in the list of processes;"
-                    f" give the URL as TUPLEGATE_{name.upper()} or in the settings file.",
-                    err=True,
-                )
-        except BadUrl:
-            pass  # it is said when it is used
-    try:
-        if any(url_has_password(url) for url in str(flags.get("replicas") or "").split(",")):
-            click.echo(
-                "Warning: the password in --replicas is visible in the list of processes, and is not used:"
-                " leave it out.",
-                err=True,
-            )
-    except BadUrl:
-        pass  # it is said when it is used
+    _warn_of_passwords(flags)
     settings = settings_of(flags)
     if os.environ.get("TUPLEGATE_CONTROL_URL") and not settings.control_url:
         click.echo(
@@ -87,7 +85,7 @@ _CONFIG = click.Option(
 )
 
 serve = click.Command(
-    "serve", params=[_CONFIG, *(_option(entry) for entry in entries())], callback=_serve, help=_serve.__doc__
+    "serve", params=[_CONFIG, *(_option(setting) for setting in list_settings())], callback=_serve, help=_serve.__doc__
 )
 
 

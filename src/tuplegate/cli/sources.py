@@ -1,13 +1,13 @@
-"""The file of a format, opened to be imported."""
+"""Opens a file of any format for import."""
 
 from pathlib import Path
 
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import Source
+from tuplegate.cli.files import RowSource
 
 
-def open_source(path: Path, format: str, form: CsvForm) -> Source:
-    """`form` says how CSV is written down; the other formats have one form."""
+def open_source(path: Path, format: str, form: CsvForm) -> RowSource:
+    """Open the file. `form` applies to CSV only."""
     match format:
         case "csv":
             from tuplegate.cli.csv_file import CsvFile

@@ -1,4 +1,4 @@
-"""Where a statement ends in what a person types, and where a command begins. Pure.
+"""Finds where statements end and commands begin in typed text. Pure.
 
 A statement ends at a semicolon outside of quotes, comments, parentheses and SQL function bodies. A command begins with
 a backslash outside of quotes and comments, where SQL has none, and ends with its line.
@@ -26,23 +26,23 @@ _ESCAPED = re.compile(r"\\.|''|'", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Statement:
+class SqlStatement:
     """One statement, without its semicolon."""
 
     sql: str
 
 
 @dataclass(frozen=True)
-class Command:
-    """A line from its backslash on. What was typed before it is still pending."""
+class CommandLine:
+    """A line from its backslash on. Text typed before it is still pending."""
 
     text: str
 
 
 class Reader:
-    """Takes text as it comes, a line or many at a time. It may be cleared between two parts that it yields.
+    """Takes text as it comes, one line or many. It may be cleared between two parts that it yields.
 
-    Nothing is looked at twice, however long a statement gets. Without `commands`, a backslash is only a character.
+    No text is scanned twice, however long a statement gets. Without `commands`, a backslash is an ordinary character.
     """
 
     def __init__(self, *, commands: bool = True) -> None:
@@ -50,7 +50,7 @@ class Reader:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets what is pending."""
+        """Forget the pending text."""
         self._parts: list[str] = []
         self.inside = ""
         """What is open: a quote, `$tag$`, `/*` or `(`."""
@@ -66,11 +66,11 @@ class Reader:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is pending but blanks and whole comments."""
+        """Whether only blanks and complete comments are pending."""
         return not self.inside and skip_blank(self.pending) >= len(self.pending)
 
-    def feed(self, text: str) -> Iterator[Statement | Command]:
-        """The statements that are complete now, and the commands between them."""
+    def feed(self, text: str) -> Iterator[SqlStatement | CommandLine]:
+        """Yield the statements that are now complete, and the commands between them."""
         start = i = 0
         while i < len(text):
             if self._quote:
@@ -85,14 +85,14 @@ class Reader:
                 self.clear()
                 start = i
                 if sql:
-                    yield Statement(sql)
+                    yield SqlStatement(sql)
             elif found["mark"] == "\\" and not self._commands:
                 continue
             elif found["mark"] == "\\":
                 self._parts.append(text[start : found.start()])
                 line = text[found.start() :].split("\n", 1)[0]
                 start = i = found.start() + len(line)
-                yield Command(line.strip())
+                yield CommandLine(line.strip())
             else:
                 self._see(found)
         self._parts.append(text[start:])
@@ -110,7 +110,7 @@ class Reader:
                 self._word(found["word"].lower())
 
     def _word(self, word: str) -> None:
-        """BEGIN ATOMIC … END of a function in SQL has semicolons of its own, and its CASEs have an END each."""
+        """Track bodies: BEGIN ATOMIC … END of a SQL function holds semicolons, and each CASE in it has an END too."""
         if (word == "atomic" and self._before == "begin") or (word == "case" and self._bodies):
             self._bodies += 1
         elif word == "end" and self._bodies:
@@ -118,7 +118,7 @@ class Reader:
         self._before = word
 
     def _past_quote(self, text: str, i: int) -> int:
-        """The index behind the end of what is open, or the end of the text."""
+        """Return the index after the end of what is open, or the end of the text."""
         if self._quote == "/*":
             for mark in _COMMENT.finditer(text, i):
                 self._depth += 1 if mark.group() == "/*" else -1
@@ -141,7 +141,7 @@ class Reader:
 
 
 class Splitter:
-    """The statements of a script, which has no commands. `rest` is what is not complete yet."""
+    """Splits a script without commands. `rest` is the text that is not complete yet."""
 
     def __init__(self) -> None:
         self._reader = Reader(commands=False)
@@ -151,14 +151,14 @@ class Splitter:
         return self._reader.pending
 
     def feed(self, text: str) -> list[str]:
-        """The statements that are complete now, without their semicolons."""
-        return [part.sql for part in self._reader.feed(text) if isinstance(part, Statement)]
+        """Return the statements that are now complete, without their semicolons."""
+        return [part.sql for part in self._reader.feed(text) if isinstance(part, SqlStatement)]
 
 
 def is_complete(pending: str, text: str) -> bool:
-    """Whether nothing is missing: all statements have ended, or a command ends the text."""
+    """Return whether nothing is missing: all statements have ended, or a command ends the text."""
     reader = Reader()
     parts = list(reader.feed(f"{pending}{text}\n"))
     if reader.is_blank:
         return True
-    return bool(parts) and isinstance(parts[-1], Command) and text.rstrip().endswith(parts[-1].text)
+    return bool(parts) and isinstance(parts[-1], CommandLine) and text.rstrip().endswith(parts[-1].text)

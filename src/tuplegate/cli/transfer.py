@@ -1,4 +1,4 @@
-"""`import` and `export`: files into tables, and rows into files."""
+"""`import` and `export`: load files into tables, and write rows to files."""
 
 import errno
 import gc
@@ -16,11 +16,11 @@ import click
 from tuplegate.cli import files
 from tuplegate.cli.csv_form import CsvForm, csv_options
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.output import Csv, JsonLines, Writer, harmless, write_records
-from tuplegate.cli.remote import Failed, exit_of, failure, with_client
+from tuplegate.cli.output import CsvWriter, JsonLinesWriter, OutputWriter, escape_controls, write_records
+from tuplegate.cli.remote import Failed, describe_failure, exit_of, with_client
 
 if TYPE_CHECKING:
-    from tuplegate.cli.imports import Target
+    from tuplegate.cli.imports import TargetTable
     from tuplegate.client import Client
 
 Digits = dict[str, tuple[int, int]]
@@ -28,7 +28,7 @@ Digits = dict[str, tuple[int, int]]
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _GO_ON = "the table has all rows of the file or none; start it again and it goes on"
 _COLLECTED_EVERY = 200_000
-"""Objects, as the collector of Python counts them."""
+"""Threshold of Python's garbage collector during an import, in objects."""
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -36,8 +36,8 @@ def in_rows(number: float) -> str:
     return f"{number:,.0f} rows"
 
 
-class Progress:
-    """How many, the rate and the time left, on one line of a terminal; nothing elsewhere. `say` names the unit."""
+class ProgressLine:
+    """Shows count, rate and remaining time on one line of a terminal; nothing elsewhere. `say` adds the unit."""
 
     def __init__(self, say: Callable[[float], str] = in_rows) -> None:
         self._say = say
@@ -45,7 +45,7 @@ class Progress:
         self._first: tuple[int, float] | None = None
 
     def __call__(self, rows: int, share: float = 0.0) -> None:
-        """`share` is how much of the whole is done, from 0 to 1, where that is known."""
+        """Update the line. `share` is the part that is done, from 0 to 1, if known."""
         now = time.monotonic()
         first_rows, first_share = self._first = self._first or (rows, share)
         if not sys.stderr.isatty() or now - self._shown < 0.1:
@@ -88,14 +88,14 @@ def import_(
     An import that was cut off goes on where it was when it is started again. CSV has a first line with the names of the
     columns, or all columns of the table in their order. An empty field is NULL, and "" is the empty text.
     """
-    from tuplegate.cli.imports import ImportFailed, Job, find_target, fit_columns
+    from tuplegate.cli.imports import ImportFailed, ImportJob, find_target, fit_columns
     from tuplegate.cli.sources import open_source
     from tuplegate.client import TuplegateError
 
     # A row is an object or a few, and none of them is in a cycle: the collector need not look at all of them so often.
     threshold = gc.get_threshold()
     gc.set_threshold(_COLLECTED_EVERY, *threshold[1:])
-    progress = Progress()
+    progress = ProgressLine()
     try:
         kind = files.format_of(file, kind)
         form.check(kind)
@@ -107,19 +107,19 @@ def import_(
             _show_guessed(format, source, target)
             return
         if target is None and create:
-            _make(client, table, source)
+            _create_table(client, table, source)
             target = find_target(client, table)
         if target is None:
             raise ImportFailed(f"there is no table {table}; --create makes one")
         fit_columns(source, target)
-        done = Job(client, source, kind, target, job).run(progress)
+        done = ImportJob(client, source, kind, target, job).run(progress)
     except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
     except ImportFailed as exc:
         raise Failed(str(exc), Exit.FILE, tuple(filter(None, exc.more))) from exc
     except TuplegateError as error:
         cut_off = exit_of(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
-        raise failure(error, "", *([_GO_ON] if cut_off else [])) from error
+        raise describe_failure(error, "", *([_GO_ON] if cut_off else [])) from error
     except KeyboardInterrupt:
         raise Failed(f"interrupted: {_GO_ON}", Exit.INTERRUPTED) from None
     finally:
@@ -132,16 +132,16 @@ def import_(
         click.echo(f"{done.rows} rows imported{resumed}", err=True)
 
 
-def _make(client: "Client", table: str, source: files.Source) -> None:
+def _create_table(client: "Client", table: str, source: files.RowSource) -> None:
     from tuplegate.cli.imports import create_target
 
     guessed = source.guess()
     create_target(client, table, source, guessed)
     columns = ", ".join(f"{name} {type_}" for name, type_ in zip(source.columns, guessed.types, strict=True))
-    click.echo(harmless(f"made the table {table}: {columns}"), err=True)
+    click.echo(escape_controls(f"made the table {table}: {columns}"), err=True)
 
 
-def _show_guessed(format: str | None, source: files.Source, target: "Target | None") -> None:
+def _show_guessed(format: str | None, source: files.RowSource, target: "TargetTable | None") -> None:
     from tuplegate.cli.imports import fit_columns
 
     if target is not None and not source.named:
@@ -174,12 +174,12 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     try:
         kind = files.format_of(file, kind)
         form.check(kind)
-        digits = _digits(client, table) if kind == "parquet" and table is not None else {}
+        digits = _find_digits(client, table) if kind == "parquet" and table is not None else {}
     except files.BadFile as exc:
         raise Failed(str(exc), Exit.FILE) from exc
     try:
-        with files.whole_or_not(file) as part:
-            count = _export(client, sql, partial(_written, kind, part, digits, form))
+        with files.write_whole(file) as part:
+            count = _export(client, sql, partial(_open_writer, kind, part, digits, form))
     except OSError as exc:
         code = Exit.OUTPUT if exc.errno in NO_ROOM else Exit.FILE
         raise Failed(f"{file} cannot be written: {exc.strerror}; it is as it was", code) from exc
@@ -192,11 +192,11 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     click.echo(f"{count} rows exported", err=True)
 
 
-def _export(client: "Client", sql: str, written: Callable[[], AbstractContextManager[Writer]]) -> int:
-    progress = Progress()
+def _export(client: "Client", sql: str, open_writer: Callable[[], AbstractContextManager[OutputWriter]]) -> int:
+    progress = ProgressLine()
     count = 0
     try:
-        with client.stream(sql, convert=False) as stream, written() as writer:
+        with client.stream(sql, convert=False) as stream, open_writer() as writer:
             writer.begin(stream.columns, stream.types)
             while rows := stream.next_tuples():
                 writer.rows(rows)
@@ -209,8 +209,8 @@ def _export(client: "Client", sql: str, written: Callable[[], AbstractContextMan
 
 
 @contextmanager
-def _written(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[Writer]:
-    """What writes rows of this kind into a file, which is on the disk afterwards."""
+def _open_writer(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[OutputWriter]:
+    """Yield a writer for this kind of file. The file is on the disk afterwards."""
     if kind == "parquet":
         from tuplegate.cli.parquet_file import ParquetWriter
 
@@ -221,15 +221,15 @@ def _written(kind: str, part: Path, digits: Digits, form: CsvForm) -> Iterator[W
         return
     with part.open("w", encoding=form.encoding or "utf-8", newline="") as text:
         if kind == "csv":
-            yield Csv(text, form.delimiter or ",", form.null or "", form.header is not False)
+            yield CsvWriter(text, form.delimiter or ",", form.null or "", form.header is not False)
         else:
-            yield JsonLines(text, terminal=False)
+            yield JsonLinesWriter(text, terminal=False)
         text.flush()
         os.fsync(text.fileno())
 
 
-def _digits(client: "Client", table: str) -> Digits:
-    """Precision and scale of the numeric columns of a table that have them."""
+def _find_digits(client: "Client", table: str) -> Digits:
+    """Return precision and scale of the table's numeric columns that have them."""
     rows = client.query(
         "select attname, (atttypmod - 4) >> 16 & 65535 as precision, (atttypmod - 4) & 2047 as scale "
         "from pg_attribute where attrelid = to_regclass($1) and atttypid = 'numeric'::regtype and atttypmod >= 4 "

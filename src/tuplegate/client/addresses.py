@@ -1,4 +1,4 @@
-"""Where the service is. Pure."""
+"""Checks and derives addresses of the service. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_CONTROL_URL = "http://127.0.0.1:8082"
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not the address of a service; one looks like {DEFAULT_URL}")
@@ -21,14 +21,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def control_url_of(banner: Mapping[str, Any], url: str) -> str:
-    """Return the address of the control plane, as the data plane at `url` names it in its banner.
+    """Return the address of the control plane, as the banner of the data plane at `url` names it.
 
-    The key is sent there, so it must be as safe a place: an address of this very machine is not taken from another one,
-    and none with or without TLS from one that is otherwise.
+    The key will be sent there, so it must be as safe: another machine's banner cannot name a loopback address, and both
+    addresses use TLS or neither does.
     """
     named = banner.get("control_url")
     try:
-        found = checked_url(named) if isinstance(named, str) else None
+        found = check_url(named) if isinstance(named, str) else None
     except ValueError:
         found = None
     if found is None:
@@ -40,5 +40,6 @@ def control_url_of(banner: Mapping[str, Any], url: str) -> str:
 
 
 def control_url_beside(url: str) -> str:
-    """Where the control plane is, if nobody says so: of the default service its own port, else one address for all."""
+    """Return the address of the control plane if the banner names none: the default service has a port for it, any
+    other service one address for all planes."""
     return DEFAULT_CONTROL_URL if url == DEFAULT_URL else url

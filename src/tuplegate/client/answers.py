@@ -1,4 +1,4 @@
-"""Answers of the service as what a call returns."""
+"""Converts answers of the service to what a call returns."""
 
 import warnings
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ class Answer:
 
 
 def rows_of(answer: Answer, max_rows: int | None, convert: bool) -> Rows:
-    return _warned(Rows.of_answer(answer.body, answer.replayed, max_rows, convert), max_rows)
+    return _warn_if_cut(Rows.of_answer(answer.body, answer.replayed, max_rows, convert), max_rows)
 
 
-def _warned(rows: Rows, max_rows: int | None) -> Rows:
-    """Rows that were cut without having asked for it must not pass for all of them."""
+def _warn_if_cut(rows: Rows, max_rows: int | None) -> Rows:
+    """Warn if rows were cut that the caller had not limited: they must not pass for all rows."""
     if rows.truncated and (max_rows is None or len(rows) < max_rows):
         warnings.warn("the answer was too large and its rows were cut; stream() gets all of them", RowsCut, 4)
     return rows
@@ -40,7 +40,7 @@ def transaction_of(answer: Answer) -> Transaction:
     body = answer.body
     return Transaction(
         body["transaction_id"],
-        [_warned(Rows.of_answer(result), None) for result in body["results"]],
+        [_warn_if_cut(Rows.of_answer(result), None) for result in body["results"]],
         body["affected_rows"],
         body["attempts"],
         body["commit"],

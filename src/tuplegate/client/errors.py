@@ -1,7 +1,7 @@
-"""What a call can raise: one tree, chosen by what happened and, for SQL, by SQLSTATE. Pure.
+"""All errors that a call can raise: one tree, chosen by what happened and, for SQL, by SQLSTATE. Pure.
 
-`TuplegateError` is above all of them. Every one carries what the service said: `code`, `sqlstate`, `position`, `hint`,
-`detail`, `statement`, `request_id` and `retryable`, each None (or False) where there is nothing to say.
+`TuplegateError` is the base of all. Each carries what the service said: `code`, `sqlstate`, `position`, `hint`,
+`detail`, `statement`, `request_id` and `retryable`; None or False if there is nothing to say.
 """
 
 from collections.abc import Mapping
@@ -45,20 +45,20 @@ class ConnectionFailed(TuplegateError):
 
 
 class OutcomeUnknown(TuplegateError):
-    """The answer was lost, and what was sent may have been applied or not.
+    """The answer was lost. The request may have been applied or not.
 
-    Where the call had an Idempotency-Key, it is in `idempotency_key`: the same call with that key runs at most once.
+    If the call had an Idempotency-Key, it is in `idempotency_key`: the same call with that key runs at most once.
     """
 
     idempotency_key: str | None = None
 
 
 class StreamCut(TuplegateError):
-    """A stream ended without its last event: the rows read so far count for nothing."""
+    """A stream ended without its last event: the rows read so far are not a complete result."""
 
 
 class NotOneRow(TuplegateError):
-    """`one()` or `value()` was asked of a result that has not exactly one row."""
+    """`one()` or `value()` was called on a result that does not have exactly one row."""
 
 
 # -- refused by the service ----------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class ApiError(TuplegateError):
 
 
 class BadRequest(ApiError):
-    """400, 405, 406, 408, 415, 422: the request is not one that the service takes."""
+    """400, 405, 406, 408, 415, 422: the service does not accept such a request."""
 
 
 class Unauthenticated(ApiError):
@@ -123,7 +123,7 @@ class SqlError(TuplegateError):
 
 
 class DataError(SqlError):
-    """Class 22: a value is not one of its type, or out of range."""
+    """Class 22: a value does not belong to its type, or is out of range."""
 
 
 class NumericValueOutOfRange(DataError):
@@ -183,7 +183,7 @@ class DeadlockDetected(TransactionRollback):
 
 
 class ProgrammingError(SqlError):
-    """Class 42: the statement is wrong, or names what is not there, or what its role may not touch."""
+    """Class 42: the statement is wrong, or names something that does not exist or that its role may not touch."""
 
 
 class SqlSyntaxError(ProgrammingError):
@@ -215,7 +215,7 @@ class InsufficientResources(SqlError):
 
 
 class DiskFull(InsufficientResources):
-    """53100: the disk, or the size that the database may have."""
+    """53100: the disk is full, or the database has reached its size limit."""
 
 
 class QueryCanceled(SqlError):
@@ -261,7 +261,7 @@ _BY_SQLSTATE: dict[str, type[SqlError]] = {
 def error_of(
     status: int, error: Mapping[str, Any], request_id: str | None, retry_after_s: float | None
 ) -> "TuplegateError":
-    """The exception for the `error` object of an answer."""
+    """Return the exception for the `error` object of an answer."""
     fields = {name: error.get(name) for name in ("code", "sqlstate", "position", "hint", "detail", "statement")}
     return _class_of(status, error)(
         str(error.get("message") or f"the service answered with status {status}"),

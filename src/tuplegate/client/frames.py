@@ -1,8 +1,8 @@
-"""Rows as data frames, and data frames as rows, by libraries that are installed or not.
+"""Converts rows to data frames and back, with libraries that need not be installed.
 
-Every column gets the type that the answer says it has, also where there are no rows. numeric becomes a decimal type
-that holds all of its digits. What has no type there (json, uuid, ranges, …) becomes text, and so does a column with a
-value that its type cannot hold, such as an infinite date.
+Every column gets the type that the answer states, even if there are no rows. numeric becomes a decimal type that holds
+all its digits. A type that the library lacks (json, uuid, ranges, …) becomes text, and so does a column with a value
+that its type cannot hold, such as an infinite date.
 """
 
 import importlib
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.errors import TuplegateError
+from tuplegate.client.statements import quote_name
 from tuplegate.client.values import library_of, write
 
 if TYPE_CHECKING:
@@ -33,15 +34,15 @@ def _library(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """`kind` is the type's name in PostgreSQL, or `text`; `depth` counts the lists around a value."""
+class _FrameColumn:
+    """A column of a frame. `kind` is the PostgreSQL type, or `text`; `depth` counts the lists around a value."""
 
     name: str
     kind: str
     depth: int
     values: list[Any]
     digits: tuple[int, int]
-    """Precision and scale, where the kind is numeric."""
+    """Precision and scale of a numeric column."""
 
 
 _NUMBERS = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
@@ -49,14 +50,14 @@ _TIMES = frozenset({"date", "time", "timestamp", "timestamptz", "interval"})
 _KINDS = _NUMBERS | _TIMES | {"bool", "bytea"}
 
 
-def _columns(rows: "Rows", digits_max: int) -> Iterator[_Column]:
+def _columns(rows: "Rows", digits_max: int) -> Iterator[_FrameColumn]:
     used: set[str] = set()
     for index, name in enumerate(rows.columns):
-        yield _column(_unused(name, used), rows.types[index], rows.column(index), digits_max)
+        yield _column(_pick_unused(name, used), rows.types[index], rows.column(index), digits_max)
 
 
-def _unused(name: str, used: set[str]) -> str:
-    """A frame's columns have different names: the second `id` becomes `id_2`."""
+def _pick_unused(name: str, used: set[str]) -> str:
+    """Return a name that is not used yet: the columns of a frame differ, so the second `id` becomes `id_2`."""
     made, number = name, 1
     while made in used:
         number += 1
@@ -65,19 +66,19 @@ def _unused(name: str, used: set[str]) -> str:
     return made
 
 
-def _column(name: str, type_name: str, values: list[Any], digits_max: int) -> _Column:
+def _column(name: str, type_name: str, values: list[Any], digits_max: int) -> _FrameColumn:
     kind = type_name.removesuffix("[]")
     depth = 0
     if kind != type_name:
         depths = {_depth(value) for value in values if value}
         if len(depths) > 1:
-            return _Column(name, "text", 0, [_text(value) for value in values], (0, 0))
+            return _FrameColumn(name, "text", 0, [_text(value) for value in values], (0, 0))
         depth = max(depths, default=1)
     leaves = list(_leaves(values, depth))
     digits = _digits(leaves) if kind == "numeric" else (0, 0)
     if kind not in _KINDS or digits is None or digits[0] > digits_max or _has_stray_text(kind, leaves):
-        return _Column(name, "text", depth, [_texts(value, depth) for value in values], (0, 0))
-    return _Column(name, kind, depth, values, digits)
+        return _FrameColumn(name, "text", depth, [_texts(value, depth) for value in values], (0, 0))
+    return _FrameColumn(name, kind, depth, values, digits)
 
 
 def _depth(value: Any) -> int:
@@ -97,12 +98,12 @@ def _leaves(values: Sequence[Any], depth: int) -> Iterator[Any]:
 
 
 def _has_stray_text(kind: str, leaves: Sequence[Any]) -> bool:
-    """Text in a column of dates is what a date cannot hold."""
+    """Return whether a column of dates or times holds text, which stands for a value that its type cannot hold."""
     return kind in _TIMES and any(isinstance(leaf, str) for leaf in leaves)
 
 
 def _digits(leaves: Sequence[Any]) -> tuple[int, int] | None:
-    """Precision and scale that hold every one of the Decimals; None where one is not finite."""
+    """Return precision and scale that hold all the Decimals; None if one is not finite."""
     whole, scale = 1, 0
     for leaf in leaves:
         exponent = leaf.as_tuple().exponent
@@ -200,7 +201,7 @@ _PANDAS = {
 
 
 def to_pandas(rows: "Rows") -> Any:
-    """Columns that pandas has no type for hold the Python values."""
+    """Convert to pandas. Columns without a pandas type hold the Python values."""
     pandas = _library("pandas")
     series = {}
     used: set[str] = set()
@@ -209,7 +210,7 @@ def to_pandas(rows: "Rows") -> Any:
         kind = _PANDAS.get(rows.types[index], "object")
         if _has_stray_text(rows.types[index], values):
             kind = "object"
-        series[_unused(name, used)] = pandas.Series(values, dtype=kind)
+        series[_pick_unused(name, used)] = pandas.Series(values, dtype=kind)
     return pandas.DataFrame(series)
 
 
@@ -218,7 +219,7 @@ def to_pandas(rows: "Rows") -> Any:
 
 @dataclass(frozen=True)
 class FrameRows:
-    """The columns of a frame by name, and its values by column."""
+    """The names of a frame's columns, and its values by column."""
 
     names: list[str]
     columns: list[list[Any]]
@@ -227,7 +228,7 @@ class FrameRows:
         return len(self.columns[0]) if self.columns else 0
 
     def documents(self, start: int, end: int) -> str:
-        """These rows as a JSON array of objects."""
+        """Return these rows as a JSON array of objects."""
         names = [json.dumps(name) for name in self.names]
         parts = [[write(value) for value in column[start:end]] for column in self.columns]
         rows = (",".join(map("{}:{}".format, names, row)) for row in zip(*parts, strict=True))
@@ -235,7 +236,7 @@ class FrameRows:
 
 
 def rows_of_frame(frame: Any) -> FrameRows:
-    """The rows of a frame of pandas or polars, or of a table of Arrow. The index of pandas is no column."""
+    """Return the rows of a pandas or polars frame, or of an Arrow table. The index of pandas is not a column."""
     library, kind = library_of(frame), type(frame).__name__
     if library == "pandas" and kind == "DataFrame":
         names = list(frame.columns)
@@ -254,7 +255,8 @@ def rows_of_frame(frame: Any) -> FrameRows:
 
 
 def _without_nan(values: list[Any]) -> list[Any]:
-    """None for NaN, by which pandas says that a value is missing. It then makes floats of whole numbers; undo that."""
+    """Replace NaN, which pandas uses for missing values, by None. Integers that pandas made floats for it become
+    integers again."""
     kept = [None if isinstance(value, float) and value != value else value for value in values]
     if None in kept and all(value is None or (isinstance(value, float) and value.is_integer()) for value in kept):
         return [None if value is None else int(value) for value in kept]
@@ -262,8 +264,8 @@ def _without_nan(values: list[Any]) -> list[Any]:
 
 
 def insert_of(table: str, names: Sequence[str]) -> str:
-    """The statement that inserts rows that are one JSON text, whatever the types of the columns."""
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    """Return the statement that inserts rows from one JSON text, whatever the types of the columns."""
+    columns = ", ".join(map(quote_name, names))
     return (
         f"insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::text::json)"
     )

@@ -1,18 +1,18 @@
-"""How far the service was in the answers that a client has seen, so that it never reads what was before them."""
+"""Remembers how far the service was in the answers a client has seen, so that it never reads older data."""
 
 import threading
 from collections.abc import Mapping
 from typing import Literal, get_args
 
 Consistency = Literal["serializable", "snapshot"]
-"""`snapshot`: what only reads may be answered by a replica, at or behind what the client has seen and written."""
+"""With `snapshot`, a replica may answer reads, if it has all that the client has seen and written."""
 
 _HEADER = "tuplegate-position"
 _UNKNOWN = "unknown"
-"""The service could not say how far it was. It comes after every other."""
+"""The service could not say how far it was. This counts as later than any other position."""
 
 
-def checked_consistency(given: str) -> Consistency:
+def check_consistency(given: str) -> Consistency:
     for known in get_args(Consistency):
         if given == known:
             return known  # type: ignore[no-any-return]  # it is one of the literals
@@ -31,14 +31,14 @@ class Positions:
         return self._latest
 
     def headers(self, consistency: Consistency | None) -> dict[str, str]:
-        """What a request says of how new its answer must be; None leaves it to the key."""
+        """Return the headers that say how recent the answer must be; None leaves it to the key."""
         made: dict[str, str] = {} if consistency is None else {"Tuplegate-Consistency": consistency}
         if consistency != "serializable" and self._latest is not None:
             made["Tuplegate-Position"] = self._latest
         return made
 
     def note(self, position: str | None, sent: str | None = None) -> None:
-        """Takes the position of an answer, and the one that was sent for it. Of two, the greater text is the later."""
+        """Note the position of an answer, and the one sent with its request. The greater text is the later position."""
         if position is None:
             return
         with self._lock:

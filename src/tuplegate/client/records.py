@@ -1,4 +1,4 @@
-"""What the service keeps and tells of, as frozen records. Fields that this version does not know are passed over."""
+"""Records of the service as frozen dataclasses. Unknown fields are ignored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,7 +12,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Transaction:
-    """A transaction that was committed: the rows of each of its statements, and how it went."""
+    """A committed transaction: the rows of each statement, and how it went."""
 
     id: str
     results: list[Rows]
@@ -24,7 +24,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Session:
-    """Who is asking. `token` is there once, in the answer to a login."""
+    """The caller's session. `token` is set only in the answer to a login."""
 
     id: str
     organization: str | None = None
@@ -49,7 +49,7 @@ class Database:
 
 @dataclass(frozen=True)
 class MovedDatabase(Database):
-    """A database that has arrived on another engine: how, and for how long requests to it were held at the end."""
+    """A database that was moved to another engine: how, and for how long requests for it were held at the end."""
 
     way: str | None = None
     held_ms: int | None = None
@@ -58,7 +58,7 @@ class MovedDatabase(Database):
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that databases live on. Where there is a `problem` it cannot be used now."""
+    """An engine that holds databases. If it has a `problem`, it cannot be used now."""
 
     name: str
     state: str
@@ -73,7 +73,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Key:
-    """An API key. `key` is the key itself, once, where it has just been made."""
+    """An API key. `key` is the key itself, set only when it was just created."""
 
     id: str
     name: str
@@ -90,7 +90,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Organization:
-    """`key` is the first admin key, once, where the organization has just been made."""
+    """An organization. `key` is its first admin key, set only when it was just created."""
 
     id: str
     name: str
@@ -120,7 +120,7 @@ class Table:
 
 
 def record(kind: type[_R], answer: Mapping[str, Any]) -> _R:
-    """The record of an answer's JSON object."""
+    """Make a record from the JSON object of an answer."""
     known: dict[str, Any] = {}
     for item in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
         if answer.get(item.name) is not None:

@@ -1,4 +1,4 @@
-"""The bodies of requests as JSON text, made once, so that a repeat is the same to the byte. Pure."""
+"""Writes the bodies of requests as JSON text, once, so that a repetition sends the same bytes. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from tuplegate.client.values import write_params
 
 Statement = str | tuple[str, Sequence[Any]]
-"""A statement of a transaction: its SQL, or its SQL and its parameters."""
+"""A statement of a transaction: SQL, or SQL and parameters."""
 
 _TIMEOUT_MS_MAX = 86_400_000
 # Numbers that a float could not hold come as strings, unless the caller wants them as JSON has them.
@@ -39,7 +39,7 @@ def _statement(statement: Statement) -> str:
 
 
 def batches(count: int, size: int | None) -> list[tuple[int, int]]:
-    """Start and end of every batch of `size`; of one with all where there is no size."""
+    """Return start and end of every batch of `size`; without a size, one batch."""
     if size is not None and size < 1:
         raise ValueError(f"batch_size is {size}: a batch has at least 1")
     size = count if size is None else size
@@ -51,7 +51,7 @@ def _timeout_ms(timeout_s: float) -> int:
 
 
 def without_stream_hint(sql: str) -> str:
-    """The same text, blanks in place of the hint: whether an answer is streamed is said by the method called."""
+    """Replace the stream hint by blanks: the called method decides whether the answer is streamed."""
     start = len(sql) - len(sql.lstrip())
     if not sql.startswith(_HINT, start):
         return sql

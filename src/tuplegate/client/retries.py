@@ -1,4 +1,4 @@
-"""When a call is sent again, and after what pause. Pure: time and chance are arguments.
+"""Decides whether a call is sent again, and after what pause. Pure: time and chance are arguments.
 
 A call has a deadline and a number of retries; whichever is reached first ends it.
 """
@@ -13,7 +13,7 @@ _PAUSE_MAX_S = 2.0
 
 
 class Repeat(Enum):
-    """What may be done with a request whose answer was lost."""
+    """What may be done after a lost answer."""
 
     NEVER = "never"
     """It may have been applied, and applying it twice would be wrong."""
@@ -33,14 +33,14 @@ class AnswerLost(ConnectionFailed):
 
 @dataclass
 class Course:
-    """How far a call has come. `deadline` is of the clock that `now` is of."""
+    """The progress of a call. `deadline` and `now` are of the same clock."""
 
     deadline: float
     retries_left: int
     failures: int = 0
 
     def pause_s(self, error: TuplegateError, now: float, chance: float) -> float | None:
-        """The wait before the request is sent again; None where the call ends with this error."""
+        """Return the pause before the request is sent again; None if the call ends with this error."""
         wait_s = error.retry_after_s
         if wait_s is None:
             wait_s = min(_PAUSE_FIRST_S * 2**self.failures, _PAUSE_MAX_S) * (0.5 + chance / 2)
@@ -56,9 +56,9 @@ class Course:
 
 
 def nothing_was_applied(error: TuplegateError) -> bool:
-    """Whether any request may be sent again after this error.
+    """Return whether any request may be sent again after this error.
 
-    A conflict may too, but the service has repeated it already, for as long as its limits allow.
+    That is so after a conflict too, but the service has already retried it for as long as its limits allow.
     """
     if isinstance(error, NotSent):
         return error.retryable

@@ -1,4 +1,4 @@
-"""The rows of an answer: a sequence of dicts, with the columns, types and counts beside them."""
+"""The rows of an answer: a sequence of dicts, with columns, types and counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -13,10 +13,10 @@ _SHOWN_MAX = 5
 
 
 class Rows(Sequence[Row]):
-    """What one statement returned.
+    """The result of one statement.
 
-    Index it, iterate over it, ask its length: each row is a dict by column name. Where two columns have one name the
-    later one wins in a dict; `tuples()` loses nothing.
+    Index it, iterate over it, or take its length: each row is a dict by column name. If two columns share a name, a
+    dict holds the later one; `tuples()` has both.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Rows(Sequence[Row]):
     def of_answer(
         cls, answer: Mapping[str, Any], replayed: bool = False, rows_max: int | None = None, convert: bool = True
     ) -> "Rows":
-        """Of the JSON object of a result whose rows are arrays."""
+        """Make rows from the JSON object of a result whose rows are arrays."""
         read = RowReader(answer["types"] if convert else ()).read
         rows = answer["rows"] if rows_max is None else answer["rows"][:rows_max]
         return cls(
@@ -82,37 +82,37 @@ class Rows(Sequence[Row]):
         return dict(zip(self.columns, row, strict=True))
 
     def tuples(self) -> list[tuple[Any, ...]]:
-        """The rows as tuples, in the order of `columns`."""
+        """Return the rows as tuples, in the order of `columns`."""
         return list(self._tuples)
 
     def column(self, name: str | int = 0) -> list[Any]:
-        """The values of one column, by name or index; the first one if none is named."""
+        """Return the values of one column, by name or index; by default the first."""
         index = name if isinstance(name, int) else self.columns.index(name)
         return [row[index] for row in self._tuples]
 
     def first(self) -> Row | None:
-        """The first row, or None where there is none."""
+        """Return the first row, or None if there is none."""
         return self[0] if self._tuples else None
 
     def one(self) -> Row:
-        """The only row. Raises NotOneRow where there are none or several."""
+        """Return the only row. Raises NotOneRow if there are none or several."""
         if len(self) != 1:
             raise NotOneRow(f"one row was expected, there are {len(self)}")
         return self[0]
 
     def value(self) -> Any:
-        """The first column of the only row."""
+        """Return the first column of the only row."""
         self.one()
         return self._tuples[0][0]
 
     def to_arrow(self) -> Any:
-        """As a `pyarrow.Table`."""
+        """Convert to a `pyarrow.Table`."""
         return frames.to_arrow(self)
 
     def to_pandas(self) -> Any:
-        """As a `pandas.DataFrame`."""
+        """Convert to a `pandas.DataFrame`."""
         return frames.to_pandas(self)
 
     def to_polars(self) -> Any:
-        """As a `polars.DataFrame`."""
+        """Convert to a `polars.DataFrame`."""
         return frames.to_polars(self)

@@ -1,7 +1,7 @@
-"""A first look at a statement: whether it seems to only read. Pure.
+"""Guesses from its first words whether a statement only reads, and quotes names for SQL. Pure.
 
-Nothing hangs on this being right. What seems to read is sent without an Idempotency-Key, which would make it slower,
-and is repeated in a read-only transaction, where the engine refuses to write. What seems to write gets a key.
+A wrong guess does no harm. A statement that seems to read is sent without an Idempotency-Key, which would slow it down,
+and is repeated in a read-only transaction, where the engine refuses writes. One that seems to write gets a key.
 """
 
 import re
@@ -18,3 +18,7 @@ def seems_to_read(sql: str) -> bool:
     word = _WORD.match(sql, before.end() if before else 0)
     keyword = word.group().lower() if word is not None else ""
     return keyword in _READING or (keyword == "with" and _WRITING.search(sql) is None)
+
+
+def quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
-"""Values both ways: JSON of an answer to Python by the column's type, Python parameters to JSON. Pure.
+"""Converts values both ways: JSON of an answer to Python by column type, and Python parameters to JSON. Pure.
 
-The client asks for int8 and numeric as strings, so no digit passes through a float. What a Python type cannot hold
-(infinity, years BC or beyond 9999, an interval with months, 24:00:00) stays the engine's text.
+The client requests int8 and numeric as strings, so no digit is lost in a float. A value that no Python type holds
+(infinity, years BC or after 9999, an interval with months, 24:00:00) stays text.
 """
 
 import json
@@ -19,13 +19,13 @@ _T = TypeVar("_T")
 
 
 class Number(str):
-    """A JSON number with a fraction or an exponent, with all the digits that it came with."""
+    """A JSON number with a fraction or an exponent, with all its digits."""
 
     __slots__ = ()
 
 
 class JsonText(str):
-    """A parameter that is JSON text already, and is sent as it is."""
+    """A parameter that is already JSON text, and is sent unchanged."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ _INTERVAL = re.compile(
 
 
 def _interval(text: str) -> timedelta | str:
-    """Days and times only: a month has no length."""
+    """Convert days and times only: a month has no fixed length."""
     found = _INTERVAL.fullmatch(text)
     if found is None or not text:
         return text
@@ -94,7 +94,7 @@ _CONVERTERS: dict[str, Convert] = {
 
 
 def converter(type_name: str) -> Convert | None:
-    """What makes a JSON value of this type a Python one; None where it is one already."""
+    """Return the function that converts JSON values of this type to Python; None if they need no conversion."""
     element = type_name.removesuffix("[]")
     convert = _CONVERTERS.get(element)
     return convert if convert is None or element == type_name else _of_array(convert)
@@ -110,7 +110,7 @@ def _of_array(convert: Convert) -> Convert:
 
 
 class RowReader:
-    """Makes tuples of Python values of rows that are JSON arrays, for one list of column types."""
+    """Converts rows, which are JSON arrays, to tuples of Python values, for one list of column types."""
 
     def __init__(self, types: Sequence[str]) -> None:
         self._converters = [(i, made) for i, name in enumerate(types) if (made := converter(name)) is not None]
@@ -129,7 +129,7 @@ _TEXTS = (UUID, IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interf
 
 
 def write_params(params: Sequence[Any]) -> str:
-    """The JSON array of the parameters."""
+    """Return the parameters as a JSON array."""
     if isinstance(params, str | bytes | Mapping) or not isinstance(params, Iterable):
         raise TypeError(
             f"params is a list of values, one for each placeholder $1, $2, …, not of type {type(params).__name__};"
@@ -148,9 +148,9 @@ def _write_param(number: int, value: Any) -> str:
 
 
 def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
-    """The value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings.
+    """Return the value as JSON. Decimals are numbers with all their digits; NaN and infinities are strings.
 
-    `quote` makes a JSON string of a text.
+    `quote` turns a text into a JSON string.
     """
     match value:
         case Number() | JsonText():
@@ -184,11 +184,11 @@ _MISSING = frozenset({"NAType", "NaTType"})
 _DAYS = frozenset({"Y", "M", "W", "D"})
 _MONTHS = {"Y": "years", "M": "months"}
 _TO_PYTHON = ("to_pytimedelta", "to_pylist", "to_list", "tolist", "as_py")
-"""Methods of these libraries that make a Python value, or a list of them."""
+"""Methods of these libraries that return a Python value, or a list of them."""
 
 
 def library_of(value: Any) -> str:
-    """The package that the type of the value is from."""
+    """Return the package that defines the value's type."""
     return type(value).__module__.partition(".")[0]
 
 
@@ -197,7 +197,7 @@ def is_of_library(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The Python value of a scalar, or the list of an array or series; None where it is missing."""
+    """Return a scalar as a Python value, or an array or series as a list; None if it is missing."""
     library, name = library_of(value), type(value).__name__
     if name in _MISSING:
         return None

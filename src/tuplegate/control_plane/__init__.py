@@ -1,1 +1,1 @@
-"""Sessions, organizations, databases, keys: what is managed rather than queried."""
+"""The control plane: routes that manage sessions, organizations, databases, keys and engines."""

@@ -1,4 +1,4 @@
-"""What the routes of the control plane share: reading bodies and pages, answering with records, naming the actor."""
+"""Functions that the routes of the control plane share: read bodies and pages, answer with records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATION = "23505", "23503"
 
 
 def read_body(exchange: Exchange, kind: type[_T]) -> _T:
-    """The body as a message; no body at all is an empty object. What is asked in a body has no query in its URL."""
+    """Decode the body as a message. A missing body is an empty object. Such a route takes no query in its URL."""
     read_query(exchange)
     body = exchange.body
     if body:
@@ -35,6 +35,11 @@ def read_body(exchange: Exchange, kind: type[_T]) -> _T:
 
 def answer(exchange: Exchange, fields: Mapping[str, object], status: int = 200) -> None:
     exchange.respond(status, _encode({"success": True, **fields}))
+
+
+def drop_unset(value: _T | msgspec.UnsetType) -> _T | None:
+    """Return the value, or None if the request did not have the field."""
+    return None if isinstance(value, msgspec.UnsetType) else value
 
 
 def fields_of(record: msgspec.Struct) -> dict[str, object]:
@@ -68,8 +73,8 @@ def answer_page(exchange: Exchange, page: Page, records: Sequence[Dated]) -> Non
 
 
 @contextmanager
-def after_change() -> Iterator[None]:
-    """Where the engine is lost in here, the change itself is done, and nobody may hear that it is not."""
+def report_loss_as_unknown() -> Iterator[None]:
+    """Report an engine lost within the block as an unknown outcome: the change before it is done."""
     try:
         yield
     except EngineUnavailable as gone:
@@ -77,8 +82,8 @@ def after_change() -> Iterator[None]:
 
 
 @contextmanager
-def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
-    """What it means where the catalog refuses a change: a name that is not free, a thing that was deleted meanwhile."""
+def translate_refusal(*, taken: str = "", gone: str = "") -> Iterator[None]:
+    """Translate a change that the catalog refuses: a name that is taken, or a thing that was deleted meanwhile."""
     try:
         yield
     except StatementFailed as failure:
@@ -90,7 +95,7 @@ def refusing(*, taken: str = "", gone: str = "") -> Iterator[None]:
 
 
 async def find_database(catalog: Catalog, identity: Identity, name: str) -> DatabaseRecord:
-    """The database of that name, where it is one that the token may manage. Raises not_found."""
+    """Find a database by name, if the token may manage it. Raise not_found otherwise."""
     principal = identity.principal
     record = await catalog.databases.show(principal.organization, principal.database, name)
     if record is None:
@@ -98,8 +103,8 @@ async def find_database(catalog: Catalog, identity: Identity, name: str) -> Data
     return record
 
 
-def state_after(life: Life, state: str, event: str, what: str) -> str:
-    """The state that follows for the thing that `what` names. Raises wrong_state."""
+def check_transition(life: Life, state: str, event: str, what: str) -> str:
+    """Return the state after the event; `what` names the thing in the error. Raise wrong_state if it is not allowed."""
     try:
         return life.after(state, event)
     except IllegalTransition as exc:

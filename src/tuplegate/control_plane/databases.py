@@ -1,4 +1,4 @@
-"""Databases: listed, made, copied, changed, deleted."""
+"""Routes that list, create, copy, change and delete databases."""
 
 import msgspec
 
@@ -7,15 +7,16 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import (
-    after_change,
     answer,
     answer_page,
+    check_transition,
+    drop_unset,
     fields_of,
     find_database,
     read_body,
     read_page,
-    refusing,
-    state_after,
+    report_loss_as_unknown,
+    translate_refusal,
 )
 from tuplegate.engine.port import Databases
 from tuplegate.http.exchange import Exchange
@@ -26,7 +27,7 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 
 
 class DatabaseRoutes:
-    """A token that is bound to one database sees and changes that one alone."""
+    """Routes of databases. A token that is bound to one database sees and changes only that one."""
 
     def __init__(self, catalog: Catalog, lifecycle: Lifecycle, databases: Databases, identities: IdentityCache) -> None:
         self._catalog = catalog
@@ -37,8 +38,8 @@ class DatabaseRoutes:
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = read_page(exchange)
         principal = identity.principal
-        records = await self._catalog.databases.page(principal.organization, principal.database, page)
-        answer_page(exchange, page, await self._measured(records))
+        records = await self._catalog.databases.list_page(principal.organization, principal.database, page)
+        answer_page(exchange, page, await self._add_sizes(records))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, DatabaseRequest)
@@ -47,8 +48,8 @@ class DatabaseRoutes:
         source = None
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)
-            _after(source, "be cloned")
-        with refusing(taken=f"there is a database {request.name!r} already"):
+            _check_transition(source, "be cloned")
+        with translate_refusal(taken=f"there is a database {request.name!r} already"):
             id = await self._lifecycle.create(
                 actor_of(identity, exchange), request.name, None if source is None else source.id
             )
@@ -56,20 +57,20 @@ class DatabaseRoutes:
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        [record] = await self._measured([await self._find(identity, exchange.path_values["name"])])
+        [record] = await self._add_sizes([await self._find(identity, exchange.path_values["name"])])
         answer(exchange, fields_of(record))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, DatabaseChange)
         record = await self._find(identity, exchange.path_values["name"])
-        _after(record, "change")
+        _check_transition(record, "change")
         if request.default is True and identity.principal.database is not None:
             raise ServiceError(
                 "forbidden", "a token that is bound to one database cannot take the default from another"
             )
-        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
-        protection = None if isinstance(request.delete_protection, msgspec.UnsetType) else request.delete_protection
-        with refusing(taken=f"there is a database {name!r} already"):
+        name = drop_unset(request.name)
+        protection = drop_unset(request.delete_protection)
+        with translate_refusal(taken=f"there is a database {name!r} already"):
             changed = await self._catalog.databases.change(
                 actor_of(identity, exchange),
                 record.id,
@@ -85,7 +86,7 @@ class DatabaseRoutes:
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         record = await self._find(identity, exchange.path_values["name"])
-        state = _after(record, "be deleted")
+        state = _check_transition(record, "be deleted")
         if record.default:
             raise ServiceError(
                 "wrong_state",
@@ -108,19 +109,19 @@ class DatabaseRoutes:
         return await find_database(self._catalog, identity, name)
 
     async def _answer(self, exchange: Exchange, identity: Identity, id: str, status: int = 200) -> None:
-        """After a change. By its id: its name may be another by now."""
-        with after_change():
+        """Answer with the database after a change. It is found by id, since its name may have changed."""
+        with report_loss_as_unknown():
             record = await self._catalog.databases.find(identity.principal.organization, id)
             if record is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
-            [record] = await self._measured([record])
+            [record] = await self._add_sizes([record])
         answer(exchange, fields_of(record), status)
 
-    async def _measured(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
-        names = await self._catalog.databases.engine_names([record.id for record in records])
+    async def _add_sizes(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
+        names = await self._catalog.databases.find_engine_names([record.id for record in records])
         sizes = await self._databases.sizes(list(names.values()))
         return [msgspec.structs.replace(record, size_bytes=sizes.get(names.get(record.id, ""))) for record in records]
 
 
-def _after(record: DatabaseRecord, event: str) -> str:
-    return state_after(DATABASE, record.state, event, f"the database {record.name!r}")
+def _check_transition(record: DatabaseRecord, event: str) -> str:
+    return check_transition(DATABASE, record.state, event, f"the database {record.name!r}")

@@ -1,4 +1,4 @@
-"""A database as a file: streamed as the engine makes it, to whoever manages the database."""
+"""The route that streams a dump of a database as the engine makes it."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tuplegate.access.states import DATABASE
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import find_database, state_after
+from tuplegate.control_plane.common import check_transition, find_database
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -22,7 +22,7 @@ DUMP_TYPE = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class DumpBounds:
-    """How long a dump may take, and how far its reader may be behind one that takes `bytes_s_min`."""
+    """How long a dump may take, and how far its reader may fall behind the pace of `bytes_s_min`."""
 
     timeout_s: float
     behind_s_max: float
@@ -39,10 +39,10 @@ class DumpRoute:
         read_query(exchange)
         name = exchange.path_values["name"]
         record = await find_database(self._catalog, identity, name)
-        place = await self._catalog.databases.find_place(record.id)
-        if place is None:
+        database = await self._catalog.databases.find_in_engine(record.id)
+        if database is None:
             raise ServiceError("not_found", f"there is no database {name!r}")
-        state_after(DATABASE, record.state, "be dumped", f"the database {name!r}")
+        check_transition(DATABASE, record.state, "be dumped", f"the database {name!r}")
         if not exchange.chunked:
             # Its end would be that of the connection, and one that was cut off could not be told from a whole one.
             raise ServiceError("malformed_request", "a dump is sent to HTTP/1.1 clients only")
@@ -52,14 +52,14 @@ class DumpRoute:
             return
         try:
             organization = identity.principal.organization
-            async with self._engine.dump(place.engine_name, self._bounds.timeout_s, organization) as blocks:
+            async with self._engine.dump(database.engine_name, self._bounds.timeout_s, organization) as blocks:
                 await self._catalog.databases.note_dump(actor_of(identity, exchange), record.id)
                 exchange.start(200, DUMP_TYPE.encode(), headers)
                 pace = _Pace(exchange, record.id, self._bounds)
                 async for block in blocks:
                     await pace.write(block)
         except port.EngineFailure as failure:
-            error = to_service_error(failure)
+            error = explain_dump_failure(failure)
             if error is None:
                 raise
             exchange.failed, exchange.error_code = True, error.body.code
@@ -73,9 +73,9 @@ class DumpRoute:
 
 
 class _Pace:
-    """Writes a dump, and cuts off a reader that takes it too slowly: it keeps a place that others wait for.
+    """Writes a dump, and cuts off a reader that is too slow: others wait for its database.
 
-    Only the time that the reader lets the dump wait counts, and no reader gets more than so far ahead.
+    Only time that the dump spends waiting for the reader counts, and a fast reader saves up only a limited lead.
     """
 
     def __init__(self, exchange: Exchange, database: str, bounds: DumpBounds) -> None:
@@ -101,8 +101,8 @@ class _Pace:
         self._exchange.cut_off()
 
 
-def to_service_error(failure: port.EngineFailure) -> ServiceError | None:
-    """None where any route would answer the same."""
+def explain_dump_failure(failure: port.EngineFailure) -> ServiceError | None:
+    """Return the error of a failure that only dumps have; None for any other."""
     match failure:
         case port.NotSupported():
             return ServiceError("not_supported", str(failure))

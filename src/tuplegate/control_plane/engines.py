@@ -1,4 +1,4 @@
-"""Engines, for operators: listed and changed; and databases moved from one to another."""
+"""Routes for operators that list and change engines, and move databases between them."""
 
 import asyncio
 
@@ -9,27 +9,34 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.engines import EngineEntry
-from tuplegate.control_plane.common import after_change, answer, fields_of, read_body, state_after
+from tuplegate.control_plane.common import (
+    answer,
+    check_transition,
+    drop_unset,
+    fields_of,
+    read_body,
+    report_loss_as_unknown,
+)
 from tuplegate.engine.port import AllDatabases, EngineFailure, Load, MoveFailed, NotSupported
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import DatabaseRecord, EngineChange, EngineRecord, MoveRequest
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.tenancy.moves import Moves
+from tuplegate.tenancy.moves import Mover
 
 _ASKED_S = 5.0
 
 
 class EngineRoutes:
-    def __init__(self, catalog: Catalog, databases: AllDatabases, identities: IdentityCache, moves: Moves) -> None:
+    def __init__(self, catalog: Catalog, databases: AllDatabases, identities: IdentityCache, mover: Mover) -> None:
         self._catalog = catalog
         self._databases = databases
         self._identities = identities
-        self._moves = moves
+        self._mover = mover
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        items = await asyncio.gather(*(self._shown(entry) for entry in await self._catalog.engines.all()))
+        items = await asyncio.gather(*(self._describe(entry) for entry in await self._catalog.engines.list_all()))
         answer(exchange, {"items": items, "next_cursor": None})
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
@@ -38,14 +45,14 @@ class EngineRoutes:
         changed = await self._catalog.engines.change(
             actor_of(identity, exchange),
             name,
-            weight=None if isinstance(request.weight, msgspec.UnsetType) else request.weight,
-            state=None if isinstance(request.state, msgspec.UnsetType) else request.state,
+            weight=drop_unset(request.weight),
+            state=drop_unset(request.state),
         )
         if not changed:
             raise _no_engine(name)
-        with after_change():
-            [entry] = [entry for entry in await self._catalog.engines.all() if entry.name == name]
-            [shown] = await asyncio.gather(self._shown(entry))  # in a task, which a time limit needs
+        with report_loss_as_unknown():
+            [entry] = [entry for entry in await self._catalog.engines.list_all() if entry.name == name]
+            [shown] = await asyncio.gather(self._describe(entry))  # in a task, which a time limit needs
             answer(exchange, fields_of(shown))
 
     async def move(self, exchange: Exchange, identity: Identity) -> None:
@@ -59,26 +66,26 @@ class EngineRoutes:
             raise ServiceError("not_found", f"there is no database {name!r}")
         await self._check(request.engine, record)
         try:
-            moved = await self._moves.move(actor_of(identity, exchange), record.id, request.engine)
+            moved = await self._mover.move(actor_of(identity, exchange), record.id, request.engine)
         except NotSupported as failure:
             raise ServiceError("not_supported", str(failure)) from failure
         except MoveFailed as failure:
             raise ServiceError("move_failed", str(failure)) from failure
         self._identities.forget()
-        with after_change():
+        with report_loss_as_unknown():
             now = await self._catalog.databases.find(organization, record.id)
             if now is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
-            [name] = (await self._catalog.databases.engine_names([record.id])).values()
+            [name] = (await self._catalog.databases.find_engine_names([record.id])).values()
             now = msgspec.structs.replace(now, size_bytes=(await self._databases.sizes([name])).get(name))
         told = {"way": moved.way, "held_ms": moved.held_ms, "reason": moved.reason}
         answer(exchange, {**fields_of(now), **told})
 
     async def _check(self, engine: str, record: DatabaseRecord) -> None:
-        entries = {entry.name: entry for entry in await self._catalog.engines.all()}
+        entries = {entry.name: entry for entry in await self._catalog.engines.list_all()}
         if engine not in entries:
             raise _no_engine(engine)
-        state_after(DATABASE, record.state, "be moved", f"the database {record.name!r}")
+        check_transition(DATABASE, record.state, "be moved", f"the database {record.name!r}")
         if record.engine == engine:
             raise ServiceError("wrong_state", f"the database {record.name!r} is on the engine {engine} already")
         if entries[engine].state != "active":
@@ -88,7 +95,7 @@ class EngineRoutes:
                 hint='PATCH it with {"state": "active"} first, or choose another.',
             )
 
-    async def _shown(self, entry: EngineEntry) -> EngineRecord:
+    async def _describe(self, entry: EngineEntry) -> EngineRecord:
         size: int | None = None
         load: Load | None = None
         problem: str | None = None

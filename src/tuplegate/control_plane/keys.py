@@ -1,4 +1,4 @@
-"""API keys: listed, made, changed, rotated, revoked."""
+"""Routes that list, create, change, rotate and revoke API keys."""
 
 import secrets
 from collections.abc import Iterable
@@ -12,14 +12,16 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import (
-    after_change,
     answer,
     answer_page,
+    check_transition,
+    drop_unset,
     fields_of,
+    find_database,
     read_body,
     read_page,
-    refusing,
-    state_after,
+    report_loss_as_unknown,
+    translate_refusal,
 )
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
@@ -28,7 +30,7 @@ from tuplegate.protocol.errors import ServiceError
 
 
 class KeyRoutes:
-    """A token that is bound to one database sees and makes keys of that one alone. Nobody gives what they have not."""
+    """Routes of keys. A token that is bound to one database sees and creates only keys of that one."""
 
     def __init__(self, catalog: Catalog, identities: IdentityCache) -> None:
         self._catalog = catalog
@@ -37,7 +39,9 @@ class KeyRoutes:
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = read_page(exchange)
         principal = identity.principal
-        answer_page(exchange, page, await self._catalog.keys.page(principal.organization, principal.database, page))
+        answer_page(
+            exchange, page, await self._catalog.keys.list_page(principal.organization, principal.database, page)
+        )
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, KeyRequest)
@@ -45,17 +49,14 @@ class KeyRoutes:
         principal = identity.principal
         database = principal.database
         if request.database is not None:
-            found = await self._catalog.databases.show(principal.organization, database, request.database)
-            if found is None:
-                raise ServiceError("not_found", f"there is no database {request.database!r}")
-            database = found.id
+            database = (await find_database(self._catalog, identity, request.database)).id
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        with refusing(gone="the database was deleted at the same time"):
+        with translate_refusal(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
                 actor_of(identity, exchange), token, principal.organization, request.name,
                 sorted(set(request.scopes)), database, request.expires_in, request.consistency,
             )  # fmt: skip
-        with after_change():
+        with report_loss_as_unknown():
             fields = await self._fields(identity, token.id)
         answer(exchange, {**fields, "key": token.text}, 201)
 
@@ -66,7 +67,7 @@ class KeyRoutes:
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, KeyChange)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "change")
+        _check_transition(record, "change")
         _check_scopes(identity, record.scopes)
         scopes = None if isinstance(request.scopes, msgspec.UnsetType) else sorted(set(request.scopes))
         if scopes is not None:
@@ -75,38 +76,38 @@ class KeyRoutes:
         changed = await self._catalog.keys.change(
             actor_of(identity, exchange),
             record.id,
-            name=None if isinstance(request.name, msgspec.UnsetType) else request.name,
+            name=drop_unset(request.name),
             scopes=scopes,
             expires=not isinstance(expiry, msgspec.UnsetType),
-            expires_in=None if isinstance(expiry, msgspec.UnsetType) else expiry,
-            consistency=None if isinstance(request.consistency, msgspec.UnsetType) else request.consistency,
+            expires_in=drop_unset(expiry),
+            consistency=drop_unset(request.consistency),
         )
-        await self._changed(exchange, identity, record, changed)
+        await self._answer_change(exchange, identity, record, changed)
 
     async def rotate(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, RotateRequest)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "rotate")
+        _check_transition(record, "rotate")
         _check_scopes(identity, record.scopes)
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES), record.id)
         rotated = await self._catalog.keys.rotate(actor_of(identity, exchange), token, request.grace_seconds)
-        await self._changed(exchange, identity, record, rotated, key=token.text)
+        await self._answer_change(exchange, identity, record, rotated, key=token.text)
 
     async def revoke(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         record = await self._find(identity, exchange.path_values["id"])
-        _after(record, "be revoked")
+        _check_transition(record, "be revoked")
         _check_scopes(identity, record.scopes)
         revoked = await self._catalog.keys.revoke(actor_of(identity, exchange), record.id)
-        await self._changed(exchange, identity, record, revoked)
+        await self._answer_change(exchange, identity, record, revoked)
 
-    async def _changed(
+    async def _answer_change(
         self, exchange: Exchange, identity: Identity, record: KeyRecord, done: bool, **more: object
     ) -> None:
         if not done:
             raise ServiceError("wrong_state", f"the key {record.id} was revoked or has expired at the same time")
         self._identities.forget()
-        with after_change():
+        with report_loss_as_unknown():
             fields = await self._fields(identity, record.id)
         answer(exchange, {**fields, **more})
 
@@ -122,7 +123,8 @@ class KeyRoutes:
 
 
 def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
-    """Nobody hands on, or touches in another key, a right that they do not have themselves."""
+    """Refuse scopes that the token does not have itself, whether it gives them to a key or changes a key that has
+    them."""
     wanted = frozenset(Scope(scope) for scope in scopes)
     if not covers(identity.principal.scopes, wanted):
         raise ServiceError(
@@ -130,5 +132,5 @@ def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:
         )
 
 
-def _after(record: KeyRecord, event: str) -> str:
-    return state_after(KEY, record.state, event, f"the key {record.id}")
+def _check_transition(record: KeyRecord, event: str) -> str:
+    return check_transition(KEY, record.state, event, f"the key {record.id}")

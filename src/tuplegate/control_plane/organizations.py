@@ -1,4 +1,4 @@
-"""Organizations: one's own for everybody, all of them for operators; and what an organization used and did."""
+"""Routes of organizations: the caller's own with its usage and audit, and for operators all of them."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,16 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import (
-    after_change,
     answer,
     answer_page,
     bad_cursor,
+    drop_unset,
     fields_of,
     read_body,
     read_limit,
     read_page,
-    refusing,
+    report_loss_as_unknown,
+    translate_refusal,
 )
 from tuplegate.engine.port import Weakness
 from tuplegate.http.exchange import Exchange
@@ -34,8 +35,8 @@ _FIRST_DATABASE = "main"
 
 
 class OrganizationRoutes:
-    """`tiers` by name; a new organization gets `default_tier` unless the operator says otherwise. `unaccepted` are
-    weaknesses of the engine, with which there may be one organization only."""
+    """Routes of organizations. A new one gets `default_tier` unless the operator names another of `tiers`. While there
+    are `unaccepted` weaknesses of the engine, there may be only one organization."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class OrganizationRoutes:
         given = read_query(exchange, ("since", "until"))
         principal = identity.principal
         since, until = (_time(given, name) for name in ("since", "until"))
-        items = await self._catalog.journal.usage(principal.organization, principal.database, since, until)
+        items = await self._catalog.journal.list_usage(principal.organization, principal.database, since, until)
         answer(exchange, {"items": items, "next_cursor": None})
 
     async def audit(self, exchange: Exchange, identity: Identity) -> None:
@@ -81,7 +82,7 @@ class OrganizationRoutes:
             raise bad_cursor()
         before = None if cursor is None else int(cursor)
         principal = identity.principal
-        items = await self._catalog.journal.audit(principal.organization, principal.database, limit, before)
+        items = await self._catalog.journal.list_audit(principal.organization, principal.database, limit, before)
         shown = items[:limit]
         answer(exchange, {"items": shown, "next_cursor": str(shown[-1].id) if len(items) > limit else None})
 
@@ -89,20 +90,20 @@ class OrganizationRoutes:
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = read_page(exchange)
-        answer_page(exchange, page, await self._catalog.organizations.page(page))
+        answer_page(exchange, page, await self._catalog.organizations.list_page(page))
 
     async def create(self, exchange: Exchange, identity: Identity) -> None:
-        """With its first database and a key that manages it."""
+        """Create an organization with its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
         tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
         await self._check_walls()
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
-        with refusing(taken=f"there is an organization {request.name!r} already"):
+        with translate_refusal(taken=f"there is an organization {request.name!r} already"):
             await self._lifecycle.create_organization(
                 actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token
             )
-        with after_change():
+        with report_loss_as_unknown():
             record = await self._find(id)
         answer(exchange, {**fields_of(record), "key": token.text}, 201)
 
@@ -113,22 +114,22 @@ class OrganizationRoutes:
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, OrganizationChange)
         id = exchange.path_values["id"]
-        name = None if isinstance(request.name, msgspec.UnsetType) else request.name
+        name = drop_unset(request.name)
         tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
-        with refusing(taken=f"there is an organization {name!r} already"):
+        with translate_refusal(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
         if not changed:
             raise _unknown(id)
         self._identities.forget()
-        with after_change():
+        with report_loss_as_unknown():
             record = await self._find(id)
         answer(exchange, fields_of(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
-        """With everything in it."""
+        """Delete an organization and everything in it."""
         read_query(exchange)
         id = exchange.path_values["id"]
-        if id == await self._catalog.organizations.first():
+        if id == await self._catalog.organizations.find_first():
             raise ServiceError("wrong_state", "the installation's own organization cannot be deleted")
         if not await self._lifecycle.delete_organization(actor_of(identity, exchange), id):
             raise _unknown(id)

@@ -1,4 +1,4 @@
-"""The control plane's table of routes: what each is called, needs, takes and gives."""
+"""The route table of the control plane: path, summary, scope and description of each route."""
 
 from tuplegate.access.quotas import Tier
 from tuplegate.access.scopes import Scope
@@ -18,7 +18,7 @@ from tuplegate.engine.port import AllDatabases, Engine
 from tuplegate.protocol import control
 from tuplegate.settings import Settings
 from tuplegate.tenancy.lifecycle import Lifecycle
-from tuplegate.tenancy.moves import Moves
+from tuplegate.tenancy.moves import Mover
 
 ABOUT = """Sessions, databases, keys and organizations: what is managed rather than queried.
 
@@ -32,13 +32,13 @@ def control_routes(
     engine: Engine,
     identities: IdentityCache,
     lifecycle: Lifecycle,
-    moves: Moves,
+    mover: Mover,
     databases: AllDatabases,
     settings: Settings,
     tiers: dict[str, Tier],
     metrics: Metrics,
 ) -> RouteTable:
-    """In the order of the banner."""
+    """Return the routes, in the order of the banner."""
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
     limits = {
         "statement_timeout_ms": settings.statement_timeout_ms,
@@ -58,7 +58,7 @@ def control_routes(
         **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
         **grouped("The organization", _own_organization(organizations)),
         **grouped("Organizations, for operators", _organizations(organizations)),
-        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, moves))),
+        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, mover))),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,

@@ -1,4 +1,4 @@
-"""Sessions: opened with an API key, refreshed, asked for, destroyed. Their life is the table in `access.states`."""
+"""Routes that open, show, refresh and end sessions. `access.states` has the table of their states."""
 
 import asyncio
 import secrets
@@ -11,7 +11,7 @@ from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.plane import count
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.control_plane.common import after_change, answer, read_body, refusing
+from tuplegate.control_plane.common import answer, read_body, report_loss_as_unknown, translate_refusal
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.control import SessionRecord, SessionRequest
@@ -20,7 +20,7 @@ from tuplegate.protocol.errors import ServiceError
 
 @dataclass(frozen=True, slots=True)
 class SessionBounds:
-    """`cap_s` is the longest a session can live by being refreshed; None for as long as it is."""
+    """Lifetime of a session. `cap_s` limits how long refreshes can extend it; None for no limit."""
 
     lifetime_s: int
     cap_s: int | None
@@ -33,7 +33,7 @@ class SessionRoutes:
         self._bounds = bounds
 
     async def create(self, exchange: Exchange) -> None:
-        """Judges its token itself: the key may stand in the body."""
+        """Open a session. The route checks the token itself, since the key may be in the body."""
         now = asyncio.get_running_loop().time()
         authorization = exchange.headers.get(b"authorization")
         request = None if authorization is not None else read_body(exchange, SessionRequest)
@@ -65,9 +65,9 @@ class SessionRoutes:
             database = found[0]
         token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
-        with refusing(gone="the key or its database was deleted at the same time"):
+        with translate_refusal(gone="the key or its database was deleted at the same time"):
             await self._catalog.sessions.add(actor, token, sorted(scopes), database, lifetime_s)
-        with after_change():
+        with report_loss_as_unknown():
             record = await self._record(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
@@ -91,26 +91,26 @@ class SessionRoutes:
         id = _session_of(identity)
         bounds = self._bounds
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
-            raise _ended()
-        with after_change():
+            raise _session_ended()
+        with report_loss_as_unknown():
             record = await self._record(id)
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         if not await self._catalog.sessions.destroy(actor_of(identity, exchange), _session_of(identity)):
-            raise _ended()
+            raise _session_ended()
         self._identities.forget()
         answer(exchange, {"state": SESSION.after("active", "log out")})
 
     async def _record(self, id: str) -> SessionRecord:
         record = await self._catalog.sessions.show(id)
         if record is None:
-            raise _ended()
+            raise _session_ended()
         return record
 
 
-def _ended() -> ServiceError:
+def _session_ended() -> ServiceError:
     return ServiceError("unauthenticated", "the session is unknown, expired or revoked")
 
 

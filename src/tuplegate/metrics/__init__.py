@@ -1,1 +1,1 @@
-"""What the service counts of itself: the table of metrics, cells to count in, memory that workers share, the text."""
+"""Metrics of the service: the table of metrics, cells to count in, memory that workers share, and the page."""

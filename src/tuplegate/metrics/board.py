@@ -1,8 +1,8 @@
-"""Memory in which every worker posts its numbers for the others, made by the supervisor before it forks.
+"""Shared memory in which every worker posts its numbers for the others. The supervisor creates it before it forks.
 
-A worker writes only its own slot. A slot has two halves: the one that is not being read is written, then a number says
-which is the newer. So a worker that is killed at any point leaves a whole snapshot behind, which its successor goes on
-from. A reader that was overtaken sees the number change and reads again.
+A worker writes only its own slot. A slot has two halves: a worker writes the half that is not current, then changes a
+number that says which half is. So a worker that is killed at any point leaves a complete snapshot, from which its
+successor continues. A reader that was overtaken sees the number change and reads again.
 """
 
 import mmap
@@ -11,7 +11,7 @@ import zlib
 
 import msgspec
 
-from tuplegate.metrics.sums import Snapshot
+from tuplegate.metrics.sums import WorkerMetrics
 
 HALF_BYTES = 512 * 1024
 _SLOT_BYTES = 2 * HALF_BYTES
@@ -19,28 +19,28 @@ _HEAD = struct.Struct("=QQ")
 _TRIES = 100
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Snapshot).decode
+_decode = msgspec.msgpack.Decoder(WorkerMetrics).decode
 
 
-class TooLarge(Exception):
-    """The snapshot does not fit into its half."""
+class DoesNotFit(Exception):
+    """The snapshot does not fit into its half of the slot."""
 
 
 class Board:
-    """Memory that is not touched is not taken, so a slot costs what is written to it."""
+    """The slots of all workers. Untouched memory costs nothing, so a slot takes only what is written to it."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._numbers = memoryview(mmap.mmap(-1, 16 * workers)).cast("Q")
-        """For each worker how often it has written, and how often it has asked the others to."""
+        """Two for each worker: how often it has written, and how often it has asked the others to write."""
         self._slots = memoryview(mmap.mmap(-1, _SLOT_BYTES * workers))
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def post(self, worker: int, snapshot: Snapshot) -> None:
+    def post(self, worker: int, snapshot: WorkerMetrics) -> None:
         body = _encode(snapshot)
         if len(body) > HALF_BYTES - _HEAD.size:
-            raise TooLarge
+            raise DoesNotFit
         number = self._numbers[2 * worker] + 1
         half = self._half(worker, number)
         half[: _HEAD.size] = _HEAD.pack(len(body), zlib.crc32(body))
@@ -48,22 +48,22 @@ class Board:
         self._numbers[2 * worker] = number
 
     def ask(self, worker: int) -> None:
-        """Wants the others to write what is new."""
+        """Ask the other workers to write their current numbers."""
         self._numbers[2 * worker + 1] += 1
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     @property
     def asked(self) -> int:
-        """Changes when somebody asks."""
+        """A number that changes when a worker asks."""
         return sum(self._numbers[1::2].tolist())
 
-    def written(self, worker: int) -> int:
-        """How often the worker and its predecessors have written."""
+    def count_posts(self, worker: int) -> int:
+        """Return how often the worker and its predecessors have written."""
         return self._numbers[2 * worker]
 
-    def read(self, worker: int) -> Snapshot | None:
-        """The newest of the worker; None where there is none yet, or, what should not be, never a whole one."""
+    def read(self, worker: int) -> WorkerMetrics | None:
+        """Return the worker's newest snapshot; None if it has none, or if no complete one could be read."""
         for _ in range(_TRIES):
             number = self._numbers[2 * worker]
             if number == 0:

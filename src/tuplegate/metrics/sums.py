@@ -1,21 +1,21 @@
-"""What a worker tells its fellows: numbers that only grow, which are added up, and those of the moment."""
+"""The numbers that workers exchange: counters, which are added up, and gauges, which are of one moment."""
 
 import msgspec
 
 from tuplegate.metrics.cells import Cell
 
 DATABASES_MAX = 1000
-"""So many databases does a worker tell apart; what others use is counted together."""
+"""A worker counts this many databases separately, and all others together."""
 
 OTHER = "other other"
-"""The place of those."""
+"""Key of all databases that are counted together."""
 
 
 class Sums(msgspec.Struct):
-    """Keys are label values with a blank between them. Nothing here ever goes down.
+    """Counters by key: label values separated by blanks. No number here ever decreases.
 
-    `requests`: plane, method, route. `errors`: plane, code. `engine`: kind of work. `events`: a metric and its labels.
-    `databases`: organization, database, with requests, rows, bytes and errors.
+    Labels of `requests`: plane, method, route. `errors`: plane, code. `engine`: kind of work. `events`: a metric and
+    its labels. `databases`: organization, database; the values are requests, rows, bytes and errors.
     """
 
     requests: dict[str, Cell] = {}
@@ -24,19 +24,21 @@ class Sums(msgspec.Struct):
     events: dict[str, int] = {}
     databases: dict[str, list[int]] = {}
 
-    def plus(self, other: "Sums", databases_max: int | None = None) -> "Sums":
-        """Both together. The databases of `self` keep their places, where those are bounded."""
+    def add(self, other: "Sums", databases_max: int | None = None) -> "Sums":
+        """Return the sums of both. If the databases are bounded, those of `self` are kept and new ones count as
+        other."""
         return Sums(
-            _added(self.requests, other.requests),
-            _counted(self.errors, other.errors),
-            _added(self.engine, other.engine),
-            _counted(self.events, other.events),
-            _added(self.databases, other.databases, databases_max),
+            _add_rows(self.requests, other.requests),
+            _add_counts(self.errors, other.errors),
+            _add_rows(self.engine, other.engine),
+            _add_counts(self.events, other.events),
+            _add_rows(self.databases, other.databases, databases_max),
         )
 
 
-class Snapshot(msgspec.Struct):
-    """`gauges` are of the moment `at_ns`, on the machine's monotonic clock; keys as those of `events`."""
+class WorkerMetrics(msgspec.Struct):
+    """All numbers of a worker. `gauges` are of the moment `at_ns`, on the machine's monotonic clock; keys as in
+    `events`."""
 
     worker: int
     at_ns: int
@@ -44,14 +46,14 @@ class Snapshot(msgspec.Struct):
     gauges: dict[str, float] = {}
 
 
-def _counted(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+def _add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     result = dict(one)
     for key, value in other.items():
         result[key] = result.get(key, 0) + value
     return result
 
 
-def _added(one: dict[str, list[int]], other: dict[str, list[int]], most: int | None = None) -> dict[str, list[int]]:
+def _add_rows(one: dict[str, list[int]], other: dict[str, list[int]], most: int | None = None) -> dict[str, list[int]]:
     result = dict(one)
     for key, values in other.items():
         place = key if key in result or most is None or len(result) < most else OTHER

@@ -1,10 +1,10 @@
-"""The one table of metrics: the page and docs/metrics.md come from it."""
+"""The table of all metrics. The page and docs/metrics.md are generated from it."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -12,10 +12,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` is without the prefix `tuplegate_`."""
+    """One metric; `name` lacks the prefix `tuplegate_`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
 
@@ -24,7 +24,7 @@ class Metric:
         return f"tuplegate_{self.name}"
 
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 METRICS = {
     metric.name: metric

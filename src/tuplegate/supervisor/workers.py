@@ -18,7 +18,7 @@ from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.tls import TlsFiles
 from tuplegate.metrics.board import Board
-from tuplegate.open_files import accepted_below, close_others
+from tuplegate.open_files import close_others, find_accept_limit
 from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
 from tuplegate.supervisor.certificates import provide_self_signed
@@ -89,7 +89,7 @@ class Supervisor:
         workers = self.settings.workers
         self._board = Board(workers)
         self._beats = Beats(workers)
-        self._balances = {plane: Balance(workers, accepted_below()) for plane in self.sockets}
+        self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
 
     def start_workers(self) -> None:
         """Fork the workers and wait until all of them serve."""

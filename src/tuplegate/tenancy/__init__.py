@@ -1,1 +1,1 @@
-"""The life of tenants' databases, where catalog and engine meet."""
+"""Create, copy, reset, move, back up and delete tenants' databases, in the catalog and in the engine."""

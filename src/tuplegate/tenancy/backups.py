@@ -1,12 +1,12 @@
-"""Backups on a schedule: every database of the installation is dumped into a directory, and old dumps are removed.
+"""Scheduled backups: dump every database of the installation into a directory, and remove old dumps.
 
-What was done is told by the files alone: a database is due when its newest file is older than the schedule says. So
-nothing has to be remembered over a crash, and whoever does it next goes on. One process of the installation does it at
-a time, by a name held in the engine.
+The files are the only state: a database is due when its newest file is older than the schedule allows. So a crash loses
+nothing, and the next process continues where the last one stopped. One process of the installation makes backups at a
+time; it holds a name in the engine.
 
-A file has its name once it is whole and on the disk, and only then is an older one removed. Where the disk is full, or
-a database cannot be dumped, all that was there stays, and it is tried again later. Backups of a database that was
-deleted are nobody's to remove but the operator's.
+A file gets its name once it is complete and on the disk, and only then is an older one removed. When the disk is full
+or a database cannot be dumped, existing files stay, and the backup is tried again later. Backups of a deleted database
+are left for the operator to remove.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 _LOOK_S = 10.0
 _RETRY_S = 300.0
 _AHEAD_S = 60.0
-"""A file from further in the future says that the clock was wrong, and counts as none."""
+"""A file dated further in the future means that the clock was wrong; it is ignored."""
 _PORTION_BYTES = 2**20
 _TIME = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"\d{8}T\d{6}Z\.dump")
@@ -43,7 +43,7 @@ _ABOUT = "about.json"
 
 @dataclass(frozen=True, slots=True)
 class BackupRules:
-    """`keep` is how many there are of a database, `timeout_s` what one may take."""
+    """When backups are made and how many are kept: `keep` counts those of one database, `timeout_s` is for one dump."""
 
     directory: Path
     every_s: int
@@ -52,7 +52,7 @@ class BackupRules:
 
 
 class Backups:
-    """`made` and `failed` are counted since the start of this process."""
+    """Makes the backups that are due. `made` and `failed` count since this process started."""
 
     def __init__(self, catalog: Catalog, engine: Engine, rules: BackupRules) -> None:
         self._catalog = catalog
@@ -60,32 +60,32 @@ class Backups:
         self._rules = rules
         self._pause_s = min(_LOOK_S, rules.every_s / 2)
         self._newest: dict[str, float] = {}
-        """Of the databases that there are; where there is none, since when it is missed."""
+        """Time of the newest backup of each existing database; if it has none, the time since which it lacks one."""
         self._not_before: dict[str, float] = {}
         self.made = self.failed = 0
 
     @property
     def age_s(self) -> float | None:
-        """None where another process makes them, or there is nothing to back up."""
+        """Age of the oldest newest backup; None if another process makes backups, or there is nothing to back up."""
         return max(time.time() - min(self._newest.values()), 0.0) if self._newest else None
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Make backups when they are due, for as long as the process lives."""
         while True:
             try:
                 async with self._engine.hold("backups") as free:
                     while free:
-                        await self._look()
+                        await self._back_up_due()
                         await asyncio.sleep(self._pause_s)
             except (EngineFailure, OSError) as failure:
                 _log.warning("backups could not be looked after", reason=str(failure))
             self._newest = {}
             await asyncio.sleep(self._pause_s)
 
-    async def _look(self) -> None:
-        """Backs up what is due, one after the other."""
-        tenants = await self._catalog.databases.active()
-        found = await _in_thread(self._find_newest, tenants)
+    async def _back_up_due(self) -> None:
+        """Back up each database that is due, one after the other."""
+        tenants = await self._catalog.databases.list_active()
+        found = await _run_in_thread(self._find_newest, tenants)
         now = time.time()
         self._newest = {one.id: found.get(one.id) or self._newest.get(one.id, now) for one in tenants}
         for tenant in tenants:
@@ -111,13 +111,13 @@ class Backups:
         _log.info("a backup was made", database=tenant.id, bytes=size, seconds=round(time.time() - started, 1))
 
     async def _write(self, tenant: Tenant) -> int:
-        """The size of the new file."""
+        """Dump a database into a new file, and return its size."""
         directory = self._directory(tenant)
         name = datetime.now(UTC).strftime(_TIME) + ".dump"
         part = directory / (name + _PART)
         size = 0
         async with self._engine.dump(tenant.engine_name, self._rules.timeout_s) as blocks:
-            file = await _in_thread(_open, directory, part, tenant)
+            file = await _run_in_thread(_open, directory, part, tenant)
             try:
                 portion: list[bytes] = []
                 waiting = 0
@@ -126,15 +126,15 @@ class Backups:
                     waiting += len(block)
                     size += len(block)
                     if waiting >= _PORTION_BYTES:
-                        await _in_thread(file.writelines, portion)
+                        await _run_in_thread(file.writelines, portion)
                         portion, waiting = [], 0
-                await _in_thread(_finish, file, portion, part, directory / name)
+                await _run_in_thread(_finish, file, portion, part, directory / name)
             finally:
                 try:
                     file.close()
                 finally:
                     part.unlink(missing_ok=True)
-        await _in_thread(_remove_old, directory, self._rules.keep)
+        await _run_in_thread(_remove_old, directory, self._rules.keep)
         return size
 
     def _directory(self, tenant: Tenant) -> Path:
@@ -143,22 +143,22 @@ class Backups:
     def _find_newest(self, tenants: list[Tenant]) -> dict[str, float]:
         found = {}
         for tenant in tenants:
-            times = [_time_of(name) for name in _names(self._directory(tenant))]
+            times = [_read_time(name) for name in _list_names(self._directory(tenant))]
             times = [at for at in times if at <= time.time() + _AHEAD_S]
             if times:
                 found[tenant.id] = max(times)
         return found
 
 
-def _names(directory: Path) -> list[str]:
-    """Of the backups in it, the oldest first."""
+def _list_names(directory: Path) -> list[str]:
+    """Return the names of the backups in the directory, oldest first."""
     try:
         return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
     except FileNotFoundError:
         return []
 
 
-def _time_of(name: str) -> float:
+def _read_time(name: str) -> float:
     try:
         return datetime.strptime(name.removesuffix(".dump"), _TIME).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -166,7 +166,8 @@ def _time_of(name: str) -> float:
 
 
 def _open(directory: Path, part: Path, tenant: Tenant) -> IO[bytes]:
-    """Nobody else writes here while the database is being dumped, so what is half written was left by a crash."""
+    """Create the file of a dump, and remove partial files. Only the holder of the dump writes here, so a crash left
+    them."""
     directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
@@ -197,12 +198,13 @@ def _finish(file: IO[bytes], rest: list[bytes], part: Path, whole: Path) -> None
 
 
 def _remove_old(directory: Path, keep: int) -> None:
-    for name in _names(directory)[:-keep]:
+    for name in _list_names(directory)[:-keep]:
         (directory / name).unlink(missing_ok=True)
 
 
-async def _in_thread(work: Callable[..., _T], *arguments: object) -> _T:
-    """A disk can be slow, and the loop must not wait for it. Seen through: no file is closed under who writes to it."""
+async def _run_in_thread(work: Callable[..., _T], *arguments: object) -> _T:
+    """Run the work in a thread, since a disk can be slow. A cancelled caller waits for it to end: the file stays open
+    for as long as the thread writes to it."""
     done = asyncio.get_running_loop().run_in_executor(None, partial(work, *arguments))
     try:
         return await asyncio.shield(done)

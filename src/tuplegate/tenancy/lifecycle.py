@@ -1,8 +1,8 @@
-"""Databases made, copied, reset and deleted, in the catalog and in the engine, so that the two agree after any crash.
+"""Creates, copies, resets and deletes databases so that catalog and engine agree after any crash.
 
-The catalog says first what is to be (`creating`, `deleting`), then the engine does it, then the catalog says that it is
-so. Whatever is left half done by a crash is found in the catalog and finished by the next one to look: at start, and
-every few seconds. A name held in the engine keeps two from doing the same.
+The catalog first records the intention (`creating`, `deleting`), then the engine carries it out, then the catalog
+records that it is done. Work that a crash interrupts is found in the catalog and finished by the next worker to look:
+at start, and every few seconds. A name held in the engine keeps two workers from doing the same work.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ import structlog
 
 from tuplegate.access.tokens import RANDOM_BYTES, Token, make_id
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.databases import Leftover, Place
-from tuplegate.catalog.moves import Move
-from tuplegate.catalog.session import Actor
+from tuplegate.catalog.databases import EngineDatabase, Leftover
+from tuplegate.catalog.metadata import Actor
+from tuplegate.catalog.moves import MoveRecord
 from tuplegate.engine.port import (
     FIRST_ENGINE,
     AllDatabases,
@@ -40,14 +40,16 @@ _SWEEP_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _PATIENCE_S = 60.0
 _AT_ONCE_MAX, _OF_ONE_MAX = 4, 2
-"""Databases that a worker makes, copies, resets and deletes at once, and those of one organization: each takes some of
-the engine's connections, of which others need some too."""
+"""Operations on databases that a worker runs at once, in all and for one organization. Each takes some of the engine's
+connections, which other requests need too."""
 _PAUSE_S = 4.0
-"""How long workers let go of a database without being asked again; its source is paused for as long as a copy takes."""
+"""How long workers let go of a database before they must be asked again. The source of a copy stays paused by
+asking."""
 
 
 class Lifecycle:
-    """`engines` tells the names of the engines that can be used now; None where there is one alone."""
+    """Operations on databases. `engines` returns the names of the engines that can be used now; None if there is only
+    one."""
 
     def __init__(
         self,
@@ -63,50 +65,50 @@ class Lifecycle:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._at_once = asyncio.Semaphore(_AT_ONCE_MAX)
         self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """For each organization that something is done for."""
+        """One for each organization that has work running."""
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
-        """Makes a database, of nothing or as a copy of the one with the id `clone_of`; its id."""
+        """Create a database and return its id. It is empty, or a copy of the database with the id `clone_of`."""
         return await self.see_through(actor, self._create(actor, name, clone_of))
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
-        """Makes an organization with its first database, of that name, and a key that manages it."""
+        """Create an organization with its first database, of that name, and a key that manages it."""
         making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
         await self.see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
-        """False where the catalog does not let it go."""
+        """Delete a database. Return False if the catalog does not allow it."""
         return await self.see_through(actor, self._delete(actor, id))
 
     async def delete_organization(self, actor: Actor, id: str) -> bool:
-        """With everything in it. False where there is none."""
+        """Delete an organization and everything in it. Return False if there is none."""
         return await self.see_through(actor, self._delete_organization(actor, id))
 
     async def reset(self, actor: Actor, id: str) -> bool:
-        """An empty database takes the place of this one, for all readers at once; the old one is dropped after.
+        """Replace the database with an empty one, for all readers at once, and drop the old one afterwards.
 
-        False where it is protected.
+        Return False if it is protected.
         """
         if await self._catalog.databases.is_protected(id):
             return False
         return await self.see_through(actor, self._reset(actor, id))
 
     async def finish_all(self) -> None:
-        """Brings everything to an end that was left half done."""
+        """Finish everything that was left half done."""
         await self._catalog.organizations.finish_deleting()
-        for place in await self._catalog.databases.unfinished():
+        for database in await self._catalog.databases.list_unfinished():
             try:
-                await self._finish(place.id, patient=False)
+                await self._finish(database.id, patient=False)
             except EngineFailure as failure:
                 _log.error(
-                    "a database could not be finished", database=place.id, state=place.state, reason=str(failure)
+                    "a database could not be finished", database=database.id, state=database.state, reason=str(failure)
                 )
         await self._clear_interrupted()
         await self._databases.drop_left_roles()
         await self._catalog.organizations.finish_deleting()
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Finish interrupted work and remove old sessions, for as long as the process lives."""
         while True:
             try:
                 await self.finish_all()
@@ -139,9 +141,10 @@ class Lifecycle:
             raise
 
     async def _choose(self, clone_of: str | None) -> str:
-        """Where a new database goes: to the engine with most room. A copy stays with its source."""
+        """Return the engine for a new database: the one with the fewest for its weight. A copy stays with its
+        source."""
         if clone_of is not None:
-            source = await self._catalog.databases.find_place(clone_of)
+            source = await self._catalog.databases.find_in_engine(clone_of)
             return FIRST_ENGINE if source is None else source.engine
         if self._engines is None:
             return FIRST_ENGINE
@@ -160,93 +163,95 @@ class Lifecycle:
         if not await self._catalog.organizations.start_deleting(actor, id):
             return False
         while id in await self._catalog.organizations.finish_deleting():
-            for place in await self._catalog.databases.unfinished(id):
-                await self._finish(place.id)
+            for database in await self._catalog.databases.list_unfinished(id):
+                await self._finish(database.id)
         return True
 
     # -- one database -------------------------------------------------------------------------------------------
 
     async def _finish_made(self, id: str) -> None:
-        """Makes it, or waits for who makes it. Raises where it is not there then."""
+        """Create the database, or wait for the worker that does. Raise if it does not exist afterwards."""
         await self._finish(id)
-        place = await self._catalog.databases.find_place(id)
-        if place is None or place.state == "failed":
+        database = await self._catalog.databases.find_in_engine(id)
+        if database is None or database.state == "failed":
             raise EngineBusy("the database could not be made")
 
     async def _finish(self, id: str, *, patient: bool = True) -> None:
-        """Makes or removes it. Where somebody else is at it, waits for them, or leaves it to them."""
+        """Create or remove the database. If another worker is at it, wait for that one, or leave it alone unless
+        `patient`."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
             async with self._engine.hold(f"database/{id}") as free:
-                place = await self._catalog.databases.find_place(id)
-                if place is None or place.state not in ("creating", "deleting"):
+                database = await self._catalog.databases.find_in_engine(id)
+                if database is None or database.state not in ("creating", "deleting"):
                     return
                 if free:
-                    await self._bring_about(place)
+                    await self._bring_about(database)
                     return
             if not patient:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise EngineBusy(f"the database is still {place.state}")
+                raise EngineBusy(f"the database is still {database.state}")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _bring_about(self, place: Place) -> None:
-        """The catalog has said already what is to be: what an engine that is gone keeps from it now is done later."""
+    async def _bring_about(self, database: EngineDatabase) -> None:
+        """Carry out what the catalog has recorded. If the engine is lost, a later sweep does it."""
         try:
-            await (self._make(place) if place.state == "creating" else self._remove(place))
+            await (self._make(database) if database.state == "creating" else self._remove(database))
         except EngineUnavailable as gone:
-            raise OutcomeUnknown(f"the engine was lost while the database was {place.state}") from gone
+            raise OutcomeUnknown(f"the engine was lost while the database was {database.state}") from gone
 
-    async def _make(self, place: Place) -> None:
-        """Where the engine refuses it, nothing of it stays there; where the engine is gone, it is tried again later."""
+    async def _make(self, database: EngineDatabase) -> None:
+        """Create it in the engine. If the engine refuses, nothing of it remains there; if the engine is lost, a later
+        sweep tries again."""
         try:
-            if place.clone_of is None:
-                await self._databases.create(place.engine_name)
+            if database.clone_of is None:
+                await self._databases.create(database.engine_name)
             else:
-                await self._copy(place, place.clone_of)
+                await self._copy(database, database.clone_of)
         except (StatementFailed, EngineBusy):
-            await self._take_back(place)
+            await self._take_back(database)
             raise
-        await self._catalog.databases.was_made(place.id, self._databases.furnishing_of(place.engine_name))
+        await self._catalog.databases.mark_made(database.id, self._databases.furnishing_of(database.engine_name))
 
-    async def _take_back(self, place: Place) -> None:
-        """Where what is there of it cannot be removed now, the next sweep finds it as `creating` and makes it."""
+    async def _take_back(self, database: EngineDatabase) -> None:
+        """Remove what exists of it. If that fails, the next sweep finds it as `creating` and creates it."""
         try:
-            await self._databases.drop(place.engine_name)
-            await self._catalog.databases.was_not_made(place.id)
+            await self._databases.drop(database.engine_name)
+            await self._catalog.databases.mark_failed(database.id)
         except (StatementFailed, EngineBusy) as failure:
             raise OutcomeUnknown("the database was not made, and is tried again later") from failure
 
-    async def _copy(self, place: Place, source_id: str) -> None:
-        source = await self._catalog.databases.find_place(source_id)
+    async def _copy(self, database: EngineDatabase, source_id: str) -> None:
+        source = await self._catalog.databases.find_in_engine(source_id)
         if source is None or source.state != "active":
             raise EngineBusy("the database to copy is gone")
-        async with self.paused(source_id):
-            await self._databases.copy(source.engine_name, place.engine_name)
+        async with self.pause(source_id):
+            await self._databases.copy(source.engine_name, database.engine_name)
 
-    async def _remove(self, place: Place) -> None:
-        await self._databases.drop(place.engine_name)
-        await self._catalog.databases.was_removed(place.id)
+    async def _remove(self, database: EngineDatabase) -> None:
+        await self._databases.drop(database.engine_name)
+        await self._catalog.databases.remove(database.id)
 
     async def _reset(self, actor: Actor, id: str) -> bool:
         async with self._engine.hold(f"database/{id}") as free:
-            place = await self._catalog.databases.find_place(id) if free else None
-            if place is None or place.state != "active":
+            database = await self._catalog.databases.find_in_engine(id) if free else None
+            if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
             fresh = new_database_id()
-            await self._catalog.databases.note_leftovers(id, [place.engine_name, fresh], place.engine)
+            await self._catalog.databases.note_leftovers(id, [database.engine_name, fresh], database.engine)
             try:
                 await self._databases.create(fresh)
-                async with self.paused(id):
-                    await self._databases.silence(place.engine_name)
-                    await self._databases.keep_outcomes(place.engine_name, fresh)
-                    return await self._catalog.databases.move(actor, id, fresh)
+                async with self.pause(id):
+                    await self._databases.silence(database.engine_name)
+                    await self._databases.keep_outcomes(database.engine_name, fresh)
+                    return await self._catalog.databases.replace(actor, id, fresh)
             finally:
                 await self.clear(id)  # whether it was reset is settled
 
     async def _clear_interrupted(self) -> None:
-        """What resets and moves have left behind that did not come to their end."""
-        ids = {*(await self._catalog.databases.in_reset()).values(), *await self._catalog.moves.unfinished()}
+        """Clear up after resets and moves that were interrupted."""
+        ids = {*(await self._catalog.databases.list_in_reset()).values(), *await self._catalog.moves.list_unfinished()}
         for id in ids:
             async with self._engine.hold(f"database/{id}") as free:
                 if free:
@@ -254,8 +259,8 @@ class Lifecycle:
         await self._catalog.moves.forget_old()
 
     async def clear(self, id: str) -> None:
-        """After a reset or a move, done or not: opens what is in place, in case it was silenced, and drops the other.
-        What is in the way is tried again by the next sweep."""
+        """Clear up after a reset or move, whether it succeeded or not: open the database in database, which may be
+        silenced, and drop the other one. The next sweep repeats what fails."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
             # What is in place comes first, and does not wait for an engine that is gone.
@@ -281,16 +286,16 @@ class Lifecycle:
         else:
             await self._catalog.databases.forget_leftover(leftover.engine_name)
 
-    async def _forget_source(self, move: Move) -> None:
+    async def _forget_source(self, move: MoveRecord) -> None:
         try:
             await self._databases.on(move.engine).forget_source(move.former)
         except EngineFailure as failure:
             _log.warning("roles of a move were not removed", engine=move.engine, reason=str(failure))
 
     @asynccontextmanager
-    async def paused(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
-        """Asks all workers to let go of the database, again and again until the block is left; only while it has that
-        name in the engine, where one is given."""
+    async def pause(self, id: str, engine_name: str | None = None) -> AsyncIterator[None]:
+        """Ask all workers to let go of the database, repeatedly until the block ends. With `engine_name`, only while
+        the database has that name in the engine."""
         await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
         keeper = keep("pauses", partial(self._keep_paused, id, engine_name))
         try:
@@ -308,13 +313,13 @@ class Lifecycle:
                 continue  # it is asked again before the pause is over
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
-        """Waits for work that goes on even when whoever waits for it is gone."""
-        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._in_turn(actor.organization, work))
+        """Wait for work that continues even if the caller is cancelled."""
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._run_in_turn(actor.organization, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _run_in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
         of_one = self._of_one.setdefault(organization, asyncio.Semaphore(_OF_ONE_MAX))
         try:
             async with of_one, self._at_once:

@@ -1,12 +1,11 @@
-"""Databases that go from one engine to another, so that after any crash they are on one of the two, whole and in use.
+"""Moves databases between engines so that after any crash each is on one of the two, complete and in use.
 
-It goes like a reset. The catalog first notes both names that the database will have had; the new one is made and
-filled; then, while all workers hold what is asked of the database and its source is silent, one row of the catalog says
-where it is. Whoever finds a move whose worker is gone looks at that row: the name that is in it is opened, the other is
-dropped. So a move that was cut off is undone before that row has changed, and is done after.
+A move works like a reset. The catalog first notes both names of the database; the successor is created and filled;
+then, while all workers hold requests for the database and its source is silent, one row of the catalog changes to say
+where it is. Whoever finds a move whose worker is gone looks at that row: the name in it is opened, the other one is
+dropped. So an interrupted move is undone if that row has not changed, and complete if it has.
 
-A database is silent from before its last changes are brought over, and is dropped without being opened again: at no
-moment can both be written.
+The source is silent from before its last changes are copied until it is dropped: the two can never both be written.
 """
 
 import asyncio
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 import structlog
 
 from tuplegate.catalog.catalog import Catalog
-from tuplegate.catalog.databases import Place
-from tuplegate.catalog.session import Actor
+from tuplegate.catalog.databases import EngineDatabase
+from tuplegate.catalog.metadata import Actor
 from tuplegate.engine.port import (
     AllDatabases,
     Engine,
@@ -34,35 +33,45 @@ from tuplegate.tenancy.lifecycle import Lifecycle, new_database_id
 _log = structlog.get_logger()
 
 _LET_END_S = 1.0
-"""How long statements may take to end by themselves when the database is paused; then they are cancelled."""
+"""How long statements may take to end by themselves once the database is paused; then they are cancelled."""
 _ROUNDS_MAX = 50
 _FEW = 1000
-"""So few changes are left for the end."""
+"""Once fewer changes than this are left, the rest is copied while the database is paused."""
 _HEARD_S = 0.3
-"""In this time every worker has heard that the database is paused."""
+"""Within this time every worker has learned that the database is paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a database was moved, and for how long what was asked of it was held."""
+    """How a database was moved, and for how long requests for it were held."""
 
     way: str
     held_ms: int
     reason: str | None
-    """Why it was not brought over while it was in use, where it was not."""
+    """Why it could not be copied while it was in use; None if it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who moves which database, to which engine, and its name there."""
+
+    actor: Actor
+    database: EngineDatabase
+    engine: str
+    successor: str
 
 
 @dataclass(slots=True)
-class _End:
-    """The end of a move. `is_tried`: the change may be done, whatever comes after; then nothing may be undone here.
-    `held_ms` is there once it is done, and says for how long the database was held."""
+class _LastStep:
+    """Progress of the last step of a move. Once `is_tried`, the change may have been made, so nothing may be undone
+    here. `held_ms` says how long the database was held, once the change is made."""
 
     began: float = 0.0
     is_tried: bool = False
     held_ms: int | None = None
 
 
-class Moves:
+class Mover:
     def __init__(self, catalog: Catalog, databases: AllDatabases, engine: Engine, lifecycle: Lifecycle) -> None:
         self._catalog = catalog
         self._databases = databases
@@ -70,107 +79,108 @@ class Moves:
         self._lifecycle = lifecycle
 
     async def move(self, actor: Actor, id: str, engine: str) -> Moved:
-        """Goes on also where whoever asked is gone."""
+        """Move a database. The move continues even if the caller is cancelled."""
         return await self._lifecycle.see_through(actor, self._move(actor, id, engine))
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
         async with self._engine.hold(f"database/{id}") as free:
-            place = await self._catalog.databases.find_place(id) if free else None
-            if place is None or place.state != "active":
+            database = await self._catalog.databases.find_in_engine(id) if free else None
+            if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
             successor = new_database_id()
-            if not await self._catalog.moves.begin(actor, place, successor, engine):
+            if not await self._catalog.moves.begin(actor, database, successor, engine):
                 raise EngineBusy("the database is being changed by somebody else")
             try:
-                async with self._engine.hold_in(place.engine_name, Lock.DUMP) as is_free:
+                async with self._engine.hold_in(database.engine_name, Lock.DUMP) as is_free:
                     if not is_free:
                         raise EngineBusy("the database is being dumped; it can be moved afterwards")
-                    return await self._bring(actor, place, successor, engine)
+                    return await self._bring(_Plan(actor, database, engine, successor))
             finally:
                 await self._lifecycle.clear(id)  # whether it has moved is settled
 
-    async def _bring(self, actor: Actor, place: Place, successor: str, engine: str) -> Moved:
-        """While it is in use, where its engine can tell what happens meanwhile; otherwise all at once."""
-        await self._databases.create(successor, for_copy=True)
-        end = _End()
+    async def _bring(self, plan: _Plan) -> Moved:
+        """Copy the database while it is in use if its engine can report changes, otherwise all at once while it is
+        paused."""
+        await self._databases.create(plan.successor, for_copy=True)
+        end = _LastStep()
         try:
-            await self._bring_in_use(actor, place, successor, engine, end)
+            await self._bring_in_use(plan, end)
         except EngineFailure as failure:
             _check_is_settled(failure, end)
             reason = str(failure)
         if end.held_ms is not None:
             return Moved("replication", end.held_ms, None)
-        _log.info("a database is moved at once", database=place.id, reason=reason)
-        await self._databases.drop(successor)
-        await self._databases.create(successor, for_copy=True)
-        end = _End()
+        _log.info("a database is moved at once", database=plan.database.id, reason=reason)
+        await self._databases.drop(plan.successor)
+        await self._databases.create(plan.successor, for_copy=True)
+        end = _LastStep()
         try:
-            await self._bring_at_once(actor, place, successor, engine, end)
+            await self._bring_at_once(plan, end)
         except EngineFailure as failure:
             _check_is_settled(failure, end)
             if end.held_ms is None:
                 raise MoveFailed(str(failure)) from failure
         assert end.held_ms is not None
-        await self._analyze(place, successor)
+        await self._analyze(plan)
         return Moved("dump", end.held_ms, reason)
 
-    async def _bring_in_use(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        await self._catalog.moves.step(place.engine_name, "copying")
-        async with self._databases.keep_up(place.engine_name, successor) as following:
-            await self._analyze(place, successor)
+    async def _bring_in_use(self, plan: _Plan, end: _LastStep) -> None:
+        await self._catalog.moves.set_step(plan.database.engine_name, "copying")
+        async with self._databases.keep_up(plan.database.engine_name, plan.successor) as following:
+            await self._analyze(plan)
             for _ in range(_ROUNDS_MAX):
                 if await following.catch_up() < _FEW:
                     break
-            async with self._finishing(place, end):
+            async with self._pause_and_silence(plan.database, end):
                 await following.finish()
-                await self._switch(actor, place, successor, engine, end)
+                await self._switch(plan, end)
 
-    async def _bring_at_once(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        async with self._finishing(place, end):
-            await self._databases.bring(place.engine_name, successor)
-            await self._switch(actor, place, successor, engine, end)
+    async def _bring_at_once(self, plan: _Plan, end: _LastStep) -> None:
+        async with self._pause_and_silence(plan.database, end):
+            await self._databases.bring(plan.database.engine_name, plan.successor)
+            await self._switch(plan, end)
 
     @asynccontextmanager
-    async def _finishing(self, place: Place, end: _End) -> AsyncIterator[None]:
-        """The database is paused and silent. Where it fails before the change, the database is opened at once: what is
-        left to clear up may have to wait for an engine that is gone."""
+    async def _pause_and_silence(self, database: EngineDatabase, end: _LastStep) -> AsyncIterator[None]:
+        """Pause and silence the database. On a failure before the change, open it at once: clearing up may have to wait
+        for an engine that is gone."""
         end.began = asyncio.get_running_loop().time()
-        async with self._lifecycle.paused(place.id, place.engine_name):
-            await self._catalog.moves.step(place.engine_name, "finishing")
+        async with self._lifecycle.pause(database.id, database.engine_name):
+            await self._catalog.moves.set_step(database.engine_name, "finishing")
             try:
                 await asyncio.sleep(_HEARD_S)
-                await self._databases.let_end(place.engine_name, _LET_END_S)
-                await self._databases.silence(place.engine_name)
+                await self._databases.let_end(database.engine_name, _LET_END_S)
+                await self._databases.silence(database.engine_name)
                 yield
             except EngineFailure:
                 if not end.is_tried:
-                    await self._open_again(place)
+                    await self._open_again(database)
                 raise
 
-    async def _open_again(self, place: Place) -> None:
+    async def _open_again(self, database: EngineDatabase) -> None:
         try:
-            await self._databases.open(place.engine_name)
+            await self._databases.open(database.engine_name)
         except EngineFailure as failure:
-            _log.warning("a database is opened again later", database=place.id, reason=str(failure))
+            _log.warning("a database is opened again later", database=database.id, reason=str(failure))
 
-    async def _analyze(self, place: Place, successor: str) -> None:
+    async def _analyze(self, plan: _Plan) -> None:
         try:
-            await self._databases.analyze(successor)
+            await self._databases.analyze(plan.successor)
         except EngineFailure as failure:
-            _log.warning("a database that moves was not analyzed", database=place.id, reason=str(failure))
+            _log.warning("a database that moves was not analyzed", database=plan.database.id, reason=str(failure))
 
-    async def _switch(self, actor: Actor, place: Place, successor: str, engine: str, end: _End) -> None:
-        """The change in the catalog."""
-        await self._databases.check_silent(place.engine_name)
-        furnishing = self._databases.furnishing_of(successor)
+    async def _switch(self, plan: _Plan, end: _LastStep) -> None:
+        """Make the successor the database, in the catalog."""
+        await self._databases.check_silent(plan.database.engine_name)
+        furnishing = self._databases.furnishing_of(plan.successor)
         end.is_tried = True
-        if not await self._catalog.moves.switch(actor, place, successor, engine, furnishing):
+        if not await self._catalog.moves.switch(plan.actor, plan.database, plan.successor, plan.engine, furnishing):
             raise EngineBusy("the database was changed by somebody else meanwhile; it was not moved")
         end.held_ms = round((asyncio.get_running_loop().time() - end.began) * 1000)
 
 
-def _check_is_settled(failure: EngineFailure, end: _End) -> None:
-    """Raises the failure unless the change was made, or was not even tried and all can be brought at once instead."""
+def _check_is_settled(failure: EngineFailure, end: _LastStep) -> None:
+    """Raise the failure unless the change was made, or it was not tried and copying all at once may still succeed."""
     if end.held_ms is not None:
         _log.warning("a move was not cleared up after", reason=str(failure))
     elif end.is_tried or not isinstance(failure, NotSupported | MoveFailed | StatementFailed):

@@ -1,6 +1,6 @@
-"""BEGIN … COMMIT typed by a person: gathered here, and sent as one transaction. Pure.
+"""Collects the statements between BEGIN and COMMIT, which are sent as one transaction. Pure.
 
-The service keeps no transaction open between requests, so statements after BEGIN wait until COMMIT. Which is said.
+The service keeps no transaction open between requests, so statements after BEGIN wait for COMMIT. The shell says so.
 """
 
 import re
@@ -19,7 +19,7 @@ _PREPARED = re.compile(r"\s*prepared\b", re.IGNORECASE)
 
 
 class Act(Enum):
-    """What a statement is to a block."""
+    """What a statement does to a block."""
 
     BEGIN = auto()
     COMMIT = auto()
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """As a person would type it again; it is still open."""
+        """The block as a person would type it, without its end."""
         begin = "begin read only" if self.read_only else "begin"
         return "".join(f"{sql};\n" for sql in (begin, *self.statements))
 
@@ -62,12 +62,12 @@ def is_read_only(begin: str) -> bool:
 
 
 def is_chained(end: str) -> bool:
-    """COMMIT AND CHAIN begins the next block at once."""
+    """Return whether the statement starts the next block at once, as COMMIT AND CHAIN does."""
     return _CHAIN.search(end) is not None
 
 
-def passing_effect(sql: str) -> str | None:
-    """A remark on a statement, run alone, whose effect ends with it: the next one finds a clean session."""
+def remark_on_effect(sql: str) -> str | None:
+    """Return a remark if the effect of a single statement ends with it: the next one gets a clean connection."""
     keyword, end = first_keyword(sql)
     name = keyword.upper()
     if keyword == "create" and _TEMPORARY.match(sql, end):

@@ -1,4 +1,4 @@
-"""The command `shell`. What it needs is imported when it runs."""
+"""The command `shell`. It imports what it needs when it runs."""
 
 from typing import TYPE_CHECKING
 

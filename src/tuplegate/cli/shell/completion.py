@@ -1,7 +1,6 @@
-"""What could stand at the cursor: keywords, schemas, relations, columns, aliases, functions. Pure.
+"""Suggests what could stand at the cursor: keywords, schemas, relations, columns, aliases, functions. Pure.
 
-A first look, not a parser: it reads which relations a statement names, under which aliases, and the word before the one
-that is being typed.
+This is no parser: it only finds the relations that a statement names, their aliases, and the word before the cursor.
 """
 
 import re
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 
 from tuplegate.cli.shell.keywords import KEYWORDS, RESERVED
 from tuplegate.cli.shell.names import Names
-from tuplegate.cli.splitting import Command, Reader
+from tuplegate.cli.splitting import CommandLine, Reader
+from tuplegate.client.statements import quote_name
 
 _TYPED = re.compile(r'(?:(?:"[^"]*"|[\w$]+)\.)*(?:"[^"]*|[\w$]*)$')
 _TOKEN = re.compile(
@@ -28,21 +28,21 @@ _SILENT = frozenset({"as"})
 
 @dataclass(frozen=True)
 class Candidate:
-    """`text` replaces the last `typed` letters before the cursor."""
+    """A suggestion; `text` replaces the last `typed` letters before the cursor."""
 
     text: str
     typed: int
     kind: str
 
 
-def candidates(before: str, after: str, names: Names) -> list[Candidate]:
-    """For a cursor between two texts."""
+def suggest(before: str, after: str, names: Names) -> list[Candidate]:
+    """Return suggestions for a cursor between two texts."""
     reader = Reader()
     parts = list(reader.feed(before))
     typed = _TYPED.search(before)
     assert typed is not None, "it matches the empty text"
     word = typed.group()
-    if parts and isinstance(parts[-1], Command) and before.endswith(parts[-1].text):
+    if parts and isinstance(parts[-1], CommandLine) and before.endswith(parts[-1].text):
         return []  # of a command, not of a statement
     if reader.inside and reader.inside != "(" and not (reader.inside == '"' and '"' in word):
         return []
@@ -53,25 +53,25 @@ def candidates(before: str, after: str, names: Names) -> list[Candidate]:
     *qualifier, prefix = _parts(word)
     typed_last = len(word) - word.rfind(".") - 1 if qualifier else len(word)
     if qualifier:
-        found = _qualified([_folded(part) for part in qualifier], statement, names)
+        found = _suggest_qualified([_fold(part) for part in qualifier], statement, names)
     else:
-        found = _unqualified(_words(head), statement, names)
-    return list(_matching(found, prefix, typed_last))
+        found = _suggest_unqualified(_words(head), statement, names)
+    return list(_filter_matching(found, prefix, typed_last))
 
 
-def relation_candidates(before: str, names: Names) -> list[Candidate]:
-    """Behind a command that takes a relation."""
+def suggest_relations(before: str, names: Names) -> list[Candidate]:
+    """Return suggestions after a command that takes a relation."""
     typed = _TYPED.search(before)
     assert typed is not None, "it matches the empty text"
     *qualifier, prefix = _parts(typed.group())
     if qualifier:
-        found: Iterable[tuple[str, str]] = _of_schema(_folded(qualifier[0]), names)
+        found: Iterable[tuple[str, str]] = _list_schema(_fold(qualifier[0]), names)
     else:
-        found = [*_relations(names), *_schemas(names)]
-    return list(_matching(found, prefix, len(typed.group()) - typed.group().rfind(".") - 1))
+        found = [*_list_relations(names), *_list_schemas(names)]
+    return list(_filter_matching(found, prefix, len(typed.group()) - typed.group().rfind(".") - 1))
 
 
-def _matching(found: Iterable[tuple[str, str]], prefix: str, typed: int) -> Iterator[Candidate]:
+def _filter_matching(found: Iterable[tuple[str, str]], prefix: str, typed: int) -> Iterator[Candidate]:
     quoted, wanted = prefix.startswith('"'), prefix.strip('"')
     seen = set()
     for name, kind in found:
@@ -82,71 +82,71 @@ def _matching(found: Iterable[tuple[str, str]], prefix: str, typed: int) -> Iter
         if kind == "keyword":
             yield Candidate(name.upper() if wanted.isupper() else name, typed, kind)
         else:
-            yield Candidate(quoted_if_needed(name), typed, kind)
+            yield Candidate(quote_if_needed(name), typed, kind)
 
 
-def quoted_if_needed(name: str) -> str:
+def quote_if_needed(name: str) -> str:
     if _PLAIN.fullmatch(name) and name not in RESERVED:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return quote_name(name)
 
 
 # -- where the cursor is -------------------------------------------------------------------------------------------
 
 
-def _qualified(qualifier: list[str], statement: str, names: Names) -> Iterator[tuple[str, str]]:
-    """Behind a dot: columns of a relation or alias, or what is in a schema."""
+def _suggest_qualified(qualifier: list[str], statement: str, names: Names) -> Iterator[tuple[str, str]]:
+    """Suggest what can follow a dot: columns of a relation or alias, or the contents of a schema."""
     if len(qualifier) >= 2:
         yield from ((column, "column") for column in names.columns(qualifier[-2], qualifier[-1]))
         return
     [name] = qualifier
-    for relation in named_relations(statement):
+    for relation in find_relations(statement):
         if name in (relation.alias, relation.name):
             yield from ((column, "column") for column in names.columns(relation.schema, relation.name))
     if name in names.schemas:
-        yield from _of_schema(name, names)
+        yield from _list_schema(name, names)
     else:
         yield from ((column, "column") for column in names.columns(None, name))
 
 
-def _of_schema(schema: str, names: Names) -> Iterator[tuple[str, str]]:
+def _list_schema(schema: str, names: Names) -> Iterator[tuple[str, str]]:
     yield from ((name, "relation") for found, name in sorted(names.relations) if found == schema)
     yield from ((name, "function") for found, name in sorted(names.functions) if found == schema)
 
 
-def _unqualified(words: list[str], statement: str, names: Names) -> Iterator[tuple[str, str]]:
+def _suggest_unqualified(words: list[str], statement: str, names: Names) -> Iterator[tuple[str, str]]:
     last = words[-1] if words else ""
     if last in _SILENT:
         return
-    if last in _RELATIONS_AFTER or (last == "," and _in_from(words)):
-        yield from ((name, "with") for name in _common_tables(statement))
-        yield from _relations(names)
-        yield from _schemas(names)
+    if last in _RELATIONS_AFTER or (last == "," and _is_in_from(words)):
+        yield from ((name, "with") for name in _find_common_tables(statement))
+        yield from _list_relations(names)
+        yield from _list_schemas(names)
         yield from (("only", "keyword"), ("lateral", "keyword"), ("select", "keyword"))
         return
-    named = list(named_relations(statement))
+    named = list(find_relations(statement))
     for relation in named:
         yield from ((column, "column") for column in names.columns(relation.schema, relation.name))
     yield from ((relation.alias or relation.name, "alias") for relation in named)
     yield from ((word, "keyword") for word in KEYWORDS)
     yield from ((name, "function") for schema, name in sorted(names.functions, key=lambda key: key[0] == "pg_catalog"))
     if not named:
-        yield from _relations(names)
-        yield from _schemas(names)
+        yield from _list_relations(names)
+        yield from _list_schemas(names)
 
 
-def _relations(names: Names) -> list[tuple[str, str]]:
-    """One's own first; those of the system can be named without their schema."""
+def _list_relations(names: Names) -> list[tuple[str, str]]:
+    """Return all relations, the user's own first. Those of the system need no schema."""
     shown = [key for key in names.relations if key[0] != "information_schema"]
     return [(name, "relation") for _, name in sorted(shown, key=lambda key: (key[0] == "pg_catalog", key[1]))]
 
 
-def _schemas(names: Names) -> list[tuple[str, str]]:
+def _list_schemas(names: Names) -> list[tuple[str, str]]:
     return [(name, "schema") for name in sorted(names.schemas)]
 
 
-def _in_from(words: list[str]) -> bool:
-    """Whether a comma stands in a list of relations."""
+def _is_in_from(words: list[str]) -> bool:
+    """Return whether a comma here is in a list of relations."""
     for word in reversed(words):
         if word in ("select", "where", "by", "set", "values", "having", "returning", "(", "on", "using"):
             return False
@@ -159,15 +159,15 @@ def _in_from(words: list[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedRelation:
     schema: str | None
     name: str
     alias: str | None
 
 
-def named_relations(statement: str) -> Iterator[Named]:
-    """The relations behind FROM, JOIN, INTO and UPDATE, with their aliases."""
-    tokens = _tokens(statement)
+def find_relations(statement: str) -> Iterator[NamedRelation]:
+    """Yield the relations after FROM, JOIN, INTO and UPDATE, with their aliases."""
+    tokens = _tokenize(statement)
     i = 0
     while i < len(tokens):
         word = tokens[i].lower()
@@ -177,7 +177,7 @@ def named_relations(statement: str) -> Iterator[Named]:
         while True:
             while i < len(tokens) and tokens[i].lower() in ("only", "lateral"):
                 i += 1
-            named, i = _named(tokens, i)
+            named, i = _read_relation(tokens, i)
             if named is None:
                 break
             yield named
@@ -186,53 +186,53 @@ def named_relations(statement: str) -> Iterator[Named]:
             i += 1
 
 
-def _named(tokens: list[str], i: int) -> tuple[Named | None, int]:
-    """The relation that begins at a token, and where it ends."""
+def _read_relation(tokens: list[str], i: int) -> tuple[NamedRelation | None, int]:
+    """Read the relation that begins at a token; return it and the index after it."""
     if i >= len(tokens) or not _is_name(tokens[i]):
         return None, i
-    parts = [_folded(tokens[i])]
+    parts = [_fold(tokens[i])]
     i += 1
     while i + 1 < len(tokens) and tokens[i] == "." and _is_name(tokens[i + 1]):
-        parts.append(_folded(tokens[i + 1]))
+        parts.append(_fold(tokens[i + 1]))
         i += 2
     alias = None
     if i < len(tokens) and tokens[i].lower() == "as":
         i += 1
     if i < len(tokens) and _is_name(tokens[i]) and tokens[i].lower() not in _NOT_ALIASES:
-        alias = _folded(tokens[i])
+        alias = _fold(tokens[i])
         i += 1
-    return Named(parts[-2] if len(parts) > 1 else None, parts[-1], alias), i
+    return NamedRelation(parts[-2] if len(parts) > 1 else None, parts[-1], alias), i
 
 
-def _common_tables(statement: str) -> Iterator[str]:
-    tokens = _tokens(statement)
+def _find_common_tables(statement: str) -> Iterator[str]:
+    tokens = _tokenize(statement)
     if not tokens or tokens[0].lower() != "with":
         return
     for i, token in enumerate(tokens[:-2]):
         if _is_name(token) and tokens[i + 1].lower() == "as" and tokens[i + 2] in ("(", "materialized", "not"):
-            yield _folded(token)
+            yield _fold(token)
 
 
 def _is_name(token: str) -> bool:
     return token.startswith('"') or token[:1].isidentifier()
 
 
-def _tokens(text: str) -> list[str]:
+def _tokenize(text: str) -> list[str]:
     found = (match.group() for match in _TOKEN.finditer(text))
     return [token for token in found if not token.startswith(("--", "/*"))]
 
 
 def _words(text: str) -> list[str]:
-    return [token.lower() for token in _tokens(text)]
+    return [token.lower() for token in _tokenize(text)]
 
 
 def _first_statement(text: str) -> str:
-    return next((part.sql for part in Reader().feed(text) if not isinstance(part, Command)), text)
+    return next((part.sql for part in Reader().feed(text) if not isinstance(part, CommandLine)), text)
 
 
 def _parts(word: str) -> list[str]:
     return re.findall(r'"[^"]*"?|[\w$]+|(?<=\.)$|^$', word) or [""]
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return name.strip('"').replace('""', '"') if name.startswith('"') else name.lower()

@@ -1,4 +1,4 @@
-"""A shell from its beginning to its end: at a terminal with a person, or with statements piped in."""
+"""Runs a shell from start to end: with a person at a terminal, or with statements from a pipe."""
 
 import sys
 from collections.abc import Iterable
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.remote import Failed, told_apart
+from tuplegate.cli.remote import Failed, translate_failures
 from tuplegate.cli.shell.commands import run_command
 from tuplegate.cli.shell.pager import PagerLeft
 from tuplegate.cli.shell.results import Results, say
-from tuplegate.cli.shell.session import Leave, Session
+from tuplegate.cli.shell.shell import Leave, Shell
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 
 def run_shell(client: "Client", format: str | None) -> None:
     interactive = sys.stdin.isatty()
-    session = Session(client, Results(format, interactive), run_command)
+    shell = Shell(client, Results(format, interactive), run_command)
     if not interactive:
-        _run_script(session)
+        _run_script(shell)
         return
     from tuplegate.cli.shell.prompt import typed_texts
 
-    with told_apart():
+    with translate_failures():
         health = client.health()
         client.query("select 1")  # a key that is not valid is told of before anything is typed
     engine = health.get("engine", {})
     say(f"tuplegate {health.get('version')}, {engine.get('kind')} {engine.get('version')}; \\? helps, \\q leaves")
-    _converse(session, typed_texts(session))
+    _converse(shell, typed_texts(shell))
 
 
-def _run_script(session: Session) -> None:
-    """The first failure ends it, and so does a transaction that is never committed."""
+def _run_script(shell: Shell) -> None:
+    """Run statements from a pipe. The first failure ends it, and so does a transaction that is never committed."""
     try:
         for line in sys.stdin:
-            session.take(line.removesuffix("\n"))
-        session.finish(session.reader)
+            shell.take(line.removesuffix("\n"))
+        shell.finish(shell.reader)
     except Leave:
         pass
     except UnicodeDecodeError as exc:
         raise Failed(f"what was piped in is not UTF-8: {exc}", Exit.FILE) from exc
-    if session.tell_open_block():
+    if shell.tell_open_block():
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def _converse(session: Session, texts: Iterable[str]) -> None:
-    """Until the person leaves: what fails, or is cancelled, ends only what it was."""
+def _converse(shell: Shell, texts: Iterable[str]) -> None:
+    """Run what a person types, until they leave. A failure or Ctrl-C ends only the current statement."""
     for text in texts:
         try:
-            session.take(text)
+            shell.take(text)
         except Leave:
             break
         except click.ClickException as exc:
@@ -60,4 +60,4 @@ def _converse(session: Session, texts: Iterable[str]) -> None:
             say("cancelled")
         except PagerLeft:
             pass  # in the moment in which it had all
-    session.tell_open_block()
+    shell.tell_open_block()

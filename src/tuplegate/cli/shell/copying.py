@@ -1,4 +1,4 @@
-"""`\\copy`: a file into a table or rows into a file, by the commands `import` and `export`."""
+"""`\\copy`: load a file into a table or write rows into a file, with the commands `import` and `export`."""
 
 import re
 import secrets
@@ -27,12 +27,12 @@ _SOURCE = re.compile(r"(?P<table>[^\s(]+)\s*(?:\((?P<columns>.*)\))?\s*", re.DOT
 
 
 class BadCopy(Exception):
-    """The line is not one that \\copy takes; the message says why."""
+    """The line is not a valid \\copy; the message says why."""
 
 
 @dataclass(frozen=True)
-class Copy:
-    """`source` is a table, or with `to` also a query."""
+class CopyCommand:
+    """A \\copy command. `source` is a table, or with `to` possibly a query."""
 
     to: bool
     source: str
@@ -44,20 +44,20 @@ class Copy:
     header: bool | None = None
 
 
-def read_copy(line: str) -> Copy:
-    source, direction, rest = _parted(line.strip())
+def read_copy(line: str) -> CopyCommand:
+    source, direction, rest = _split_at_direction(line.strip())
     file = _FILE.match(rest)
     assert file is not None, "something follows the direction"
     name = file.group()
     if name.lower() in ("stdin", "stdout", "pstdin", "pstdout", "program"):
         raise BadCopy(f"\\copy reads and writes files, not {name}")
     to = direction == "to"
-    copy = Copy(to, _selected(source) if to else _table(source), _unquoted(name))
-    return _with_options(copy, rest[file.end() :])
+    copy = CopyCommand(to, _write_select(source) if to else _check_table(source), _unquote(name))
+    return _read_options(copy, rest[file.end() :])
 
 
-def _parted(line: str) -> tuple[str, str, str]:
-    """The direction is the first FROM or TO outside of parentheses and quotes."""
+def _split_at_direction(line: str) -> tuple[str, str, str]:
+    """Split the line at the direction: the first FROM or TO outside of parentheses and quotes."""
     for found in _DIRECTION.finditer(line):
         reader = Reader()
         list(reader.feed(line[: found.start()]))
@@ -66,7 +66,7 @@ def _parted(line: str) -> tuple[str, str, str]:
     raise BadCopy(USAGE)
 
 
-def _with_options(copy: Copy, text: str) -> Copy:
+def _read_options(copy: CopyCommand, text: str) -> CopyCommand:
     words = _OPTION.findall(text)
     while words:
         word = words.pop(0).lower()
@@ -83,14 +83,14 @@ def _with_options(copy: Copy, text: str) -> Copy:
                 del words[0]
             if not words:
                 raise BadCopy(USAGE)
-            value: dict[str, Any] = {word: _unquoted(words.pop(0))}
+            value: dict[str, Any] = {word: _unquote(words.pop(0))}
             copy = replace(copy, **value)
         else:
             raise BadCopy(f"\\copy does not know {word}: {USAGE}")
     return copy
 
 
-def _selected(source: str) -> str:
+def _write_select(source: str) -> str:
     if source.startswith("("):
         return source[1:-1].strip() if source.endswith(")") else source
     found = _SOURCE.fullmatch(source)
@@ -99,18 +99,18 @@ def _selected(source: str) -> str:
     return f"select {found['columns'] or '*'} from {found['table']}"
 
 
-def _table(source: str) -> str:
+def _check_table(source: str) -> str:
     if not source or "(" in source:
         raise BadCopy("\\copy … from takes a table; the first line of the file names the columns")
     return source
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text[1:-1].replace("''", "'") if text.startswith("'") and len(text) > 1 else text
 
 
-def run_copy(client: "Client", copy: Copy) -> None:
-    """Typed again, it is done again: unlike `import`, which goes on with the job that it was."""
+def run_copy(client: "Client", copy: CopyCommand) -> None:
+    """Run the copy. Typed again it runs again, whereas `import` resumes the same job."""
     command: click.Command = export if copy.to else import_
     arguments = [copy.source, copy.file] if copy.to else [copy.file, "--table", copy.source]
     if not copy.to:

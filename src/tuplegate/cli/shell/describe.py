@@ -1,4 +1,4 @@
-"""`\\d NAME`: all that the engine knows of a relation, asked in one read-only transaction."""
+"""`\\d NAME`: describe a relation, with one read-only transaction."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
 from tuplegate.cli.shell.listing import is_pattern, listing
+from tuplegate.client.statements import quote_name
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, Rows
@@ -89,7 +90,7 @@ from pg_class c where c.oid = {_RELATION} and c.relkind in ('v', 'm', 'i', 'I')"
 
 @dataclass(frozen=True)
 class Section:
-    """One result of a description. `text` where it is better read as such than as a table."""
+    """One part of a description. `text` is shown instead of a table where it reads better."""
 
     title: str
     columns: Sequence[str]
@@ -99,13 +100,13 @@ class Section:
 
 
 def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Section]:
-    """What there is to say of the relations of that name or pattern; with `plus`, also how they are stored."""
+    """Describe the relations of that name or pattern; with `plus`, also their storage."""
     if is_pattern(name):
         found = client.query(*listing("\\d", name)).tuples()
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{_quoted(schema)}.{_quoted(relation)}", plus)
+            yield from describe(client, f"{quote_name(schema)}.{quote_name(relation)}", plus)
         return
     sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
     statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]
@@ -121,12 +122,8 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
 
 
 def _section(title: str, rows: "Rows") -> Section:
-    """Without columns that say nothing: those of the catalog that hold remarks."""
+    """Make a section, without columns for comments if there are none."""
     kept = [i for i, name in enumerate(rows.columns) if name != "comment" or any(rows.column(i))]
     tuples = [tuple(row[i] for i in kept) for row in rows.tuples()]
     text = str(tuples[0][0]) if title == "definition" else None
     return Section(title, [rows.columns[i] for i in kept], [rows.types[i] for i in kept], tuples, text)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""`\\e`: a statement in the person's own editor."""
+"""`\\e`: edit a statement in the user's editor."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ from tuplegate.cli.remote import Failed
 
 
 def edit_text(text: str) -> str | None:
-    """The text as it was saved, or None where it was not changed. The file is the person's alone, and goes again."""
+    """Return the text as it was saved, or None if unchanged. The temporary file is private and is removed."""
     handle, name = tempfile.mkstemp(prefix="tuplegate-", suffix=".sql")
     file = Path(name)
     try:
@@ -29,7 +29,7 @@ def edit_text(text: str) -> str | None:
 
 
 def edit_file(file: Path) -> None:
-    """Waits for the editor. One that fails has saved nothing that is meant to be run."""
+    """Run the editor and wait for it. If it fails, nothing that it saved is run."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # in the editor Ctrl-C is the editor's
     try:

@@ -1,4 +1,4 @@
-"""Rows as one field a line, always or where they are wider than the screen."""
+"""Shows rows with one field per line, always or when they are wider than the screen."""
 
 import io
 import shutil
@@ -7,14 +7,14 @@ from typing import IO, Any
 
 from rich.cells import cell_len
 
-from tuplegate.cli.output import Table, Writer, cell_text, harmless
+from tuplegate.cli.output import OutputWriter, TableWriter, cell_text, escape_controls
 
 _MEASURED_ROWS = 200
 _RULE_WIDTH = 40
 
 
-class Expanded:
-    """A heading and a line for each field of a row; nothing is cut."""
+class ExpandedWriter:
+    """Writes a heading and one line per field for each row; nothing is cut."""
 
     def __init__(self, out: IO[str]) -> None:
         self._write = out.write
@@ -22,7 +22,7 @@ class Expanded:
         self._number = 0
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
-        names = [harmless(name).replace("\n", "↵") for name in columns]
+        names = [escape_controls(name).replace("\n", "↵") for name in columns]
         width = max(map(cell_len, names), default=0)
         self._names = [name + " " * (width - cell_len(name)) for name in names]
 
@@ -32,7 +32,7 @@ class Expanded:
             head = f"─[ row {self._number} ]"
             self._write(head + "─" * (_RULE_WIDTH - len(head)) + "\n")
             for name, value in zip(self._names, row, strict=True):
-                lines = ["NULL"] if value is None else harmless(cell_text(value)).split("\n")
+                lines = ["NULL"] if value is None else escape_controls(cell_text(value)).split("\n")
                 self._write(f"{name} │ {lines[0]}\n")
                 for line in lines[1:]:
                     self._write(" " * cell_len(name) + f" │ {line}\n")
@@ -41,15 +41,15 @@ class Expanded:
         pass
 
 
-class AsFits:
-    """A table, or one field a line where its first rows are wider than the screen."""
+class FittingWriter:
+    """Writes a table, or one field per line if the first rows are wider than the screen."""
 
     def __init__(self, out: IO[str], color: bool) -> None:
         self._out = out
         self._color = color
         self._head: tuple[Sequence[str], Sequence[str]] = ((), ())
         self._waiting: list[Sequence[Any]] = []
-        self._writer: Writer | None = None
+        self._writer: OutputWriter | None = None
 
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         self._head = (columns, types)
@@ -70,13 +70,13 @@ class AsFits:
 
     def _choose(self) -> None:
         drawn = io.StringIO()
-        self._fill(Table(drawn, terminal=True, color=False)).end()
+        self._fill(TableWriter(drawn, terminal=True, color=False)).end()
         width = max(map(cell_len, drawn.getvalue().splitlines()), default=0)
         fits = width <= shutil.get_terminal_size().columns
-        self._writer = self._fill(Table(self._out, True, self._color) if fits else Expanded(self._out))
+        self._writer = self._fill(TableWriter(self._out, True, self._color) if fits else ExpandedWriter(self._out))
         self._waiting = []
 
-    def _fill(self, writer: Writer) -> Writer:
+    def _fill(self, writer: OutputWriter) -> OutputWriter:
         writer.begin(*self._head)
         writer.rows(self._waiting)
         return writer

@@ -1,4 +1,4 @@
-"""Words of SQL that Tab completes, and those that no name may be without quotes."""
+"""SQL keywords that Tab completes, and those that cannot be names without quotes."""
 
 _WORDS = """
 abort add all alter always analyze and any array as asc atomic authorization begin between bigint boolean by bytea

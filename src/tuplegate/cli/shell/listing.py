@@ -1,4 +1,4 @@
-"""What `\\dt` and its like list: the queries, and the patterns that narrow them down."""
+"""The queries of `\\dt` and similar commands, and the patterns that narrow them down."""
 
 import re
 from typing import Any
@@ -73,7 +73,7 @@ _EVERYWHERE = frozenset({"\\dx", "\\du"})
 
 
 def listing(command: str, pattern: str, plus: bool = False) -> tuple[str, list[Any]]:
-    """The query of a list and its parameters; with `plus`, of a list with more columns."""
+    """Return the query of a list and its parameters; with `plus`, of a list with more columns."""
     name = _NAMES.get(command, "c.relname")
     added = _PLUS.get(command, _PLUS_OF_RELATIONS) if plus else ""
     if not pattern:
@@ -89,7 +89,7 @@ def listing(command: str, pattern: str, plus: bool = False) -> tuple[str, list[A
 
 
 def pattern_of(text: str) -> tuple[str | None, str]:
-    """Regular expressions for schema and name: `*` and `?` stand for letters; lower case, unless quoted."""
+    """Return regular expressions for schema and name. `*` and `?` are wildcards; unquoted letters become lower case."""
     parts: list[str] = [""]
     for piece in re.findall(r'"(?:[^"]|"")*"?|.', text):
         if piece.startswith('"'):
@@ -103,5 +103,5 @@ def pattern_of(text: str) -> tuple[str | None, str]:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it may stand for several names."""
+    """Return whether the name may stand for several."""
     return any(mark in re.sub(r'"(?:[^"]|"")*"', "", text) for mark in "*?")

@@ -1,4 +1,4 @@
-"""The names in a database, for completion: read in the background, so that nobody waits for them while typing."""
+"""The names in a database, for completion. They are read in the background, so that typing never waits."""
 
 import threading
 from collections.abc import Mapping
@@ -35,21 +35,21 @@ _OWN = _OWN.format(own="n.nspname not in ('pg_catalog', 'tuplegate') and n.nspna
 
 @dataclass(frozen=True)
 class Names:
-    """Schemas, the columns of relations by schema and name, functions by schema."""
+    """Schemas, columns of relations by schema and name, and functions by schema."""
 
     schemas: frozenset[str] = frozenset()
     relations: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     functions: frozenset[tuple[str, str]] = frozenset()
 
     def columns(self, schema: str | None, name: str) -> tuple[str, ...]:
-        """Of a relation; without a schema of the first one of that name, `public` and the system last."""
+        """Return the columns of a relation. Without a schema, `public` comes first and the system schemas last."""
         if schema is not None:
             return self.relations.get((schema, name), ())
         found = [key for key in self.relations if key[1] == name]
         found.sort(key=lambda key: (key[0] == "pg_catalog", key[0] == "information_schema", key[0] != "public"))
         return self.relations[found[0]] if found else ()
 
-    def joined(self, other: "Names") -> "Names":
+    def join(self, other: "Names") -> "Names":
         relations = {**other.relations, **self.relations}
         return Names(self.schemas | other.schemas, relations, self.functions | other.functions)
 
@@ -74,7 +74,7 @@ def may_change_names(sql: str) -> bool:
 
 
 class NameKeeper:
-    """`names` are the latest that are known; `refresh` returns at once."""
+    """Reads the names in a thread. `names` are the latest known; `refresh` returns at once."""
 
     def __init__(self, client: "Client") -> None:
         self.names = Names()
@@ -92,7 +92,7 @@ class NameKeeper:
                 self._thread.start()
 
     def _work(self) -> None:
-        """Until what was read is not older than the last wish."""
+        """Read names until they are no older than the last request to refresh."""
         from tuplegate.client import TuplegateError
 
         while True:
@@ -100,7 +100,7 @@ class NameKeeper:
             try:
                 if self._system is None:
                     self._system = names_of(self._client.query(_SYSTEM, max_rows=_NAMES_MAX))
-                own = names_of(self._client.query(_OWN, max_rows=_NAMES_MAX)).joined(self._system)
+                own = names_of(self._client.query(_OWN, max_rows=_NAMES_MAX)).join(self._system)
             except (TuplegateError, RuntimeError):
                 own = self.names  # a shell works without; RuntimeError: the client was closed meanwhile
             with self._lock:

@@ -1,7 +1,7 @@
-"""Output that may be too large for the screen: held until it is known to be, and then handed to a pager.
+"""Holds output back until it is larger than the screen, and then hands it to a pager.
 
-Rows go into the pager as they come, so memory stays the same however many there are. Who leaves the pager ends the
-statement: its exit is heard as a signal, also while the engine is still at work and nothing is being written.
+Rows go into the pager as they arrive, so memory is constant. Leaving the pager ends the statement: its exit arrives as
+a signal, even while the engine still works and nothing is written.
 """
 
 import os
@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 _STYLE = re.compile("\x1b\\[[0-9;]*m")
 _LESS = "-SRX"
-"""Long lines are not folded, colours pass, the screen stays as it is afterwards. We ourselves judge what fits."""
+"""Do not fold long lines, pass colours, leave the screen as it is. We decide ourselves what fits."""
 
 
 class PagerLeft(BaseException):
@@ -25,7 +25,7 @@ class PagerLeft(BaseException):
 
 
 def pager_command() -> list[str]:
-    """What `PAGER` says, else less; nothing where there is none."""
+    """Return the command in `PAGER`, or less; an empty list if there is none."""
     named = os.environ.get("PAGER")
     try:
         command = shlex.split("less" if named is None else named)
@@ -37,7 +37,7 @@ def pager_command() -> list[str]:
 
 
 class Paged:
-    """Text on its way to stdout. Use it with `with`; `left` says that the pager was left before the end."""
+    """Text on its way to stdout, for use with `with`. `left` says that the person left the pager before the end."""
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
@@ -85,7 +85,7 @@ class Paged:
             self._command = []
             self._release()
             return
-        self._before = signal.signal(signal.SIGCHLD, self._heard)
+        self._before = signal.signal(signal.SIGCHLD, self._on_child_exit)
         self._hand_over("".join(self._held))
         self._held = []
 
@@ -98,7 +98,7 @@ class Paged:
         except BrokenPipeError:
             raise PagerLeft from None
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_child_exit(self, number: int, frame: FrameType | None) -> None:
         if self._process is not None and self._process.poll() is not None:
             raise PagerLeft
 

@@ -1,4 +1,4 @@
-"""The terminal of the shell: several lines that are edited as one, with history, colours and completion."""
+"""The terminal of the shell: multi-line editing with history, colours and completion."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ from pygments.lexers.sql import PostgresLexer
 
 from tuplegate.cli.output import has_color
 from tuplegate.cli.shell.commands import COMMANDS
-from tuplegate.cli.shell.completion import Candidate, candidates, relation_candidates
+from tuplegate.cli.shell.completion import Candidate, suggest, suggest_relations
 from tuplegate.cli.shell.names import NameKeeper
-from tuplegate.cli.shell.session import Session, command_of_word
+from tuplegate.cli.shell.shell import Shell, command_of_word
 from tuplegate.cli.splitting import Reader, is_complete
 
 _FILES = frozenset({"\\i", "\\e"})
@@ -27,7 +27,7 @@ _CHOICES = {"\\x": ("on", "off", "auto"), "\\timing": ("on", "off"), "\\pset": (
 
 
 def history_file() -> Path:
-    """Made, if need be, for its owner alone: what people type holds secrets."""
+    """Return the history file, created for its owner alone: what people type can hold secrets."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     file = Path(state).expanduser() / "tuplegate" / "history"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,10 +37,10 @@ def history_file() -> Path:
 
 
 class ShellCompleter(Completer):
-    """Answers from memory, at once."""
+    """Completes from memory, without waiting."""
 
-    def __init__(self, session: Session, keeper: NameKeeper) -> None:
-        self._session = session
+    def __init__(self, shell: Shell, keeper: NameKeeper) -> None:
+        self._shell = shell
         self._keeper = keeper
         self._paths = PathCompleter(expanduser=True)
 
@@ -50,7 +50,7 @@ class ShellCompleter(Completer):
         if line.startswith("\\"):
             yield from self._of_command(line, complete_event)
             return
-        for found in candidates(self._session.reader.pending + before, after, self._keeper.names):
+        for found in suggest(self._shell.reader.pending + before, after, self._keeper.names):
             yield _completion(found)
 
     def _of_command(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
@@ -64,30 +64,30 @@ class ShellCompleter(Completer):
             path = rest.rpartition("'")[2]
             yield from self._paths.get_completions(Document(path, len(path)), event)
         elif name.removesuffix("+") in _RELATIONS or name == "\\copy":
-            yield from map(_completion, relation_candidates(rest, self._keeper.names))
+            yield from map(_completion, suggest_relations(rest, self._keeper.names))
 
 
 def _completion(found: Candidate) -> Completion:
     return Completion(found.text, -found.typed, display_meta=found.kind)
 
 
-def _bindings(session: Session) -> KeyBindings:
+def _bindings(shell: Shell) -> KeyBindings:
     bindings = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER) & ~is_searching
 
     @bindings.add("enter", filter=typing & ~completion_is_selected)
     def _(event: KeyPressEvent) -> None:
-        """Runs what is complete; else the statement goes on in another line."""
+        """Run a complete statement, or continue it on another line."""
         buffer = event.current_buffer
         text = buffer.text
-        if is_complete(session.reader.pending, text) or command_of_word(text) is not None:
+        if is_complete(shell.reader.pending, text) or command_of_word(text) is not None:
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
 
     @bindings.add("enter", filter=typing & completion_is_selected)
     def _(event: KeyPressEvent) -> None:
-        """Takes what is offered."""
+        """Accept the selected completion."""
         event.current_buffer.complete_state = None
 
     @bindings.add("escape", "enter", filter=typing)
@@ -97,35 +97,35 @@ def _bindings(session: Session) -> KeyBindings:
     return bindings
 
 
-def typed_texts(session: Session) -> Iterator[str]:
-    """What a person types: whole statements and commands, each of as many lines as it needs."""
+def typed_texts(shell: Shell) -> Iterator[str]:
+    """Yield what a person types: complete statements and commands, each of one or more lines."""
     history = FileHistory(str(history_file()))
-    keeper = session.names = NameKeeper(session.client)
+    keeper = shell.names = NameKeeper(shell.client)
     keeper.refresh()
-    session.remember = history.append_string
+    shell.remember = history.append_string
 
     def continuation(width: int, line: int, wrapped: int) -> str:
         if wrapped:
             return " " * width
         reader = Reader()
         lines = asked.default_buffer.text.split("\n")[:line]
-        list(reader.feed(session.reader.pending + "\n".join(lines) + "\n"))
-        return session.continuation(reader.inside).rjust(width)
+        list(reader.feed(shell.reader.pending + "\n".join(lines) + "\n"))
+        return shell.continuation(reader.inside).rjust(width)
 
     asked: PromptSession[str] = PromptSession(
         history=history,
         lexer=PygmentsLexer(PostgresLexer) if has_color() else None,
-        completer=ShellCompleter(session, keeper),
+        completer=ShellCompleter(shell, keeper),
         complete_while_typing=False,
         multiline=True,
         prompt_continuation=continuation,
-        key_bindings=_bindings(session),
+        key_bindings=_bindings(shell),
         enable_open_in_editor=True,
     )
     while True:
         try:
-            yield asked.prompt(lambda: session.prompt)
+            yield asked.prompt(lambda: shell.prompt)
         except KeyboardInterrupt:
-            session.reader.clear()  # what was being typed
+            shell.reader.clear()  # what was being typed
         except EOFError:
             return

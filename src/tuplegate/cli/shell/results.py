@@ -1,4 +1,4 @@
-"""How the shell shows rows: their form, one field a line or not, through a pager or not, with the time or not."""
+"""Shows rows in the shell: in which form, through a pager or not, with timing or not."""
 
 import sys
 import time
@@ -7,9 +7,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from tuplegate.cli.output import Writer, default_format, has_color, make_writer
-from tuplegate.cli.queries import Outcome, run_query, tell
-from tuplegate.cli.shell.expanded import AsFits, Expanded
+from tuplegate.cli.output import OutputWriter, default_format, has_color, make_writer
+from tuplegate.cli.queries import QuerySummary, report_summary, run_query
+from tuplegate.cli.shell.expanded import ExpandedWriter, FittingWriter
 from tuplegate.cli.shell.pager import Paged, pager_command
 
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Beside the data."""
+    """Write to stderr, beside the data."""
     click.echo(text, err=True)
 
 
 class Results:
-    """`expanded` is off, on or auto. `pager` says whether one is wanted; `interactive`, whether there may be one."""
+    """How rows are shown. `expanded` is off, on or auto. `pager` turns paging on; without `interactive` there is
+    none."""
 
     def __init__(self, format: str | None, interactive: bool) -> None:
         self.format = format or default_format()
@@ -32,32 +33,32 @@ class Results:
         self._interactive = interactive
 
     def out(self) -> Paged:
-        """Where rows are written to, for as long as they come."""
+        """Return the file that rows are written to, for one result."""
         paged = self.pager and self._interactive and sys.stdout.isatty()
         return Paged(pager_command() if paged else [])
 
-    def writer(self, out: Paged) -> Writer:
+    def writer(self, out: Paged) -> OutputWriter:
         file = cast("IO[str]", out)  # writers only write
         if self.format != "table" or self.expanded == "off":
             return make_writer(self.format, file)
-        return Expanded(file) if self.expanded == "on" else AsFits(file, has_color())
+        return ExpandedWriter(file) if self.expanded == "on" else FittingWriter(file, has_color())
 
     def run(self, client: "Client", sql: str) -> None:
-        """Runs a statement and shows its rows as they come."""
+        """Run a statement and show its rows as they arrive."""
         started = time.monotonic()
-        outcome: Outcome | None = None
+        summary: QuerySummary | None = None
         with self.out() as out:
-            outcome = run_query(client, self.writer(out), out.flush, sql, [], None)
-        if out.left and outcome is None:
+            summary = run_query(client, self.writer(out), out.flush, sql, [], None)
+        if out.left and summary is None:
             say("(the pager was left: the statement was cancelled)")
-        if outcome is not None:
-            tell(outcome, None)
+        if summary is not None:
+            report_summary(summary, None)
             if self._interactive:
-                say(f"({outcome.counted})")
+                say(f"({summary.counted})")
         self.tell_time(started)
 
     def show(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Rows that are here already."""
+        """Show rows that are already here."""
         with self.out() as out:
             self.write(out, columns, types, rows)
 

@@ -1,1 +1,1 @@
-"""The client, written with async and await. `tuplegate.client.synchronous` is made of it: see tools/sync_client.py."""
+"""The client, written with async and await. tools/sync_client.py generates `tuplegate.client.synchronous` from it."""

@@ -1,6 +1,5 @@
-"""A streamed answer as an iterator of rows, in constant memory."""
+"""A streamed answer as an iterator over its rows, in constant memory."""
 
-import json
 from collections import deque
 from types import TracebackType
 from typing import Any
@@ -8,38 +7,27 @@ from typing import Any
 import httpx
 
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
-from tuplegate.client.errors import StreamCut, TuplegateError, error_of
+from tuplegate.client.errors import StreamCut
+from tuplegate.client.events import StreamedResult
 from tuplegate.client.rows import Row
-from tuplegate.client.values import Number, RowReader
 
 
-class AsyncRowStream:
-    """Iterate over it to get the rows as dicts; it is opened by the first row, or by `async with`.
+class AsyncRowStream(StreamedResult):
+    """Yields the rows as dicts. The first row, or `async with`, opens the stream.
 
-    Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
-    `async with`, which closes the connection, and that cancels the statement. `columns` and `types` are there once it
-    is open, `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
+    Rows are provisional until the last one: an error can still end the iteration. To leave early, use `async with`: it
+    closes the connection, which cancels the statement. `columns` and `types` are known once the stream is open,
+    `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
     """
 
     def __init__(self, transport: AsyncTransport, call: Call, timeout_s: float) -> None:
-        self.columns: list[str] = []
-        self.types: list[str] = []
-        self.row_count = 0
-        self.affected_rows = 0
-        self.truncated = False
-        self.notices: list[dict[str, Any]] = []
+        super().__init__(call.exact)
         self._transport = transport
         self._call = call
         self._timeout_s = timeout_s
         self._response: httpx.Response | None = None
         self._chunks: Any = None
-        self._parts: list[bytes] = []
-        self._number = Number if call.exact else None
-        self._read = RowReader(()).read
         self._waiting: deque[tuple[Any, ...]] = deque()
-        self._described = False
-        self._ended = False
-        self._failure: TuplegateError | None = None
 
     async def __aenter__(self) -> "AsyncRowStream":
         await self._open()
@@ -61,7 +49,7 @@ class AsyncRowStream:
         return dict(zip(self.columns, self._waiting.popleft(), strict=True))
 
     async def next_tuples(self) -> list[tuple[Any, ...]]:
-        """The rows that have come in since, as tuples, at least one; an empty list at the end."""
+        """Return the rows that have arrived since the last call, at least one, as tuples; an empty list at the end."""
         await self._open()
         rows = list(self._waiting)
         self._waiting.clear()
@@ -72,14 +60,14 @@ class AsyncRowStream:
         return rows
 
     async def aclose(self) -> None:
-        """Ends the stream. A statement that is still running is cancelled."""
+        """End the stream. A statement that is still running is cancelled."""
         self._ended = True
         if self._response is not None:
             response, self._response = self._response, None
             await response.aclose()
 
     async def _open(self) -> None:
-        """Up to the columns."""
+        """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
         self._response = await self._transport.open(self._call, self._transport.course(self._timeout_s))
@@ -90,7 +78,7 @@ class AsyncRowStream:
             raise self._failure
 
     async def _read_events(self) -> list[tuple[Any, ...]]:
-        """The rows of the events of the next chunk; acts on its other events."""
+        """Read the next chunk: return its rows, and act on its other events."""
         try:
             chunk = await anext(self._chunks, b"")
         except httpx.TransportError as exc:
@@ -99,43 +87,15 @@ class AsyncRowStream:
         if not chunk:
             await self.aclose()
             raise StreamCut("the stream ended without its last event: its rows count for nothing")
-        lines, newline, rest = chunk.rpartition(b"\n")
-        if not newline:
-            self._parts.append(chunk)
-            return []
-        lines = b"".join([*self._parts, lines])
-        self._parts = [rest]
-        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
+        request_id = None if self._response is None else self._response.headers.get("x-request-id")
+        rows = self._take(chunk, request_id)
         if self._ended:
+            self._transport.positions.note(self._position, self._call.headers.get("Tuplegate-Position"))
             await self._finish()
         return rows
 
-    def _act(self, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        rows = []
-        for event in events:
-            data = event["data"]
-            match event["event"]:
-                case "row":
-                    rows.append(self._read(data))
-                case "columns":
-                    self.columns, self.types = data["columns"], data["types"]
-                    self._read = RowReader(() if self._call.exact else self.types).read
-                    self._described = True
-                case "done":
-                    self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
-                    self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
-                    self._transport.positions.note(data.get("position"), self._call.headers.get("Tuplegate-Position"))
-                    self._ended = True
-                case "error":
-                    self._failure = error_of(200, data["error"], self._request_id(), None)
-                    self._ended = True
-        return rows
-
-    def _request_id(self) -> str | None:
-        return self._response.headers.get("x-request-id") if self._response is not None else None
-
     async def _finish(self) -> None:
-        """Reads what is left, which is nothing but the end, so that the connection can be used again."""
+        """Read the end of the answer, so that the connection can be used again."""
         try:
             async for _ in self._chunks:
                 pass

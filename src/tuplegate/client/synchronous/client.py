@@ -1,5 +1,5 @@
 # Made by tools/sync_client.py of asynchronous/client.py. Do not edit.
-"""The client of the data plane, and of what the control plane says about whoever is asking."""
+"""The client of the data plane, with calls about the caller's own session and organization."""
 
 import os
 import secrets
@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tuplegate.client.addresses import DEFAULT_URL, checked_url
+from tuplegate.client.addresses import DEFAULT_URL, check_url
 from tuplegate.client.answers import Answer, rows_of, transaction_of
-from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.errors import OutcomeUnknown
 from tuplegate.client.frames import insert_of, rows_of_frame
-from tuplegate.client.positions import Consistency, checked_consistency
+from tuplegate.client.positions import Consistency, check_consistency
 from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
 from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
-from tuplegate.client.retries import AnswerLost, Course, Repeat
+from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
 from tuplegate.client.synchronous.control import (
@@ -27,20 +27,18 @@ from tuplegate.client.synchronous.control import (
     Organizations,
     Plane,
 )
+from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
 from tuplegate.client.synchronous.stream import RowStream
 from tuplegate.client.synchronous.transport import Call, Transport
 
-_NO_BLOCK = "25001"
-"""SQLSTATE of a statement that cannot run inside a transaction block."""
-
 
 class Client:
-    """A connection to a Tuplegate service. Use it with `with`, or call `close()` when done.
+    """A client of a Tuplegate service. Use it with `with`, or call `close()` when done.
 
-    `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY` where they are not given, `control_url` from
-    `TUPLEGATE_CONTROL_URL`, or else from what the service says of itself. `timeout_s` is for a whole call, its retries
-    included. With `consistency="snapshot"` a replica may answer what only reads: it shows at least what this client has
-    written and seen. Where it is not given, the API key decides.
+    If not given, `url` and `api_key` come from `TUPLEGATE_URL` and `TUPLEGATE_API_KEY`, and `control_url` from
+    `TUPLEGATE_CONTROL_URL` or from the service itself. `timeout_s` is for a whole call, including retries. With
+    `consistency="snapshot"` a replica may answer reads; they show at least what this client has written and seen. By
+    default, the API key decides.
     """
 
     def __init__(
@@ -55,16 +53,16 @@ class Client:
         ca_file: str | None = None,
         consistency: Consistency | None = None,
     ) -> None:
-        self.url = checked_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
+        self.url = check_url(url or os.environ.get("TUPLEGATE_URL") or DEFAULT_URL)
         given = control_url or os.environ.get("TUPLEGATE_CONTROL_URL")
-        given = checked_url(given) if given else None
+        given = check_url(given) if given else None
         self._api_key = api_key or os.environ.get("TUPLEGATE_API_KEY") or ""
         if not self._api_key:
             raise ValueError("there is no API key: give api_key, or set TUPLEGATE_API_KEY")
         if not self._api_key.isascii() or not self._api_key.isprintable() or " " in self._api_key:
             raise ValueError("the API key has characters that no key has")
         self.timeout_s = timeout_s
-        self.consistency = None if consistency is None else checked_consistency(consistency)
+        self.consistency = None if consistency is None else check_consistency(consistency)
         secure = self.url.startswith("https:") or (given or "").startswith("https:")
         self._transport = Transport(self._api_key, secure=secure, ca_file=ca_file, retries=retries)
         self.database: str | None = None
@@ -90,25 +88,25 @@ class Client:
 
     @property
     def control_url(self) -> str | None:
-        """The address of the control plane, where it was given or is found out already."""
+        """The address of the control plane; None if it was not given and is not found out yet."""
         return self._control_address.known
 
     def find_control_url(self) -> str:
-        """The address of the control plane; the service is asked for it, once, where it was not given."""
+        """Return the address of the control plane. If it was not given, ask the service once."""
         return self._control_address.find()
 
     def close(self) -> None:
-        """Closes all connections. Statements that are still running are cancelled."""
+        """Close all connections. Statements that are still running are cancelled."""
         self._transport.close()
 
     def use_database(self, name: str | None) -> None:
-        """From now on another database, where the key is for all of them; None for the default one."""
+        """Use another database from now on, if the key is for all of them; None for the default one."""
         self.database = name
         self._headers = {} if name is None else {"Tuplegate-Database": name}
 
-    def _reading(self, consistency: Consistency | None) -> dict[str, str]:
-        """The headers of what may be read from a replica."""
-        consistency = self.consistency if consistency is None else checked_consistency(consistency)
+    def _read_headers(self, consistency: Consistency | None) -> dict[str, str]:
+        """Return the headers of a request that a replica may answer."""
+        consistency = self.consistency if consistency is None else check_consistency(consistency)
         return {**self._headers, **self._transport.positions.headers(consistency)}
 
     # -- statements ---------------------------------------------------------------------------------------------
@@ -125,61 +123,29 @@ class Client:
         convert: bool = True,
         consistency: Consistency | None = None,
     ) -> Rows:
-        """Runs one statement. `params` fill `$1`, `$2`, …
+        """Run one statement. `params` fill `$1`, `$2`, …
 
-        A lost answer is asked for again, and never writes twice. `idempotent=False` sends a writing statement without
-        an Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown. `convert=False` leaves the values as
-        JSON has them, numbers with a fraction as `Number`, a text of their digits. `consistency` is for this
-        call alone.
+        After a lost answer the call is repeated, and never writes twice. `idempotent=False` sends a write without an
+        Idempotency-Key: it is faster, and a lost answer raises OutcomeUnknown. `convert=False` leaves values as they
+        are in JSON; numbers with a fraction become `Number`, a text of their digits. `consistency` is for this call
+        only.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         course = self._transport.course(timeout_s)
         sql = without_stream_hint(sql)
         body = query_body(sql, params, timeout_s, max_rows, convert)
-        call = Call("POST", f"{self.url}/v1/query", body, self._reading(consistency), exact=not convert)
+        call = Call("POST", f"{self.url}/v1/query", body, self._read_headers(consistency), exact=not convert)
         if idempotency_key is not None:
-            answer = self._keyed(call, idempotency_key, course)
+            answer = send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            answer = self._read(call, transaction_body([(sql, params)], timeout_s, convert, read_only=True), course)
+            body = transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
+            answer = send_read(self._transport, call, again, course)
         elif idempotent:
-            answer = self._keyed_if_possible(call, course)
+            answer = send_keyed_if_possible(self._transport, call, course)
         else:
-            answer = self._unkeyed(call, course)
+            answer = send_unkeyed(self._transport, call, course)
         return rows_of(answer, max_rows, convert)
-
-    def _keyed(self, call: Call, key: str, course: Course) -> Answer:
-        headers = {**call.headers, "Idempotency-Key": key}
-        return self._transport.call(replace(call, headers=headers, repeat=Repeat.KEYED), course)
-
-    def _keyed_if_possible(self, call: Call, course: Course) -> Answer:
-        """With a key of its own; a statement that cannot run in a transaction block cannot have one."""
-        try:
-            return self._keyed(call, secrets.token_hex(16), course)
-        except SqlError as error:
-            if error.status != 400 or error.sqlstate != _NO_BLOCK:
-                raise
-        # The service has refused it, so nothing was run.
-        return self._unkeyed(call, course)
-
-    def _unkeyed(self, call: Call, course: Course) -> Answer:
-        try:
-            return self._transport.call(call, course)
-        except AnswerLost as error:
-            raise OutcomeUnknown(f"{error.message}; the statement may have been applied") from error
-
-    def _read(self, call: Call, read_only_body: str, course: Course) -> Answer:
-        """What seems to read, plainly; after a lost answer once more, where the engine refuses to write."""
-        try:
-            return self._transport.call(call, course)
-        except (AnswerLost, OutcomeUnknown) as error:
-            lost = error
-        call = replace(call, url=f"{self.url}/v1/transaction", body=read_only_body, repeat=Repeat.HARMLESS)
-        try:
-            answer = self._transport.call(call, course)
-        except ReadOnlyTransaction:
-            raise OutcomeUnknown(f"{lost.message}; the statement may have been applied") from lost
-        [result] = answer.body["results"]
-        return replace(answer, body=result)
 
     def stream(
         self,
@@ -191,9 +157,10 @@ class Client:
         convert: bool = True,
         consistency: Consistency | None = None,
     ) -> RowStream:
-        """The rows of one statement as they come, in constant memory. Nothing is repeated once it has been sent."""
+        """Return the rows of one statement as they arrive, in constant memory. Nothing is repeated once it has been
+        sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers = {**self._reading(consistency), "Accept": "application/x-ndjson"}
+        headers = {**self._read_headers(consistency), "Accept": "application/x-ndjson"}
         body = query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
@@ -208,13 +175,13 @@ class Client:
         transaction_id: str | None = None,
         consistency: Consistency | None = None,
     ) -> Transaction:
-        """Runs statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
+        """Run statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
 
-        A lost answer is asked for again, and never writes twice. With a `transaction_id` of one's own it is not: then
-        OutcomeUnknown is raised, and `transaction_state` says what became of it.
+        After a lost answer the call is repeated, and never writes twice. With your own `transaction_id` it is not
+        repeated: it raises OutcomeUnknown, and `transaction_state` tells the outcome.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        headers, repeat = self._reading(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
+        headers, repeat = self._read_headers(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
         if transaction_id is not None:
             if idempotency_key is not None:
                 raise ValueError("give transaction_id or idempotency_key, not both")
@@ -240,10 +207,10 @@ class Client:
         batch_size: int | None = None,
         timeout_s: float | None = None,
     ) -> int:
-        """Runs one statement with each of many lists of parameters, and returns how many rows were affected.
+        """Run one statement with each of many lists of parameters, and return the number of affected rows.
 
-        All of it is one transaction. With `batch_size` it is one for each so many: more than a transaction may hold can
-        be sent, and what was committed before a failure stays.
+        All of it is one transaction. With `batch_size`, each batch is a transaction: you can send more than fits into
+        one, and what was committed before a failure stays.
         """
         every = list(params_seq)
         affected = 0
@@ -255,11 +222,11 @@ class Client:
     def write_frame(
         self, table: str, frame: Any, *, batch_size: int | None = None, timeout_s: float | None = None
     ) -> int:
-        """Inserts the rows of a data frame into a table, by the names of their columns, and returns how many.
+        """Insert the rows of a data frame into a table, by column name, and return the number of rows.
 
-        `frame` is one of pandas or polars, or a table of pyarrow; `table` is named as in SQL. All rows are inserted, or
-        none. With `batch_size` they are inserted so many at a time: a frame that is too large for a request can be
-        written, and what was inserted before a failure stays.
+        `frame` is a pandas or polars frame, or a pyarrow table; `table` is a name as in SQL. All rows are inserted, or
+        none. With `batch_size` they are inserted in batches: the frame can be larger than a request, and what was
+        inserted before a failure stays.
         """
         rows = rows_of_frame(frame)
         sql = insert_of(table, rows.names)
@@ -268,44 +235,44 @@ class Client:
         return len(rows)
 
     def transaction_state(self, transaction_id: str) -> str:
-        """`committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
-        answer = self._data("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
+        """Return `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
+        answer = self._ask_data_plane("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
         return str(answer.body["state"])
 
     def abort_transaction(self, transaction_id: str) -> str:
-        """Makes an unfinished or unknown id aborted for good, and answers its final state."""
+        """Abort an unfinished or unknown id for good, and return its final state."""
         path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
         # To abort twice is the same as once.
-        return str((self._data("POST", path)).body["state"])
+        return str((self._ask_data_plane("POST", path)).body["state"])
 
     # -- what there is ------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
-        """The tables and views of the database, with their columns."""
-        return records(Table, (self._data("GET", "/tables")).body["tables"])
+        """Return the tables and views of the database, with their columns."""
+        return records(Table, (self._ask_data_plane("GET", "/tables")).body["tables"])
 
     def capabilities(self) -> dict[str, Any]:
-        """What this service and its engine can do, and the limits in force."""
-        return dict((self._data("GET", "/capabilities")).body)
+        """Return what this service and its engine can do, and the limits in force."""
+        return dict((self._ask_data_plane("GET", "/capabilities")).body)
 
     def capability(self, name: str) -> dict[str, Any]:
-        """Runs one probe now, on the engine."""
-        return dict((self._data("GET", f"/capabilities/{quote(name, safe='')}")).body)
+        """Run one probe now, on the engine."""
+        return dict((self._ask_data_plane("GET", f"/capabilities/{quote(name, safe='')}")).body)
 
     def bench(
         self, workload: str = "point_read", *, seconds: int | None = None, concurrency: int | None = None
     ) -> dict[str, Any]:
-        """Measures the database for some seconds: operations, how many a second, and percentiles of their times."""
+        """Measure the database for some seconds: operations, operations per second, and percentiles of their times."""
         asked = {"workload": workload, "seconds": seconds, "concurrency": concurrency}
         wanted = urlencode({name: value for name, value in asked.items() if value is not None})
         call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
         return dict((self._transport.call(call, self._transport.course(self.timeout_s))).body)
 
     def health(self) -> dict[str, Any]:
-        """Whether the service and its engine work; an answer also where they do not."""
-        return dict((self._data("GET", "/health")).body)
+        """Return the health of the service and its engine, even if they are not well."""
+        return dict((self._ask_data_plane("GET", "/health")).body)
 
-    def _data(self, method: str, path: str) -> Answer:
+    def _ask_data_plane(self, method: str, path: str) -> Answer:
         call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
         return self._transport.call(call, self._transport.course(self.timeout_s))
 
@@ -314,7 +281,7 @@ class Client:
     def login(
         self, *, scopes: Sequence[str] | None = None, database: str | None = None, expires_in: int | None = None
     ) -> Session:
-        """Begins a session of 24 hours, or of `expires_in` seconds; its token is used from now on, not the key."""
+        """Begin a session of 24 hours, or of `expires_in` seconds. From now on its token is used instead of the key."""
         body: dict[str, Any] = {} if expires_in is None else {"expires_in": expires_in}
         if scopes is not None:
             body["scopes"] = list(scopes)
@@ -326,26 +293,26 @@ class Client:
         return record(Session, {**answer["session"], "token": answer["token"]})
 
     def refresh(self) -> Session:
-        """Makes the session last longer by as much as it was to last: 24 hours, or its `expires_in`."""
+        """Extend the session by its original lifetime: 24 hours, or its `expires_in`."""
         return record(Session, (self._control.send("POST", "/v1/session/refresh"))["session"])
 
     def logout(self) -> None:
-        """Ends the session; the client goes back to its key."""
+        """End the session; the client uses its key again."""
         self._control.send("DELETE", "/v1/session")
         self._transport.token = self._api_key
 
     def who_am_i(self) -> Session:
-        """The session that `login` began, or whose token the client was given."""
+        """Return the session that `login` began, or whose token the client was given."""
         return record(Session, (self._control.get("/v1/session"))["session"])
 
     def organization(self) -> Organization:
-        """The organization that the key belongs to, with its tier and limits."""
+        """Return the organization that the key belongs to, with its tier and limits."""
         return record(Organization, self._control.get("/v1/organization"))
 
     def usage(self) -> list[dict[str, Any]]:
-        """Requests, rows, bytes and errors, by the hour and database."""
+        """Return requests, rows, bytes and errors, by hour and database."""
         return [dict(item) for item in (self._control.get("/v1/usage"))["items"]]
 
     def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Who did what on the control plane, newest first."""
+        """Return who did what on the control plane, newest first."""
         return [dict(item) for item in self._control.list("/v1/audit", limit)]

@@ -1,5 +1,5 @@
 # Made by tools/sync_client.py of asynchronous/control.py. Do not edit.
-"""The control plane: databases, keys and organizations as lists and records."""
+"""Calls of the control plane: databases, keys, organizations and engines."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,11 @@ _Organizations = list[Organization]
 
 
 Progress = Callable[[int], None]
-"""Is told how many bytes there are so far."""
+"""Called with the number of bytes so far."""
 
 
 class ControlAddress:
-    """Where the control plane is: as given, or as the data plane says, which is asked once."""
+    """The address of the control plane: as given, or from the banner of the data plane, which is read once."""
 
     def __init__(self, transport: Transport, data_url: str, given: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -46,7 +46,7 @@ class ControlAddress:
 
 
 class Plane:
-    """Requests to the control plane. What changes something is not repeated after a lost answer."""
+    """Sends requests to the control plane. A change is not repeated after a lost answer."""
 
     def __init__(self, transport: Transport, address: ControlAddress, timeout_s: float) -> None:
         self._transport = transport
@@ -65,7 +65,8 @@ class Plane:
             raise OutcomeUnknown(f"{error.message}; it may have been done") from error
 
     def write(self, path: str, file: IO[bytes], progress: Progress | None) -> int:
-        """The bytes of an answer into a file, as they come; their number. Raises StreamCut where they end early."""
+        """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
+        early."""
         call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
         response = self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
         written = 0
@@ -82,7 +83,7 @@ class Plane:
         return written
 
     def list(self, path: str, limit: int | None = None) -> _Items:
-        """The items of all pages, or the first `limit` of them."""
+        """Return the items of all pages, or the first `limit` of them."""
         items: _Items = []
         cursor = ""
         while True:
@@ -94,7 +95,7 @@ class Plane:
                 return items
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _drop_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -115,8 +116,8 @@ class Databases:
         return record(Database, self._plane.get(_path("databases", name)))
 
     def create(self, name: str, *, clone_of: str | None = None) -> Database:
-        """A new database: empty, or with all that `clone_of` holds."""
-        answer = self._plane.send("POST", "/v1/databases", _given(name=name, clone_of=clone_of))
+        """Create a database: empty, or as a copy of `clone_of`."""
+        answer = self._plane.send("POST", "/v1/databases", _drop_none(name=name, clone_of=clone_of))
         return record(Database, answer)
 
     def update(
@@ -127,28 +128,29 @@ class Databases:
         default: bool | None = None,
         delete_protection: bool | None = None,
     ) -> Database:
-        """Changes what is given. `default=True` takes the place of the default database before it."""
-        changes = _given(name=new_name, default=default, delete_protection=delete_protection)
+        """Change the given fields. `default=True` makes it the default database in place of the current one."""
+        changes = _drop_none(name=new_name, default=default, delete_protection=delete_protection)
         return record(Database, self._plane.send("PATCH", _path("databases", name), changes))
 
     def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
-        """Writes all that the database holds into a binary file, as `pg_restore` reads it; the number of bytes.
+        """Write a dump of the database to a binary file, for `pg_restore`, and return the number of bytes.
 
-        Raises StreamCut where the dump ends early: what was written is worth nothing then.
+        Raises StreamCut if the dump ends early: the file is then useless.
         """
         return self._plane.write(_path("databases", name) + "/dump", file, progress)
 
     def move(self, name: str, engine: str, *, organization: str | None = None) -> MovedDatabase:
-        """Moves the database to another engine; `organization` is the id of its own, if that is another than the key's.
+        """Move the database to another engine. `organization` is the id of its organization, if it is not the key's
+        own.
 
-        Needs the scope operator. It takes as long as there is data: raises OutcomeUnknown where that is longer than the
-        client waits, and then `get` tells what became of it.
+        Needs the scope operator. A move takes as long as its data needs. If the client stops waiting first, this raises
+        OutcomeUnknown, and `get` tells the outcome.
         """
-        body = _given(engine=engine, organization=organization)
+        body = _drop_none(engine=engine, organization=organization)
         return record(MovedDatabase, self._plane.send("POST", _path("databases", name) + "/move", body))
 
     def delete(self, name: str) -> None:
-        """Deletes the database and all that it holds."""
+        """Delete the database and all its data."""
         self._plane.send("DELETE", _path("databases", name))
 
 
@@ -173,11 +175,11 @@ class Keys:
         expires_in: int | None = None,
         consistency: str | None = None,
     ) -> Key:
-        """A new key, for one database or all of them. The record's `key` is shown this once.
+        """Create a key, for one database or for all. The record's `key` is shown only this once.
 
-        With `consistency="snapshot"` its reads may be answered by a replica.
+        With `consistency="snapshot"`, replicas may answer its reads.
         """
-        fields = _given(
+        fields = _drop_none(
             name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
         )
         return record(Key, self._plane.send("POST", "/v1/keys", fields))
@@ -191,18 +193,18 @@ class Keys:
         expires_in: int | None = None,
         consistency: str | None = None,
     ) -> Key:
-        """Changes what is given. `expires_in` is in seconds from now."""
+        """Change the given fields. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
-        changes = _given(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
+        changes = _drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
         return record(Key, self._plane.send("PATCH", _path("keys", id), changes))
 
     def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
-        """A new secret for the key; the old one stays valid for `grace_seconds`."""
-        answer = self._plane.send("POST", _path("keys", id) + "/rotate", _given(grace_seconds=grace_seconds))
+        """Give the key a new secret. The old one stays valid for `grace_seconds`."""
+        answer = self._plane.send("POST", _path("keys", id) + "/rotate", _drop_none(grace_seconds=grace_seconds))
         return record(Key, answer)
 
     def revoke(self, id: str) -> None:
-        """Ends the key and its sessions, everywhere within 5 seconds."""
+        """End the key and its sessions, everywhere within 5 seconds."""
         self._plane.send("DELETE", _path("keys", id))
 
 
@@ -219,12 +221,12 @@ class Organizations:
         return record(Organization, self._plane.get(_path("organizations", id)))
 
     def create(self, name: str, *, tier: str | None = None) -> Organization:
-        """With its first database and admin key; the record's `key` is shown this once."""
-        answer = self._plane.send("POST", "/v1/organizations", _given(name=name, tier=tier))
+        """Create an organization with its first database and admin key. The record's `key` is shown only this once."""
+        answer = self._plane.send("POST", "/v1/organizations", _drop_none(name=name, tier=tier))
         return record(Organization, answer)
 
     def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
-        answer = self._plane.send("PATCH", _path("organizations", id), _given(name=name, tier=tier))
+        answer = self._plane.send("PATCH", _path("organizations", id), _drop_none(name=name, tier=tier))
         return record(Organization, answer)
 
     def delete(self, id: str) -> None:
@@ -241,5 +243,5 @@ class Engines:
         return records(Engine, (self._plane.get("/v1/engines"))["items"])
 
     def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
-        """Changes how many of the new databases it takes. With the state `draining` it takes none."""
-        return record(Engine, self._plane.send("PATCH", _path("engines", name), _given(weight=weight, state=state)))
+        """Change the share of new databases that the engine takes. With the state `draining` it takes none."""
+        return record(Engine, self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state)))

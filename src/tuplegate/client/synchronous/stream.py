@@ -1,46 +1,34 @@
 # Made by tools/sync_client.py of asynchronous/stream.py. Do not edit.
-"""A streamed answer as an iterator of rows, in constant memory."""
+"""A streamed answer as an iterator over its rows, in constant memory."""
 
-import json
 from collections import deque
 from types import TracebackType
 from typing import Any
 
 import httpx
 
-from tuplegate.client.errors import StreamCut, TuplegateError, error_of
+from tuplegate.client.errors import StreamCut
+from tuplegate.client.events import StreamedResult
 from tuplegate.client.rows import Row
 from tuplegate.client.synchronous.transport import Call, Transport
-from tuplegate.client.values import Number, RowReader
 
 
-class RowStream:
-    """Iterate over it to get the rows as dicts; it is opened by the first row, or by `with`.
+class RowStream(StreamedResult):
+    """Yields the rows as dicts. The first row, or `with`, opens the stream.
 
-    Rows are provisional until the last one: an error can still end the iteration. Whoever may leave early uses
-    `with`, which closes the connection, and that cancels the statement. `columns` and `types` are there once it
-    is open, `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
+    Rows are provisional until the last one: an error can still end the iteration. To leave early, use `with`: it
+    closes the connection, which cancels the statement. `columns` and `types` are known once the stream is open,
+    `row_count`, `affected_rows`, `truncated` and `notices` after the last row.
     """
 
     def __init__(self, transport: Transport, call: Call, timeout_s: float) -> None:
-        self.columns: list[str] = []
-        self.types: list[str] = []
-        self.row_count = 0
-        self.affected_rows = 0
-        self.truncated = False
-        self.notices: list[dict[str, Any]] = []
+        super().__init__(call.exact)
         self._transport = transport
         self._call = call
         self._timeout_s = timeout_s
         self._response: httpx.Response | None = None
         self._chunks: Any = None
-        self._parts: list[bytes] = []
-        self._number = Number if call.exact else None
-        self._read = RowReader(()).read
         self._waiting: deque[tuple[Any, ...]] = deque()
-        self._described = False
-        self._ended = False
-        self._failure: TuplegateError | None = None
 
     def __enter__(self) -> "RowStream":
         self._open()
@@ -62,7 +50,7 @@ class RowStream:
         return dict(zip(self.columns, self._waiting.popleft(), strict=True))
 
     def next_tuples(self) -> list[tuple[Any, ...]]:
-        """The rows that have come in since, as tuples, at least one; an empty list at the end."""
+        """Return the rows that have arrived since the last call, at least one, as tuples; an empty list at the end."""
         self._open()
         rows = list(self._waiting)
         self._waiting.clear()
@@ -73,14 +61,14 @@ class RowStream:
         return rows
 
     def close(self) -> None:
-        """Ends the stream. A statement that is still running is cancelled."""
+        """End the stream. A statement that is still running is cancelled."""
         self._ended = True
         if self._response is not None:
             response, self._response = self._response, None
             response.close()
 
     def _open(self) -> None:
-        """Up to the columns."""
+        """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
         self._response = self._transport.open(self._call, self._transport.course(self._timeout_s))
@@ -91,7 +79,7 @@ class RowStream:
             raise self._failure
 
     def _read_events(self) -> list[tuple[Any, ...]]:
-        """The rows of the events of the next chunk; acts on its other events."""
+        """Read the next chunk: return its rows, and act on its other events."""
         try:
             chunk = next(self._chunks, b"")
         except httpx.TransportError as exc:
@@ -100,43 +88,15 @@ class RowStream:
         if not chunk:
             self.close()
             raise StreamCut("the stream ended without its last event: its rows count for nothing")
-        lines, newline, rest = chunk.rpartition(b"\n")
-        if not newline:
-            self._parts.append(chunk)
-            return []
-        lines = b"".join([*self._parts, lines])
-        self._parts = [rest]
-        rows = self._act(json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=self._number))
+        request_id = None if self._response is None else self._response.headers.get("x-request-id")
+        rows = self._take(chunk, request_id)
         if self._ended:
+            self._transport.positions.note(self._position, self._call.headers.get("Tuplegate-Position"))
             self._finish()
         return rows
 
-    def _act(self, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        rows = []
-        for event in events:
-            data = event["data"]
-            match event["event"]:
-                case "row":
-                    rows.append(self._read(data))
-                case "columns":
-                    self.columns, self.types = data["columns"], data["types"]
-                    self._read = RowReader(() if self._call.exact else self.types).read
-                    self._described = True
-                case "done":
-                    self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
-                    self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
-                    self._transport.positions.note(data.get("position"), self._call.headers.get("Tuplegate-Position"))
-                    self._ended = True
-                case "error":
-                    self._failure = error_of(200, data["error"], self._request_id(), None)
-                    self._ended = True
-        return rows
-
-    def _request_id(self) -> str | None:
-        return self._response.headers.get("x-request-id") if self._response is not None else None
-
     def _finish(self) -> None:
-        """Reads what is left, which is nothing but the end, so that the connection can be used again."""
+        """Read the end of the answer, so that the connection can be used again."""
         try:
             for _ in self._chunks:
                 pass

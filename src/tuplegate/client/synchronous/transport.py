@@ -1,8 +1,8 @@
 # Made by tools/sync_client.py of asynchronous/transport.py. Do not edit.
-"""Requests and answers over HTTP: connections are reused, and a call is repeated where that is safe.
+"""Sends requests over HTTP: it reuses connections, and repeats a call where that is safe.
 
-A lost answer is the hard case. What changes nothing, and what has an Idempotency-Key, is sent again; of anything else
-the caller is told that its outcome is not known.
+A lost answer is the hard case. A request that changes nothing, or that has an Idempotency-Key, is sent again. For any
+other, the caller is told that the outcome is unknown.
 """
 
 import json
@@ -24,16 +24,16 @@ from tuplegate.client.values import Number
 
 _CONNECT_TIMEOUT_S = 10.0
 _ANSWER_GRACE_S = 5.0
-"""The service ends a statement at its limit by itself; so much later it is taken for dead."""
+"""The service ends a statement at its limit; after this much longer the answer counts as lost."""
 _SILENCE_S = 60.0
-"""A stream that is alive sends something every 15 seconds."""
+"""A live stream sends something every 15 seconds."""
 # Shorter than the service keeps an idle connection open, so a request never meets one that is being closed.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request. Sent again, it is the same to the byte."""
+    """One request. A repetition sends the same bytes."""
 
     method: str
     url: str
@@ -41,11 +41,11 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     repeat: Repeat = Repeat.NEVER
     exact: bool = False
-    """Numbers of the answer keep their digits, as `Number`."""
+    """Keep the digits of numbers in the answer, as `Number`."""
 
 
 class Transport:
-    """Sends calls with a token. Opens connections when they are needed."""
+    """Sends calls with a token. It opens connections when they are needed."""
 
     def __init__(self, token: str, *, secure: bool, ca_file: str | None, retries: int) -> None:
         # Reading the certificate store takes a while, and plain HTTP has no use for it.
@@ -64,11 +64,11 @@ class Transport:
     # -- whole answers ------------------------------------------------------------------------------------------
 
     def call(self, call: Call, course: Course) -> Answer:
-        """The answer of a success; raises the error of anything else."""
+        """Send the call and return a successful answer; raise the error of any other."""
         in_doubt = False
         while True:
             try:
-                return self._answer(call, course)
+                return self._send_once(call, course)
             except SqlError:
                 # The engine's word is final, also on a repeat: had the first one been applied, this were its answer.
                 raise
@@ -79,19 +79,19 @@ class Transport:
                 pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
                 if pause_s is None:
                     if in_doubt and call.repeat is Repeat.KEYED:
-                        raise _in_doubt(call, error) from error
+                        raise _explain_doubt(call, error) from error
                     raise
             time.sleep(pause_s)
 
-    def _answer(self, call: Call, course: Course) -> Answer:
+    def _send_once(self, call: Call, course: Course) -> Answer:
         response = self._send(call, max(course.deadline - monotonic(), 0) + _ANSWER_GRACE_S)
         try:
-            return _read(response, _content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
+            return _decode(response, _read_content(response, course.deadline + _ANSWER_GRACE_S), call.exact)
         finally:
             response.close()
 
     def _send(self, call: Call, read_timeout_s: float) -> httpx.Response:
-        """The head of the answer; its body is still to be read."""
+        """Send the call and return the head of the answer; the body is still to be read."""
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
         if call.body is not None:
             headers["Content-Type"] = "application/json"
@@ -102,21 +102,22 @@ class Transport:
             self.positions.note_answer(response.headers, call.headers)
             return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
-            raise _not_sent(call, exc) from exc
+            raise _explain_not_sent(call, exc) from exc
         except httpx.TransportError as exc:
             raise AnswerLost(f"the connection to {_origin(call)} was lost before the answer: {_cause(exc)}") from exc
 
     # -- streams ------------------------------------------------------------------------------------------------
 
     def open(self, call: Call, course: Course, kind: str = "application/x-ndjson") -> httpx.Response:
-        """The head of a stream. Repeated only where nothing can have been run, or nothing changes by it."""
+        """Send the call and return the head of a stream. It is repeated only if nothing can have run, or it changes
+        nothing."""
         while True:
             try:
                 response = self._send(call, _SILENCE_S)
                 if response.headers.get("content-type", "").startswith(kind):
                     return response
                 try:
-                    _read(response, _content(response, course.deadline + _ANSWER_GRACE_S))
+                    _decode(response, _read_content(response, course.deadline + _ANSWER_GRACE_S))
                 finally:
                     response.close()
                 raise TuplegateError(f"{_origin(call)} did not answer with a stream: is it a Tuplegate service?")
@@ -131,8 +132,8 @@ class Transport:
             time.sleep(pause_s)
 
 
-def _content(response: httpx.Response, deadline: float) -> bytes:
-    """The body, within the deadline in all, however slowly it trickles."""
+def _read_content(response: httpx.Response, deadline: float) -> bytes:
+    """Read the body. The deadline is for all of it, however slowly it arrives."""
     parts = []
     try:
         for part in response.iter_bytes():
@@ -144,25 +145,25 @@ def _content(response: httpx.Response, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _read(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
-    """The answer, if it is a success or at least no error."""
+def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> Answer:
+    """Decode the answer, and raise the error that it holds."""
     status = response.status_code
     try:
         body = json.loads(content, parse_float=Number if exact else None)
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise _foreign(response)
+        raise _explain_foreign(response)
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
         raise error_of(status, body["error"], request_id, _retry_after_s(response))
     if status >= 300 and "checks" not in body:  # of ill health is told with 503
-        raise _foreign(response)
+        raise _explain_foreign(response)
     return Answer(status, body, response.headers)
 
 
-def _foreign(response: httpx.Response) -> TuplegateError:
-    """What came back is no answer of the service: a proxy's, or that of something else."""
+def _explain_foreign(response: httpx.Response) -> TuplegateError:
+    """Return the error for a response that is not from the service, but from a proxy or something else."""
     said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
     if response.status_code in (502, 503, 504):
         # A proxy lost the service. Whether that was before or after the request got there, it does not say.
@@ -181,7 +182,7 @@ def _retry_after_s(response: httpx.Response) -> float | None:
         return None
 
 
-def _in_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
+def _explain_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
     unknown = OutcomeUnknown(
         f"the answer was lost and could not be asked for again: {error.message}",
         code="outcome_unknown",
@@ -192,7 +193,7 @@ def _in_doubt(call: Call, error: TuplegateError) -> OutcomeUnknown:
     return unknown
 
 
-def _not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
+def _explain_not_sent(call: Call, exc: httpx.TransportError) -> NotSent:
     untrusted = "CERTIFICATE_VERIFY_FAILED" in str(exc)
     trust = "Give the certificate of its authority as ca_file; to a command with --ca-file or TUPLEGATE_CA_FILE."
     hint = trust if untrusted else "Is the service running?"

@@ -4,7 +4,7 @@ from tuplegate.access.quotas import read_tiers
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX
 from tuplegate.data_plane.storage_test import BYTES_MAX
 from tuplegate.engine import port
-from tuplegate.settings import Settings, entries
+from tuplegate.settings import Settings, list_settings
 
 _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
 
@@ -12,9 +12,9 @@ _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shar
 def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
     """By the names of the settings, which carry their units."""
     numbers = {
-        entry.name: getattr(settings, entry.name)
-        for entry in entries()
-        if entry.kind is int and entry.name not in _NOT_LIMITS
+        setting.name: getattr(settings, setting.name)
+        for setting in list_settings()
+        if setting.kind is int and setting.name not in _NOT_LIMITS
     }
     return {
         **numbers,

@@ -1,15 +1,15 @@
-"""What is typed, piece by piece, and what comes of it."""
+"""Splits typed text into statements and commands, and runs them."""
 
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.remote import Failed, told_apart
-from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, passing_effect
+from tuplegate.cli.remote import Failed, translate_failures
+from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, remark_on_effect
 from tuplegate.cli.shell.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
-from tuplegate.cli.splitting import Command, Reader
+from tuplegate.cli.splitting import CommandLine, Reader
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
@@ -21,30 +21,30 @@ _WORDS = {"help": "\\?", "exit": "\\q", "quit": "\\q"}
 
 
 def command_of_word(text: str) -> str | None:
-    """The command that a text stands for which is one word without a backslash, as in psql."""
+    """Return the command for a single word without a backslash, such as `quit`, as psql has them."""
     return _WORDS.get(text.strip().rstrip("; ").lower())
 
 
 class Leave(Exception):
-    """The person wants to go."""
+    """The person wants to leave."""
 
 
-class Session:
-    """The shell without its terminal. `commands` runs what begins with a backslash."""
+class Shell:
+    """The shell without its terminal. `commands` runs lines that begin with a backslash."""
 
-    def __init__(self, client: "Client", results: Results, commands: Callable[["Session", str], None]) -> None:
+    def __init__(self, client: "Client", results: Results, commands: Callable[["Shell", str], None]) -> None:
         self.client = client
         self.results = results
         self.reader = Reader()
         self.block: Block | None = None
         self.names: NameKeeper | None = None
-        """Where somebody types, who may want names to be completed."""
+        """Names for completion; None if nobody types."""
         self.last = ""
-        """The statement, or the block, that was run last."""
+        """The last statement or block that was run."""
         self.remember: Callable[[str], None] = lambda text: None
-        """Puts into the history what was not typed at the prompt."""
+        """Adds text to the history that was not typed at the prompt."""
         self.included: list[str] = []
-        """The files that are being run."""
+        """The files that are being run, outermost first."""
         self._commands = commands
 
     @property
@@ -54,16 +54,16 @@ class Session:
 
     @staticmethod
     def continuation(inside: str) -> str:
-        """In front of a further line of a statement: what is open in it."""
+        """Return the prompt of a further line; it shows what is still open."""
         return _OPEN.get(inside, f"{inside[:1] if inside[:1] != 'e' else inside[1:]}… ").rjust(len("tuplegate> "))
 
     @property
     def current(self) -> str:
-        """What commands are about: what is being typed, else the open block, else what was run last."""
+        """The text that commands act on: pending text, else the open block, else what ran last."""
         return self.reader.pending.strip() or (self.block.text if self.block is not None else self.last)
 
     def take(self, text: str) -> None:
-        """Text that was typed or piped in; runs what is complete with it."""
+        """Take typed or piped text, and run what is now complete."""
         command = command_of_word(text) if self.reader.is_blank else None
         if command is not None:
             self._commands(self, command)
@@ -71,11 +71,11 @@ class Session:
         self.run_parts(self.reader, text + "\n")
 
     def run_parts(self, reader: Reader, text: str) -> None:
-        """What stands behind a failure was meant to follow a success, and is dropped."""
+        """Run the parts of a text. After a failure the rest is dropped, since it was meant to follow a success."""
         parts = reader.feed(text)
         try:
             for part in parts:
-                if isinstance(part, Command):
+                if isinstance(part, CommandLine):
                     self._commands(self, part.text)
                 else:
                     self.statement(part.sql)
@@ -90,7 +90,7 @@ class Session:
             raise
 
     def finish(self, reader: Reader) -> None:
-        """At the end of a file: a last statement may lack its semicolon."""
+        """Run a last statement without a semicolon, at the end of a file."""
         if reader.inside and reader.inside != "(":
             raise Failed(f"the text ends within {reader.inside}; its last statement was not run", Exit.FILE)
         if not reader.is_blank:
@@ -105,7 +105,7 @@ class Session:
         if act is Act.BEGIN:
             self._begin(sql)
         elif self.block is None:
-            self._alone(act, sql)
+            self._run_single(act, sql)
         elif act is Act.ROLLBACK:
             self.block = Block(self.block.read_only) if is_chained(sql) else None
             say("dropped; nothing was sent")
@@ -125,19 +125,19 @@ class Session:
         self.block = Block(is_read_only(sql))
         say("statements are gathered until COMMIT, and then sent as one transaction; their rows are shown then")
 
-    def _alone(self, act: Act, sql: str) -> None:
+    def _run_single(self, act: Act, sql: str) -> None:
         if act in (Act.COMMIT, Act.ROLLBACK):
             say("there was no BEGIN; nothing to end")
             return
         self.run(sql)
 
     def run(self, sql: str) -> None:
-        """One statement, at once."""
+        """Run one statement at once."""
         self.last = sql
-        with told_apart(sql):
+        with translate_failures(sql):
             self.results.run(self.client, sql)
         self._note_names([sql])
-        remark = passing_effect(sql)
+        remark = remark_on_effect(sql)
         if remark is not None:
             say(f"notice: {remark}")
 
@@ -150,12 +150,12 @@ class Session:
         self.last = block.text + "commit"
         started = time.monotonic()
         try:
-            with told_apart():
+            with translate_failures():
                 done = self.client.transaction(block.statements, read_only=block.read_only)
         except Failed as exc:
             error = exc.__cause__
             if isinstance(error, TuplegateError) and error.statement is not None:
-                raise _at_statement(error, block.statements) from error
+                raise _describe_block_failure(error, block.statements) from error
             raise
         with self.results.out() as out:
             for rows in done.results:
@@ -172,7 +172,7 @@ class Session:
             self.names.refresh()
 
     def tell_open_block(self) -> bool:
-        """Says what becomes of a block that nobody ended."""
+        """Report a block that was never ended; return whether there was one."""
         if self.block is None or not self.block.statements:
             return False
         count = len(self.block.statements)
@@ -181,11 +181,11 @@ class Session:
         return True
 
 
-def _at_statement(error: "TuplegateError", statements: list[str]) -> Failed:
-    """Of a block: which of its statements, and that none of them was applied."""
+def _describe_block_failure(error: "TuplegateError", statements: list[str]) -> Failed:
+    """Return the failure of a block: which statement failed, and that none of them was applied."""
     number = error.statement or 0
     try:
-        with told_apart(statements[number]):
+        with translate_failures(statements[number]):
             raise error
     except Failed as exc:
         message = f"statement {number + 1} of {len(statements)}: {exc.message}"

@@ -1,0 +1,89 @@
+"""The catalog's access to the metadata database: reads, and changes that are audited.
+
+A change is one statement: the change itself, its entry in the audit and the new revision commit together or not at all.
+Records come back as JSON, decoded into the types of `protocol.control`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+Row = tuple[str | None, ...]
+SqlWithParams = tuple[str, Sequence[str | None]]
+_T = TypeVar("_T")
+
+
+class Metadata(Protocol):
+    """The metadata database. Runs one statement, or several in one transaction."""
+
+    async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
+
+    async def atomically(self, statements: Sequence[SqlWithParams]) -> list[Row]:
+        """Run the statements in one transaction, and return the rows of the last one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who makes a change, with which request, and from which address; None on the machine itself."""
+
+    organization: str
+    key: str | None
+    session: str | None
+    request_id: str
+    address: str | None = None
+
+
+async def read(metadata: Metadata, kind: type[_T], sql: str, *params: str | None) -> list[_T]:
+    """Run a query, and return its rows as records."""
+    rows = await metadata.fetch(f"SELECT row_to_json(r) FROM ({sql}) r", *params)
+    return [msgspec.json.decode(str(row[0]), type=kind) for row in rows]
+
+
+async def change(
+    metadata: Metadata,
+    actor: Actor,
+    action: str,
+    subject: str,
+    sql: str,
+    *params: str | None,
+    concerns: str = "NULL",
+    also: str = "",
+    quiet: bool = False,
+) -> bool:
+    """Run a changing statement with RETURNING and record it in the audit; see `build_change`.
+
+    Return whether it has changed anything.
+    """
+    statement, values = build_change(actor, action, subject, sql, *params, concerns=concerns, also=also, quiet=quiet)
+    return bool(await metadata.fetch(statement, *values))
+
+
+def build_change(
+    actor: Actor,
+    action: str,
+    subject: str,
+    sql: str,
+    *params: str | None,
+    concerns: str = "NULL",
+    also: str = "",
+    quiet: bool = False,
+) -> SqlWithParams:
+    """Return one statement that runs a changing statement with RETURNING and records it in the audit.
+
+    `subject` is an expression over the returned rows; without rows nothing has changed, and nothing is recorded.
+    `concerns` is another such expression: the id of the database. `also` holds further parts of the statement, which
+    can refer to the rows as `done`. `quiet` leaves the revision as it is, for changes that make no worker's cache
+    outdated.
+    """
+    first = len(params) + 1
+    places = ", ".join(f"${first + place}::text" for place in range(6))
+    counted = ", counted AS (UPDATE revision SET number = number + 1 WHERE EXISTS (SELECT FROM done))"
+    return (
+        f"WITH done AS ({sql}), {also + ', ' if also else ''}"
+        " noted AS (INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
+        f" SELECT {places}, {subject}, {concerns} FROM done){'' if quiet else counted} SELECT * FROM done",
+        (*params, actor.organization, actor.key, actor.session, action, actor.request_id, actor.address),
+    )

@@ -1,0 +1,55 @@
+"""Sends a single statement in the way that suits it, so that a lost answer never makes it write twice."""
+
+import secrets
+from dataclasses import replace
+
+from tuplegate.client.answers import Answer
+from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.errors import OutcomeUnknown, ReadOnlyTransaction, SqlError
+from tuplegate.client.retries import AnswerLost, Course, Repeat
+
+_NO_BLOCK = "25001"
+"""SQLSTATE of a statement that cannot run inside a transaction block."""
+
+
+async def send_keyed(transport: AsyncTransport, call: Call, key: str, course: Course) -> Answer:
+    """Send the call with an Idempotency-Key; it is repeated until its answer is known."""
+    headers = {**call.headers, "Idempotency-Key": key}
+    return await transport.call(replace(call, headers=headers, repeat=Repeat.KEYED), course)
+
+
+async def send_keyed_if_possible(transport: AsyncTransport, call: Call, course: Course) -> Answer:
+    """Send the call with a new key, or without one where the statement cannot run in a transaction block."""
+    try:
+        return await send_keyed(transport, call, secrets.token_hex(16), course)
+    except SqlError as error:
+        if error.status != 400 or error.sqlstate != _NO_BLOCK:
+            raise
+    # The service has refused it, so nothing was run.
+    return await send_unkeyed(transport, call, course)
+
+
+async def send_unkeyed(transport: AsyncTransport, call: Call, course: Course) -> Answer:
+    """Send the call once. A lost answer raises OutcomeUnknown."""
+    try:
+        return await transport.call(call, course)
+    except AnswerLost as error:
+        raise _unknown(error) from error
+
+
+async def send_read(transport: AsyncTransport, call: Call, repetition: Call, course: Course) -> Answer:
+    """Send a statement that seems to read; after a lost answer, send the repetition, a read-only transaction."""
+    try:
+        return await transport.call(call, course)
+    except (AnswerLost, OutcomeUnknown) as error:
+        lost = error
+    try:
+        answer = await transport.call(repetition, course)
+    except ReadOnlyTransaction:
+        raise _unknown(lost) from lost
+    [result] = answer.body["results"]
+    return replace(answer, body=result)
+
+
+def _unknown(lost: AnswerLost | OutcomeUnknown) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{lost.message}; the statement may have been applied")

@@ -1,0 +1,55 @@
+"""The result of a streamed answer, read from its events. Pure: the bytes are an argument."""
+
+import json
+from typing import Any
+
+from tuplegate.client.errors import TuplegateError, error_of
+from tuplegate.client.values import Number, RowReader
+
+
+class StreamedResult:
+    """Collects what the events of a stream say. `exact` leaves the values as they are in the JSON."""
+
+    def __init__(self, exact: bool) -> None:
+        self.columns: list[str] = []
+        self.types: list[str] = []
+        self.row_count = 0
+        self.affected_rows = 0
+        self.truncated = False
+        self.notices: list[dict[str, Any]] = []
+        self._exact = exact
+        self._parts: list[bytes] = []
+        self._read = RowReader(()).read
+        self._described = False
+        self._ended = False
+        self._failure: TuplegateError | None = None
+        self._position: str | None = None
+
+    def _take(self, chunk: bytes, request_id: str | None) -> list[tuple[Any, ...]]:
+        """Read the events that are complete with this chunk, and return their rows."""
+        lines, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            self._parts.append(chunk)
+            return []
+        lines = b"".join([*self._parts, lines])
+        self._parts = [rest]
+        number = Number if self._exact else None
+        rows = []
+        for event in json.loads(b"[" + lines.replace(b"\n", b",") + b"]", parse_float=number):
+            data = event["data"]
+            match event["event"]:
+                case "row":
+                    rows.append(self._read(data))
+                case "columns":
+                    self.columns, self.types = data["columns"], data["types"]
+                    self._read = RowReader(() if self._exact else self.types).read
+                    self._described = True
+                case "done":
+                    self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
+                    self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
+                    self._position = data.get("position")
+                    self._ended = True
+                case "error":
+                    self._failure = error_of(200, data["error"], request_id, None)
+                    self._ended = True
+        return rows
