@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from itertools import repeat
 from typing import Any, Final
 
-from tuplegate.reply import Reply, Waiter
+from tuplegate.direct_future import DirectFuture, Waiter
 
 _OVER: Final = object()
 _FOREVER: Final = repeat(_OVER)
@@ -30,13 +30,13 @@ class _Over:
 _IS_OVER: Final = _Over()
 
 
-class _Turn:
+class _RunQueue:
     """Whether a run is running now, and those that are to go on behind it."""
 
-    __slots__ = ("is_taken", "next")
+    __slots__ = ("is_running", "next")
 
     def __init__(self) -> None:
-        self.is_taken = False
+        self.is_running = False
         self.next: deque[EagerRun] = deque()
 
 
@@ -70,19 +70,19 @@ class EagerRun(Waiter):
 
     def resume(self) -> None:
         """Goes on with the coroutine; the future it waited for raises or gives its result inside it."""
-        turn = _turn
-        if turn.is_taken:
-            turn.next.append(self)
+        queue = _queue
+        if queue.is_running:
+            queue.next.append(self)
             return
-        turn.is_taken = True
+        queue.is_running = True
         try:
             self._step()
-            while turn.next:
-                turn.next.popleft()._step()
+            while queue.next:
+                queue.next.popleft()._step()
         finally:
-            turn.is_taken = False
-            if turn.next:  # the process is about to end; if it does not, they go on
-                asyncio.get_running_loop().call_soon(turn.next.popleft().resume)
+            queue.is_running = False
+            if queue.next:  # the process is about to end; if it does not, they go on
+                asyncio.get_running_loop().call_soon(queue.next.popleft().resume)
 
     def _step(self) -> None:
         steps = self._steps
@@ -99,16 +99,16 @@ class EagerRun(Waiter):
             asyncio.get_running_loop().call_soon(self.resume)
         else:
             self._waiting_for = future
-            if isinstance(future, Reply):
-                future.resumes(self)
+            if isinstance(future, DirectFuture):
+                future.set_waiter(self)
             else:
                 future._asyncio_future_blocking = False
-                future.add_done_callback(self._future_done)
+                future.add_done_callback(self._on_future_done)
             if self._cancelled:
                 self._cancelled = False
                 future.cancel()
 
-    def _future_done(self, _future: "asyncio.Future[Any]") -> None:
+    def _on_future_done(self, _future: "asyncio.Future[Any]") -> None:
         self.resume()
 
     def cancel(self) -> None:
@@ -124,4 +124,4 @@ class EagerRun(Waiter):
         self._on_done(cancelled)
 
 
-_turn: Final = _Turn()
+_queue: Final = _RunQueue()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import (
     Installation,
@@ -229,7 +229,7 @@ async def show_first_key(conninfo: str, show: Callable[[Token], bool]) -> bool:
         unseen = await find_unseen_key(session)
         if unseen is not None:
             await catalog.keys.remove_unseen(unseen)
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         await note_unseen_key(session, token.id)
         await _add_key(catalog, token, "first", [Scope.ADMIN, Scope.OPERATOR])
         if show(token):
@@ -304,7 +304,7 @@ async def _login_checked() -> AsyncIterator[None]:
 async def create_key(conninfo: str, name: str, scopes: list[Scope]) -> Token:
     """A key of the installation's own organization, for whoever sits at the machine."""
     async with AdminSession(AdminConnector(conninfo), METADATA_DATABASE) as session:
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         await _add_key(Catalog(session), token, name, scopes)
         return token
 

@@ -43,7 +43,7 @@ class Beats:
 
         beat()
 
-    def of(self, worker: int) -> int:
+    def read(self, worker: int) -> int:
         return self._numbers[worker + 1]
 
     @property
@@ -54,7 +54,7 @@ class Beats:
         self._numbers[0] += 1
 
 
-class Vigil:
+class StandstillClock:
     """How long one process has stood still, as somebody sees it who looks often."""
 
     def __init__(self, now: float) -> None:
@@ -87,10 +87,10 @@ def read_stacks(pid: int, descriptor: int) -> str:
             break
         read += part
         patience = _STACKS_SILENCE_S
-    return read.decode("utf-8", "replace") or _state(pid)
+    return read.decode("utf-8", "replace") or _read_state(pid)
 
 
-def _state(pid: int) -> str:
+def _read_state(pid: int) -> str:
     """As `T (stopped)` or `D (disk sleep)`."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

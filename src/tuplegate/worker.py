@@ -13,12 +13,12 @@ from pathlib import Path
 
 import structlog
 
-from tuplegate.access.quotas import read_tiers, tier_of
+from tuplegate.access.quotas import find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
-from tuplegate.admission.plane import Elsewhere, Plane, Route, RouteTable
+from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse
 from tuplegate.admission.quota import Quotas
 from tuplegate.admission.traces import Traces
@@ -178,7 +178,7 @@ async def _main(given: WorkerInput) -> None:
         def found_database(database: str, on: str, tier: str) -> None:
             if several is not None:
                 several.learn(database, on)
-            engine.bound_size(database, tier_of(tiers, tier).bytes_max)
+            engine.bound_size(database, find_tier(tiers, tier).bytes_max)
 
         identities = IdentityCache(catalog.credentials, quotas, lanes, usage, found_database)
         pulse = Pulse(catalog, identities, engine, several.follow if several is not None else None)
@@ -190,10 +190,10 @@ async def _main(given: WorkerInput) -> None:
         metrics.beats = given.beats
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
-        data = AboutRoutes(engine, "data", ABOUT_DATA, known).added_to(
+        data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
-        control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
+        control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
             control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, tiers, metrics)
         )
         memory = Memory(settings.http_memory_mb * 2**20)
@@ -283,8 +283,8 @@ def _paths(table: RouteTable) -> set[str]:
     return {path for _, path in table}
 
 
-def _elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> Elsewhere:
-    return Elsewhere(plane, [path.split("/") for path in _paths(its) - _paths(own)], addresses.get(plane))
+def _elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> OtherPlane:
+    return OtherPlane(plane, [path.split("/") for path in _paths(its) - _paths(own)], addresses.get(plane))
 
 
 def metrics_routes(metrics: Metrics) -> RouteTable:

@@ -44,20 +44,20 @@ def read_tiers(text: str) -> dict[str, Tier]:
     return tiers
 
 
-def tier_of(tiers: Mapping[str, Tier], name: str) -> Tier:
+def find_tier(tiers: Mapping[str, Tier], name: str) -> Tier:
     """A tier that is no longer in the settings has the least of all."""
     return tiers.get(name) or min(tiers.values(), key=lambda t: t.requests or float("inf"))
 
 
-def policy_header(limit: int) -> bytes:
+def write_policy_header(limit: int) -> bytes:
     return b'"requests";q=%d;w=%d' % (limit, WINDOW_S)
 
 
-def state_header(remaining: int, seconds: int) -> bytes:
+def write_state_header(remaining: int, seconds: int) -> bytes:
     return b'"requests";r=%d;t=%d' % (remaining, seconds)
 
 
-def portion(remaining: int, recent: int) -> int:
+def choose_portion(remaining: int, recent: int) -> int:
     """How many permits a worker takes at once from those that are left in the window.
 
     As many as it used of late, so that what it holds is soon used; never more than a sixteenth of what is left, so that

@@ -19,14 +19,14 @@ _INCLUDED: dict[Scope, frozenset[Scope]] = {
 }
 
 
-def effective(scopes: frozenset[Scope]) -> frozenset[Scope]:
+def expand_scopes(scopes: frozenset[Scope]) -> frozenset[Scope]:
     """The scopes that these give, those they include among them."""
     return frozenset().union(*(_INCLUDED[scope] for scope in scopes))
 
 
 def covers(own: frozenset[Scope], wanted: frozenset[Scope]) -> bool:
     """Whether these scopes may be handed on by who has `own`."""
-    return effective(wanted) <= effective(own)
+    return expand_scopes(wanted) <= expand_scopes(own)
 
 
 @dataclass(frozen=True, slots=True)

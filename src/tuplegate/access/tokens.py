@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is; its value is how it begins."""
 
     KEY = "svc_k_"
@@ -46,7 +46,7 @@ _PART: Final = 62 ** (2 * _PART_PAIRS)
 """What a machine's word holds: arithmetic with longer numbers costs far more."""
 
 
-def base62(number: int, length: int) -> str:
+def write_base62(number: int, length: int) -> str:
     """The last digits of the number, as many as told."""
     pairs: list[str] = []
     part = 0
@@ -61,7 +61,7 @@ def base62(number: int, length: int) -> str:
 
 
 def read_base62(text: str) -> int:
-    """The number that `base62` wrote."""
+    """The number that `write_base62` wrote."""
     number = 0
     for letter in text:
         number = number * 62 + _ALPHABET.index(letter)
@@ -75,23 +75,23 @@ def make_id(random_bytes: bytes) -> str:
     return "".join(letters[number // 36**i % 36] for i in range(_ID_LENGTH))
 
 
-def make_token(kind: Kind, random_bytes: bytes, id: str | None = None) -> Token:
+def make_token(kind: TokenKind, random_bytes: bytes, id: str | None = None) -> Token:
     """A new token; with `id`, another secret for what has that id already."""
     if len(random_bytes) != RANDOM_BYTES:
         raise ValueError(f"make_token takes {RANDOM_BYTES} random bytes")
-    body = base62(int.from_bytes(random_bytes, "big"), _ID_LENGTH + _SECRET_LENGTH)
+    body = write_base62(int.from_bytes(random_bytes, "big"), _ID_LENGTH + _SECRET_LENGTH)
     if id is not None:
         body = id + body[_ID_LENGTH:]
     text = kind.value + body + _checksum(body)
-    return Token(body[:_ID_LENGTH], text, digest(text.encode()), f"{text[:10]}…{text[-4:]}")
+    return Token(body[:_ID_LENGTH], text, hash_token(text.encode()), f"{text[:10]}…{text[-4:]}")
 
 
-def digest(token: bytes) -> bytes:
+def hash_token(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-def read_token(token: bytes) -> tuple[Kind, str] | None:
-    """Kind and public id of a well-formed token; None for anything else, one with a typo included."""
+def read_token(token: bytes) -> tuple[TokenKind, str] | None:
+    """TokenKind and public id of a well-formed token; None for anything else, one with a typo included."""
     if len(token) != TOKEN_LENGTH:
         return None
     kind = _KINDS.get(token[:_PREFIX_LENGTH])
@@ -103,8 +103,8 @@ def read_token(token: bytes) -> tuple[Kind, str] | None:
     return (kind, unchecked[:_ID_LENGTH]) if _checksum(unchecked) == checksum else None
 
 
-_KINDS: Final = {kind.value.encode(): kind for kind in Kind}
+_KINDS: Final = {kind.value.encode(): kind for kind in TokenKind}
 
 
 def _checksum(body: str) -> str:
-    return base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)
+    return write_base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)

@@ -6,7 +6,7 @@ from functools import cached_property
 import msgspec
 
 from tuplegate import __version__
-from tuplegate.admission.openapi import Description, Operation, document
+from tuplegate.admission.openapi import Description, Operation, write_document
 from tuplegate.admission.page import page, policy
 from tuplegate.admission.plane import Route, RouteTable
 from tuplegate.engine.port import Engine
@@ -28,7 +28,7 @@ class AboutRoutes:
         self._text = text
         self._table: RouteTable = {}
 
-    def added_to(self, table: RouteTable) -> RouteTable:
+    def add_to(self, table: RouteTable) -> RouteTable:
         """The table with the routes that every plane has; it is what they speak of."""
         health = Description(Health, other=((503, Health),))
         self._table = {
@@ -97,4 +97,4 @@ class AboutRoutes:
             )
             for (method, path), route in self._table.items()
         ]
-        return document(f"Tuplegate: {self._plane} plane", self._text, operations)
+        return write_document(f"Tuplegate: {self._plane} plane", self._text, operations)

@@ -13,7 +13,7 @@ from tuplegate.protocol.errors import ServiceError
 _QUESTIONS = ("GET", "HEAD")
 
 
-def to_service_error(failure: EngineFailure, method: str) -> ServiceError | None:
+def to_fallback_error(failure: EngineFailure, method: str) -> ServiceError | None:
     """None where it is a fault of ours: a statement of the service's own that the engine refuses."""
     if isinstance(failure, EngineBusy):
         return ServiceError("busy", str(failure))

@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
 
 _TICK_S: Final = 0.1
 """An organization counts as there for as long after its last request, up to twice that."""
@@ -29,7 +29,7 @@ class _Waiting:
 
     __slots__ = ("turn", "until")
 
-    def __init__(self, turn: Reply[None], until: int) -> None:
+    def __init__(self, turn: DirectFuture[None], until: int) -> None:
         self.turn = turn
         self.until = until
 
@@ -50,7 +50,7 @@ class Lane:
 
     def enter(self) -> bool:
         """Whether a request may go on at once; if so, `leave` must follow."""
-        self._note()
+        self._mark_seen()
         if self.running < self._lanes.share and not self._waiting:
             self.running += 1
             return True
@@ -60,7 +60,7 @@ class Lane:
         """Waits for the turn of one that could not enter; `leave` must follow. Raises busy."""
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
-        turn: Reply[None] = Reply(asyncio.get_running_loop())
+        turn: DirectFuture[None] = DirectFuture(asyncio.get_running_loop())
         waiting = _Waiting(turn, self._lanes.tick + self._lanes.patience_ticks)
         self._waiting.append(waiting)
         try:
@@ -103,13 +103,13 @@ class Lane:
                 stopping = ServiceError("shutting_down", "the service is stopping; the request was not run")
                 waiting.turn.set_exception_soon(stopping)
 
-    def _note(self) -> None:
+    def _mark_seen(self) -> None:
         """The organization is there."""
         lanes = self._lanes
         if self._seen != lanes.tick:
             self._seen = lanes.tick
             self.kept_until = lanes.tick + _KEPT_TICKS
-            lanes.noted()
+            lanes.count_organization()
 
     @property
     def waiting(self) -> int:
@@ -137,14 +137,14 @@ class Lanes:
         self._there_before = 0
         self._lanes: dict[str, Lane] = {}
 
-    def of(self, organization: str) -> Lane:
+    def find_lane(self, organization: str) -> Lane:
         lane = self._lanes.get(organization)
         if lane is None:
             lane = self._lanes[organization] = Lane(self)
         lane.kept_until = self.tick + _KEPT_TICKS
         return lane
 
-    def noted(self) -> None:
+    def count_organization(self) -> None:
         """One more organization has sent something since the last tick."""
         self._there += 1
         self._set_share()

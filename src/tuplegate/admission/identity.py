@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.access.scopes import Principal, Scope, effective
-from tuplegate.access.tokens import Kind, digest, read_token
+from tuplegate.access.scopes import Principal, Scope, expand_scopes
+from tuplegate.access.tokens import TokenKind, hash_token, read_token
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.quota import Quota, Quotas
 from tuplegate.admission.usage import Usage, UsageBook
@@ -133,22 +133,22 @@ class IdentityCache:
                 del self._entries[next(iter(self._entries))]
             self._entries[token] = _Entry(identity, until)
 
-    async def _look_up(self, kind: Kind, id: str, token: bytes) -> Identity | None:
-        find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
+    async def _look_up(self, kind: TokenKind, id: str, token: bytes) -> Identity | None:
+        find = self._credentials.find_key if kind is TokenKind.KEY else self._credentials.find_session
         try:
             found = await find(id)
         except EngineFailure as exc:
             raise ServiceError("engine_unavailable", "the engine cannot be asked for the token just now") from exc
         if found is None or not found.live:
             return None
-        if not any(hmac.compare_digest(known, digest(token).hex()) for known in found.digests):
+        if not any(hmac.compare_digest(known, hash_token(token).hex()) for known in found.digests):
             return None
         return self._identity(found)
 
     def _identity(self, found: Credential) -> Identity:
         principal = found.principal
         self._usage.key_was_used(principal.key)
-        scopes = effective(principal.scopes)
+        scopes = expand_scopes(principal.scopes)
         place = found.database
         if place is not None:
             self._found_database(place[1], place[2], found.tier)
@@ -156,9 +156,9 @@ class IdentityCache:
             principal,
             scopes,
             None if place is None else Target(place[1], access_of(scopes), place[0]),
-            self._quotas.of(principal.organization, found.tier),
-            self._lanes.of(principal.organization),
-            self._usage.of(principal.organization, "" if place is None else place[0]),
+            self._quotas.find_quota(principal.organization, found.tier),
+            self._lanes.find_lane(principal.organization),
+            self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
             found.reads_snapshots,
         )
@@ -186,7 +186,7 @@ class IdentityCache:
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
-        exchange.usage = self._usage.of(identity.principal.organization, place[0])
+        exchange.usage = self._usage.find_usage(identity.principal.organization, place[0])
         return Target(place[1], access_of(identity.scopes), place[0])
 
     async def _find_database(self, organization: str, name: str) -> Whereabouts | None:
@@ -200,8 +200,8 @@ def access_of(scopes: frozenset[Scope]) -> Access:
     return Access.WRITE if Scope.WRITE in scopes else Access.READ
 
 
-def _unknown_token(kind: Kind) -> ServiceError:
-    if kind is Kind.SESSION:
+def _unknown_token(kind: TokenKind) -> ServiceError:
+    if kind is TokenKind.SESSION:
         return ServiceError(
             "unauthenticated",
             "the session is unknown, expired or revoked",

@@ -48,7 +48,7 @@ _OF_ALL = frozenset(
 """Gauges that a worker says of all workers, so they are not added up."""
 
 
-class Served(Protocol):
+class ServerCounts(Protocol):
     """What a plane's server tells of itself."""
 
     @property
@@ -58,15 +58,15 @@ class Served(Protocol):
     def running(self) -> int: ...
 
 
-class Streams(Protocol):
-    """Streams since the start and now, and the rows of those that have ended."""
+class StreamCounts(Protocol):
+    """StreamCounts since the start and now, and the rows of those that have ended."""
 
     begun: int
     open: int
     rows: int
 
 
-class Refusals(Protocol):
+class CorsCounts(Protocol):
     """Requests of pages of other origins since the start."""
 
     refused: int
@@ -95,9 +95,9 @@ class Metrics:
         self._started_at = time.time()
         left = board.read(worker)
         self._before = Sums() if left is None else left.sums
-        self.servers: dict[str, Served] = {}
-        self.cors: dict[str, Refusals] = {}
-        self.streams: Streams | None = None
+        self.servers: dict[str, ServerCounts] = {}
+        self.cors: dict[str, CorsCounts] = {}
+        self.streams: StreamCounts | None = None
         self.backups: BackupCounts | None = None
         self.beats: Beats | None = None
 
@@ -113,7 +113,7 @@ class Metrics:
     async def open(self, exchange: Exchange) -> None:
         """For whoever can reach it: on an address of its own."""
         health = await self._engine.health()
-        sums, gauges = await self._of_all()
+        sums, gauges = await self._sum_workers()
         gauges["engine_up"] = int(health.ok)
         page = write_page(sums, gauges, (__version__, health.kind, health.version))
         exchange.respond(200, page, content_type=CONTENT_TYPE)
@@ -176,11 +176,11 @@ class Metrics:
 
     # -- all workers --------------------------------------------------------------------------------------------
 
-    async def _of_all(self) -> tuple[Sums, dict[str, float]]:
+    async def _sum_workers(self) -> tuple[Sums, dict[str, float]]:
         board = self._board
         others = [worker for worker in range(board.workers) if worker != self._worker]
         if others:
-            await self._others_posted(others)
+            await self._wait_for_posts(others)
         self.post()
         sums = Sums()
         gauges: dict[str, float] = {}
@@ -196,7 +196,7 @@ class Metrics:
             sums.events["worker_standstills_total"] = self.beats.replaced
         return sums, gauges
 
-    async def _others_posted(self, others: list[int]) -> None:
+    async def _wait_for_posts(self, others: list[int]) -> None:
         """Waits until every other worker has posted after now."""
         board, loop = self._board, asyncio.get_running_loop()
         before = {worker: board.written(worker) for worker in others}

@@ -91,7 +91,7 @@ class Operation:
     group: str
 
 
-def document(title: str, text: str, operations: list[Operation]) -> bytes:
+def write_document(title: str, text: str, operations: list[Operation]) -> bytes:
     """The whole document as JSON. Its server is wherever it was fetched from."""
     schemas, components = _schemas(operations)
     paths: dict[str, dict[str, Any]] = {}

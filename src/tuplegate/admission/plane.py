@@ -11,13 +11,13 @@ from urllib.parse import unquote
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.admission.failures import to_service_error
+from tuplegate.admission.failures import to_fallback_error
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
 from tuplegate.admission.traces import Traces
 from tuplegate.engine.port import EngineFailure
-from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.cors import respond_options
+from tuplegate.http.errors import report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, answered
@@ -49,7 +49,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class OtherPlane:
     """Another plane: the paths that only it has, and its address as others reach it, if that is known."""
 
     plane: str
@@ -61,7 +61,7 @@ RouteTable = dict[tuple[str, str], Route]
 """By method and path, where a part in braces stands for any text."""
 
 
-def grouped(name: str, table: RouteTable) -> RouteTable:
+def put_in_group(name: str, table: RouteTable) -> RouteTable:
     return {key: replace(route, group=name) for key, route in table.items()}
 
 
@@ -82,7 +82,7 @@ class Plane:
         *,
         in_lanes: bool = False,
         traces: Traces | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OtherPlane | None = None,
     ) -> None:
         self._elsewhere = elsewhere
         self._memory = memory
@@ -112,7 +112,7 @@ class Plane:
                 if quota.take(now):
                     exchange.extra_headers += quota.headers(now)
                 else:
-                    await count(exchange, identity, now, refuse=allowed)
+                    await take_permit(exchange, identity, now, refuse=allowed)
             if not allowed:
                 raise _forbidden(route)
             exchange.usage = identity.usage
@@ -145,8 +145,8 @@ class Plane:
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
-            known = to_service_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
-            error = known or unexpected(exchange, exc)
+            known = to_fallback_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
+            error = known or report_unexpected(exchange, exc)
             if not exchange.answered:
                 respond_error(exchange, error)
             else:
@@ -156,7 +156,7 @@ class Plane:
             if exchange.error_code is not None:
                 self._counts.failed(exchange.error_code)
             if self._traces is not None:
-                self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
+                self._traces.record(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage
             if usage is not None:
                 usage.requests += 1
@@ -209,7 +209,7 @@ def _forbidden(route: Route) -> ServiceError:
     return ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
 
 
-async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
+async def take_permit(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
     """Every authenticated request counts. One without the right to its route is not refused here: it hears that."""
     quota = identity.quota
     if quota is None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from tuplegate.access.quotas import WINDOW_S, Tier, policy_header, portion, state_header, tier_of
+from tuplegate.access.quotas import WINDOW_S, Tier, choose_portion, find_tier, write_policy_header, write_state_header
 from tuplegate.catalog.permits import Grant, Permits, Statement
 from tuplegate.engine.port import EngineFailure
 from tuplegate.keeping import attempt
@@ -53,7 +53,7 @@ class Quota:
         self.organization = organization
         self.limit = limit
         self.touched = False
-        self._policy = b"ratelimit-policy: %b\r\n" % policy_header(limit)
+        self._policy = b"ratelimit-policy: %b\r\n" % write_policy_header(limit)
         self._lock = asyncio.Lock()
         self._holder = secrets.token_hex(6)
         self._number = 0
@@ -95,7 +95,7 @@ class Quota:
             if now < self._refused_until:
                 return False
             self._resize(now)
-            count = portion(self._remaining, self._size)
+            count = choose_portion(self._remaining, self._size)
             while True:
                 try:
                     grant = await self._settle(count)
@@ -144,7 +144,7 @@ class Quota:
     def headers(self, now: float) -> bytes:
         """What every answer says of the quota."""
         seconds = max(0, int(self._until - now + 0.999))
-        return b"%bratelimit: %b\r\n" % (self._policy, state_header(self._remaining + self._left, seconds))
+        return b"%bratelimit: %b\r\n" % (self._policy, write_state_header(self._remaining + self._left, seconds))
 
     def refusal(self, now: float) -> ServiceError:
         seconds = max(1, int(self._until - now + 0.999))
@@ -174,9 +174,9 @@ class Quotas:
         self._quotas: dict[str, Quota] = {}
         self._former: list[Quota] = []
 
-    def of(self, organization: str, tier: str) -> Quota | None:
+    def find_quota(self, organization: str, tier: str) -> Quota | None:
         """None where any number is let through."""
-        known = tier_of(self._tiers, tier)
+        known = find_tier(self._tiers, tier)
         if known.requests is None:
             return None
         quota = self._quotas.get(organization)

@@ -49,7 +49,7 @@ class Traces:
         self._server, self._client = SpanKind.SERVER, SpanKind.CLIENT
         self._failed = Status(StatusCode.ERROR)
 
-    def ended(self, exchange: Exchange, plane: str, method: str, route: str) -> None:
+    def record(self, exchange: Exchange, plane: str, method: str, route: str) -> None:
         """One request, with the template of its route."""
         now = time.perf_counter_ns()
         epoch = time.time_ns() - now

@@ -34,7 +34,7 @@ class UsageBook:
         self._counts: dict[tuple[str, str], Usage] = {}
         self._keys: set[str] = set()
 
-    def of(self, organization: str, database: str) -> Usage:
+    def find_usage(self, organization: str, database: str) -> Usage:
         """`database` is the id that it keeps when the engine's name for it changes."""
         key = (organization, database)
         usage = self._counts.get(key)

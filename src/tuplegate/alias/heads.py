@@ -22,7 +22,7 @@ _OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-secur
 _CORS = b"access-control-"
 
 
-def request_head(head: Head, authority: bytes) -> bytes:
+def write_request_head(head: Head, authority: bytes) -> bytes:
     """The request as the data plane gets it. Raises ServiceError for one that came this way before."""
     headers = head.headers
     passed = headers.get(b"via", b"")
@@ -49,7 +49,7 @@ def request_head(head: Head, authority: bytes) -> bytes:
     return b"".join(lines)
 
 
-def answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
+def write_answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
     """The headers of an answer as the client gets them; `own` are those that are about this hop."""
     given = list(headers)
     named = _named_by_connection(b",".join(value for name, value in given if name == b"connection"))

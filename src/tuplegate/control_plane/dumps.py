@@ -59,7 +59,7 @@ class DumpRoute:
                 async for block in blocks:
                     await pace.write(block)
         except port.EngineFailure as failure:
-            error = to_service_error(failure)
+            error = to_dump_error(failure)
             if error is None:
                 raise
             exchange.failed, exchange.error_code = True, error.body.code
@@ -101,7 +101,7 @@ class _Pace:
         self._exchange.cut_off()
 
 
-def to_service_error(failure: port.EngineFailure) -> ServiceError | None:
+def to_dump_error(failure: port.EngineFailure) -> ServiceError | None:
     """None where any route would answer the same."""
     match failure:
         case port.NotSupported():

@@ -23,7 +23,7 @@ def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) 
 
     Raises malformed_request also for a position that is none.
     """
-    position = position_of(exchange)
+    position = read_position(exchange)
     if position is not None:
         try:
             engine.snapshots.check(position)
@@ -40,7 +40,7 @@ def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) 
     return said == b"snapshot"
 
 
-def position_of(exchange: Exchange) -> bytes | None:
+def read_position(exchange: Exchange) -> bytes | None:
     """What the client has sent back. The engine knows what it means."""
     return exchange.headers.get(b"tuplegate-position")
 

@@ -31,7 +31,7 @@ class Answer:
     without_rows: Callable[[], bytes]
 
 
-def idempotency_key(exchange: Exchange) -> str | None:
+def read_idempotency_key(exchange: Exchange) -> str | None:
     """The key of the request, if it has one that can be used."""
     header = exchange.headers.get(b"idempotency-key")
     if header is None:
@@ -43,7 +43,7 @@ def idempotency_key(exchange: Exchange) -> str | None:
     return header.decode("ascii")
 
 
-async def once(
+async def run_once(
     engine: port.Engine,
     exchange: Exchange,
     target: port.Target,
@@ -57,7 +57,7 @@ async def once(
     async with engine.hold(f"idempotency/{target.database}/{route}/{key}", target.database) as free:
         kept = await engine.find_kept(target.database, route, key)
         # Whoever has it may have answered already, and be about to let go.
-        if await _replayed(engine, exchange, kept, request):
+        if await _replay(engine, exchange, kept, request):
             return
         if not free:
             raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
@@ -78,14 +78,14 @@ async def once(
             await run(port.Keep(route, key, request, record))
         except port.Superseded:
             # Another worker finished the same request between the look and the commit.
-            if not await _replayed(engine, exchange, await engine.find_kept(target.database, route, key), request):
+            if not await _replay(engine, exchange, await engine.find_kept(target.database, route, key), request):
                 raise
         else:
             await tell_newest(exchange, engine)
             exchange.respond(200, made[-1].body)
 
 
-async def _replayed(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
+async def _replay(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
     if kept.found is None:
         return False
     if kept.found.request != request:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.http.requests import read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import (
@@ -14,7 +15,6 @@ from tuplegate.protocol.messages import (
     TransactionRequest,
 )
 from tuplegate.protocol.pieces import split_array
-from tuplegate.reply import next_turn
 
 _decode_query = msgspec.json.Decoder(LongQueryRequest).decode
 _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
@@ -30,13 +30,13 @@ class _Params(msgspec.Struct, frozen=True):
 _decode_named = msgspec.json.Decoder(_Params).decode
 
 
-async def read_query(body: bytes) -> QueryRequest:
+async def read_long_query(body: bytes) -> QueryRequest:
     long = read_json(_decode_query, body, QueryRequest)
     params = await _read_params(long.params)
     return QueryRequest(long.sql, params, long.timeout_ms, long.max_rows, long.row_mode, long.big_numbers)
 
 
-async def read_transaction(body: bytes) -> TransactionRequest:
+async def read_long_transaction(body: bytes) -> TransactionRequest:
     long = read_json(_decode_transaction, body, TransactionRequest)
     statements: list[str | StatementItem] = []
     for index, item in enumerate(long.statements):
@@ -65,5 +65,5 @@ async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
             if len(params) > PARAMS_MAX:
                 message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
-        await next_turn()
+        await yield_to_loop()
     return params

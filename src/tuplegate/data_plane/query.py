@@ -7,14 +7,14 @@ from typing import Final, get_args
 import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.answers import timings
-from tuplegate.data_plane.consistency import position_of, tell_newest, tell_position, tell_server, wants_snapshot
+from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
-from tuplegate.data_plane.long_requests import read_query
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.long_requests import read_long_query
 from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.data_plane.timings import write_timings
 from tuplegate.engine import port
-from tuplegate.http.answers import respond_error
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
@@ -58,7 +58,7 @@ class QueryRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, QueryRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_query(body))
+        await self._answer(exchange, identity, await read_long_query(body))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "text/plain")
@@ -70,7 +70,7 @@ class QueryRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
         accept = exchange.headers.get(b"accept")
-        format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
+        format = None if accept is None or accept == b"*/*" else choose_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
@@ -82,7 +82,7 @@ class QueryRoutes:
         if request.timeout_ms is not None or request.max_rows is not None:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
-        key = idempotency_key(exchange)
+        key = read_idempotency_key(exchange)
         snapshot = False
         headers = exchange.headers
         if identity.reads_snapshots or b"tuplegate-consistency" in headers or b"tuplegate-position" in headers:
@@ -99,7 +99,7 @@ class QueryRoutes:
                 await self._answer_once(exchange, target, key, statement, shape, bounds)
                 return
             if snapshot:
-                result = await self._read(exchange, target, statement, shape, bounds)
+                result = await self._read_snapshot(exchange, target, statement, shape, bounds)
             else:
                 result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
@@ -113,7 +113,7 @@ class QueryRoutes:
                 await tell_newest(exchange, self._engine)
             exchange.respond(200, _result_body(exchange, result))
 
-    async def _read(
+    async def _read_snapshot(
         self,
         exchange: Exchange,
         target: port.Target,
@@ -122,7 +122,7 @@ class QueryRoutes:
         bounds: port.Bounds,
     ) -> port.Result:
         """As it was at some moment behind what the client has seen."""
-        result = await self._engine.snapshots.query(target, statement, shape, bounds, position_of(exchange))
+        result = await self._engine.snapshots.query(target, statement, shape, bounds, read_position(exchange))
         tell_server(exchange, on_replica=result.on_replica)
         return result
 
@@ -155,10 +155,10 @@ class QueryRoutes:
                     raise ServiceError("malformed_request", message, sqlstate="25001") from failure
                 raise
 
-        await once(self._engine, exchange, target, key, run, make)
+        await run_once(self._engine, exchange, target, key, run, make)
 
 
-def wanted_format(accept: str) -> StreamFormat | None:
+def choose_format(accept: str) -> StreamFormat | None:
     """What `Accept` asks for most: a stream's format, or None for the buffered answer. Raises not_acceptable."""
     best: tuple[float, StreamFormat | None] | None = None
     for entry in accept.split(","):
@@ -197,7 +197,7 @@ def _result_body(exchange: Exchange, result: port.Result) -> bytes:
         result.types,
         result.rows,
         result.affected_rows,
-        timings(exchange, result.exec_us),
+        write_timings(exchange, result.exec_us),
         extra,
     )
 
@@ -214,7 +214,7 @@ def _respond_failure(exchange: Exchange, failure: port.EngineFailure, statement:
     body = (
         b'{"success":false,"columns":[],"types":[],"rows":[],"affected_rows":0,%b,"error":%b,"request_id":"%b"%b}'
         % (
-            timings(exchange, failure.exec_us),
+            write_timings(exchange, failure.exec_us),
             _encode(error.body),
             exchange.request_id.encode(),
             extra,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, Parameter
-from tuplegate.admission.plane import Route, RouteTable, grouped
+from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
@@ -119,9 +119,9 @@ def data_routes(
 
 def _table(of: _Routes) -> RouteTable:
     return {
-        **grouped("Queries", _queries(of)),
-        **grouped("Transactions", _transactions(of)),
-        **grouped("The database", _database(of)),
+        **put_in_group("Queries", _queries(of)),
+        **put_in_group("Transactions", _transactions(of)),
+        **put_in_group("The database", _database(of)),
     }
 
 

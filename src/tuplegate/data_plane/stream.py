@@ -7,9 +7,9 @@ from time import perf_counter_ns
 
 import msgspec
 
-from tuplegate.data_plane.answers import note_engine
-from tuplegate.data_plane.consistency import position_of, tell_position, tell_server
+from tuplegate.data_plane.consistency import read_position, tell_position, tell_server
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ErrorBody, ServiceError
@@ -60,19 +60,19 @@ class StreamWriter:
             exchange.error_code = error.code
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            await exchange.write(framing.event("error", _error(rows, error)))
+            await exchange.write(framing.event("error", _write_error(rows, error)))
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
                 exchange.error_code = stopping.body.code
-                exchange.write_last(framing.event("error", _error(rows, stopping.body)))
+                exchange.write_last(framing.event("error", _write_error(rows, stopping.body)))
             raise
         else:
             position = rows.reached
             if position is not None and not rows.on_replica:
                 position = await self._engine.position()  # behind what the statement has written
-            await exchange.write(framing.event("done", _done(exchange, rows, position)))
+            await exchange.write(framing.event("done", _write_done(exchange, rows, position)))
             exchange.finish()
         finally:
             if rows is not None:
@@ -80,7 +80,7 @@ class StreamWriter:
                 self.rows += rows.row_count
                 self.open -= 1
                 if exchange.traced:
-                    note_engine(exchange, rows.exec_us)
+                    note_engine_time(exchange, rows.exec_us)
 
     def _stream(
         self,
@@ -93,17 +93,17 @@ class StreamWriter:
         snapshot: bool,
     ) -> AbstractAsyncContextManager[port.RowStream]:
         if snapshot:
-            return self._engine.snapshots.stream(target, statement, shape, bounds, position_of(exchange))
+            return self._engine.snapshots.stream(target, statement, shape, bounds, read_position(exchange))
         return self._engine.stream(target, statement, shape, bounds)
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
         """Rows as they come, and a sign of life where none come."""
-        async with aclosing(_with_silences(rows.lines(), self._heartbeat_s)) as blocks:
+        async with aclosing(_fill_silences(rows.lines(), self._heartbeat_s)) as blocks:
             async for lines in blocks:
                 await exchange.write(framing.rows(lines) if lines else framing.silence)
 
 
-async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
+async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
     """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
     pending: asyncio.Future[bytes] | None = None
     try:
@@ -123,11 +123,11 @@ async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         await source.aclose()
 
 
-def _error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
+def _write_error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
     return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
 
 
-def _done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
+def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     summary: dict[str, object] = {
         "success": True,

@@ -23,7 +23,7 @@ SCAN = "select id, name, email, score, created from {schema}.bench_users order b
 STREAM = "select id, name from {schema}.bench_users"
 
 
-class Kind(Enum):
+class RunKind(Enum):
     """How the statements of a workload are run."""
 
     QUERY = auto()
@@ -36,7 +36,7 @@ class Workload:
     """One operation is all of its statements, with a random {id}."""
 
     name: str
-    kind: Kind
+    kind: RunKind
     texts: tuple[str, ...]
 
     def statements(self, schema: str, draw: Callable[[], int] = lambda: random.randint(1, ROWS)) -> list[str]:  # noqa: S311
@@ -47,10 +47,10 @@ class Workload:
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("point_read", Kind.QUERY, (POINT_READ,)),
-        Workload("insert", Kind.QUERY, (INSERT,)),
-        Workload("transaction", Kind.TRANSACTION, (UPDATE, INSERT)),
-        Workload("scan", Kind.QUERY, (SCAN,)),
-        Workload("stream", Kind.STREAM, (STREAM,)),
+        Workload("point_read", RunKind.QUERY, (POINT_READ,)),
+        Workload("insert", RunKind.QUERY, (INSERT,)),
+        Workload("transaction", RunKind.TRANSACTION, (UPDATE, INSERT)),
+        Workload("scan", RunKind.QUERY, (SCAN,)),
+        Workload("stream", RunKind.STREAM, (STREAM,)),
     )
 }

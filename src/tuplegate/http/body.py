@@ -7,9 +7,9 @@ collected, within the memory there is for that, or passed on to a BodySink as it
 import asyncio
 from typing import Protocol
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.http.memory import STRANGER, Memory
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
 
 
 class BodySink(Protocol):
@@ -50,7 +50,7 @@ class IncomingBody:
         self._take(len(first))
         self._most = 0
         self._sink: BodySink | None = None
-        self._waiter: Reply[None] | None = None
+        self._waiter: DirectFuture[None] | None = None
         self.length = length
         self.is_wanted = False
         self.complete = False
@@ -103,7 +103,7 @@ class IncomingBody:
         # Who has a key is told at once that there is no room for it; what strangers promise is not believed.
         self._take(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
-        self._waiter = Reply(asyncio.get_running_loop())
+        self._waiter = DirectFuture(asyncio.get_running_loop())
         self._source.want_body()
         await self._waiter
         self._check()

@@ -15,16 +15,16 @@ from time import perf_counter_ns
 from typing import Any, Final, cast
 
 from tuplegate.eager import EagerRun
-from tuplegate.http.answers import respond_error
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory, stranger_at
-from tuplegate.http.message import Head, Heads
-from tuplegate.http.reading import END, RequestReader
+from tuplegate.http.message import Head, HeadCache
+from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota, Turn
-from tuplegate.http.stalls import Taker, cut_off
-from tuplegate.http.writing import CommonHeaders, Outgoing, nothing
+from tuplegate.http.stalls import ClientProgress, cut_off
+from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -63,7 +63,7 @@ class RequestIds:
         return self._stem + _HEX[last]
 
 
-class Surroundings:
+class SharedState:
     """What the connections of a server have in common."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Surroundings:
         self.memory = memory
         self.rota = rota
         self.cors = cors
-        self.heads = Heads()
+        self.heads = HeadCache()
         self.ids = RequestIds()
         self.common = CommonHeaders(with_tls=with_tls)
         self.connections: dict[HttpConnection, None] = {}
@@ -89,19 +89,19 @@ class Surroundings:
         self.stopping = False
         self.now = 0.0
         """By the loop's clock; a second old at most."""
-        self.on_change: Callable[[], None] = nothing
+        self.on_change: Callable[[], None] = do_nothing
         """Called when a connection was opened or closed."""
-        self.on_end: Callable[[], None] = nothing
+        self.on_end: Callable[[], None] = do_nothing
         """Called when a request has ended while the server stops."""
-        self.has_room: Callable[[str], bool] = _always
+        self.make_place: Callable[[str], bool] = _accept_all
         """Whether there is a place for another connection of this address; one may have to be cleared first."""
 
 
 class HttpConnection(asyncio.Protocol):
-    def __init__(self, around: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
-        self._around = around
+    def __init__(self, shared: SharedState, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
         self._loop = loop
-        self._reader = RequestReader(around.heads)
+        self._reader = RequestReader(shared.heads)
         self._advancing = False
         self._next_turn: Turn | None = None
         """There is something to do that was put off until then."""
@@ -123,22 +123,22 @@ class HttpConnection(asyncio.Protocol):
     # -- the transport --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        around = self._around
+        shared = self._shared
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
-        self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
+        self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
         self._opened_at = self._loop.time()
-        self._taker = Taker(self._transport, self._opened_at)
-        self._expect_request(around.bounds.header_timeout_s)
-        if not around.has_room(self._out.address):
+        self._progress = ClientProgress(self._transport, self._opened_at)
+        self._expect_request(shared.bounds.header_timeout_s)
+        if not shared.make_place(self._out.address):
             self._refuse(ServiceError("busy", "too many connections are open"))
-        around.connections[self] = None
-        around.on_change()
+        shared.connections[self] = None
+        shared.on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        around = self._around
-        around.connections.pop(self, None)
-        around.on_change()
+        shared = self._shared
+        shared.connections.pop(self, None)
+        shared.on_change()
         self._closing = True
         self._charge(0)
         if self._look is not None:
@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
         # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
         if exchange is not None and exchange.run is not None:
             exchange.run.cancel()
-        self._out.lost()
+        self._out.note_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -175,10 +175,10 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        self._out.fell_behind()
+        self._out.note_behind()
 
     def resume_writing(self) -> None:
-        self._out.caught_up_now()
+        self._out.note_caught_up()
 
     def pause_reading(self) -> None:
         self._body_held_back = True
@@ -216,7 +216,7 @@ class HttpConnection(asyncio.Protocol):
         """Does what can be done now, in this turn of the loop."""
         if self._advancing or self._closing:
             return
-        if self._next_turn is None and self._around.rota.is_late(self._out.owner):
+        if self._next_turn is None and self._shared.rota.is_late(self._out.owner):
             self._go_on_later()
         self._go_on()
 
@@ -248,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on_later(self) -> None:
         if self._next_turn is None:
-            self._next_turn = self._around.rota.ask(self._out.owner, self._have_turn)
+            self._next_turn = self._shared.rota.ask(self._out.owner, self._have_turn)
 
     def _have_turn(self) -> None:
         self._next_turn = None
@@ -256,32 +256,32 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin_next(self) -> bool:
         """Whether a request was begun. Raises what is wrong with what has come."""
-        around, reader = self._around, self._reader
+        shared, reader = self._shared, self._reader
         head = reader.next()
         if head is None:
             if self._sends_no_more:
                 self.close()
             elif self._is_idle and reader.unread:
                 self._is_idle = False
-                self._deadline = self._loop.time() + around.bounds.header_timeout_s
+                self._deadline = self._loop.time() + shared.bounds.header_timeout_s
             return False
         assert isinstance(head, Head)
-        exchange = Exchange(self._out, around.ids.next(), head)
+        exchange = Exchange(self._out, shared.ids.next(), head)
         exchange.chunked = head.is_http_1_1
-        exchange.keep_alive = head.keep_alive and not around.stopping
-        if around.cors is not None and b"origin" in head.headers:
-            exchange.extra_headers = around.cors.answer_headers(head.headers[b"origin"], head.headers.get(b"host"))
+        exchange.keep_alive = head.keep_alive and not shared.stopping
+        if shared.cors is not None and b"origin" in head.headers:
+            exchange.extra_headers = shared.cors.answer_headers(head.headers[b"origin"], head.headers.get(b"host"))
         event = reader.next()
         if isinstance(event, bytes):
             exchange.body = event
             event = reader.next() if reader.has_whole_body else None
         if event is not END:
-            exchange.incoming = IncomingBody(exchange.body, head.length, self, around.memory, self._out.owner)
+            exchange.incoming = IncomingBody(exchange.body, head.length, self, shared.memory, self._out.owner)
             exchange.body = b""
         self._deadline = None
         self.current = exchange
         exchange.started_ns = perf_counter_ns()
-        exchange.run = EagerRun(around.handler(exchange), self._done)
+        exchange.run = EagerRun(shared.handler(exchange), self._done)
         exchange.run.resume()
         if self._sends_no_more and self._look is None:
             self._look_for_client(0)
@@ -289,7 +289,7 @@ class HttpConnection(asyncio.Protocol):
 
     def want_body(self) -> None:
         """The body of the request in hand is asked for."""
-        self._deadline = self._loop.time() + self._around.bounds.body_timeout_s
+        self._deadline = self._loop.time() + self._shared.bounds.body_timeout_s
         self._is_idle = False
         self._body_held_back = False
         if not self._advancing:
@@ -320,18 +320,18 @@ class HttpConnection(asyncio.Protocol):
         self._body_held_back = False
         if exchange.incoming is not None:
             exchange.incoming.release()
-        around = self._around
+        shared = self._shared
         if cancelled and not self._out.is_lost and not exchange.answered:
             exchange.keep_alive = False
             respond_error(exchange, _cut_off(exchange))
-        if around.stopping:
-            around.on_end()
+        if shared.stopping:
+            shared.on_end()
         if self._closing:
             return
-        if not exchange.keep_alive or not exchange.answered or around.stopping:
+        if not exchange.keep_alive or not exchange.answered or shared.stopping:
             self._linger()
             return
-        self._expect_request(around.bounds.keep_alive_s)
+        self._expect_request(shared.bounds.keep_alive_s)
         if self._advancing:
             return
         if self._reader.unread or self._sends_no_more:
@@ -342,7 +342,7 @@ class HttpConnection(asyncio.Protocol):
         """Answers what is not a request, or none that will be read, and closes the connection."""
         if self._closing:
             return
-        exchange = Exchange(self._out, self._around.ids.next(), _NO_REQUEST)
+        exchange = Exchange(self._out, self._shared.ids.next(), _NO_REQUEST)
         exchange.keep_alive = False
         respond_error(exchange, error)
         self._linger()
@@ -358,7 +358,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._charge(unread)
         except ServiceError as error:
-            self._reader = RequestReader(self._around.heads)
+            self._reader = RequestReader(self._shared.heads)
             exchange = self.current
             if exchange is None:
                 self._refuse(error)
@@ -368,7 +368,7 @@ class HttpConnection(asyncio.Protocol):
                 exchange.incoming.fail(error)
 
     def _charge(self, size: int) -> None:
-        memory = self._around.memory
+        memory = self._shared.memory
         if self._charged:
             memory.give_back(self._out.address, self._charged)
             self._charged = 0
@@ -380,9 +380,9 @@ class HttpConnection(asyncio.Protocol):
 
     def check_time(self, now: float) -> None:
         """Once a second."""
-        self._out.look()
-        if not self._taker.up_to_date(now, self._out.written):
-            if self._taker.stalled_for(now, self._out.written) > self._around.bounds.reader_timeout_s:
+        self._out.charge_again()
+        if not self._progress.has_taken_all(now, self._out.written):
+            if self._progress.measure_stall_s(now, self._out.written) > self._shared.bounds.reader_timeout_s:
                 cut_off(self._transport)
             elif self._deadline is not None and self.current is None:
                 self._deadline = max(self._deadline, now + _LINGER_S)
@@ -405,7 +405,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _expect_request(self, timeout_s: float) -> None:
         """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
-        self._deadline = self._around.now + timeout_s
+        self._deadline = self._shared.now + timeout_s
         self._is_idle = True
 
     @property
@@ -419,7 +419,7 @@ class HttpConnection(asyncio.Protocol):
 
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`. What it waits for now, in the order of its classes, and since when."""
-        bounds, deadline, exchange = self._around.bounds, self._deadline, self.current
+        bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
         if self._closing or deadline is None or self._out.is_behind or self._transport.get_write_buffer_size():
             return None
         if exchange is not None:
@@ -478,7 +478,7 @@ class HttpConnection(asyncio.Protocol):
         return bool(look.poll(0))
 
 
-def _always(_: str) -> bool:
+def _accept_all(_: str) -> bool:
     return True
 
 

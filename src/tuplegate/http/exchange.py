@@ -108,7 +108,7 @@ class Exchange:
         self._started = True
         self.status = status
         self.sent_bytes += len(body)
-        self._look_at_body()
+        self._note_unread_body()
         if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
             # The same as below, made of parts that are put together once a second.
             start = self.outgoing.common.json_head
@@ -121,7 +121,7 @@ class Exchange:
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._write_whole(head, body)
 
-    def _look_at_body(self) -> None:
+    def _note_unread_body(self) -> None:
         """A client that is answered before its body has come will not be read from any more."""
         if self.incoming is not None and not self.incoming.complete:
             self.keep_alive = False
@@ -141,7 +141,7 @@ class Exchange:
         self._started = True
         self.status = 200
         self.sent_bytes += len(body)
-        self._look_at_body()
+        self._note_unread_body()
         head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
         head += b"content-length: %d\r\n\r\n" % len(body)
         self._write_whole(head, body)
@@ -150,7 +150,7 @@ class Exchange:
         """Begins an answer whose length is not known; `write` and `finish` follow."""
         self._started = True
         self.status = status
-        self._look_at_body()
+        self._note_unread_body()
         if not self.chunked:  # HTTP/1.0 knows the end of the answer by the end of the connection
             self.keep_alive = False
         head = self._head(status, content_type, headers)
@@ -164,7 +164,7 @@ class Exchange:
             self.chunked = False
         elif not self.chunked:
             self.keep_alive = False
-        self._look_at_body()
+        self._note_unread_body()
         self.outgoing.write(
             b"%b%b%b%b\r\n"
             % (
@@ -181,15 +181,15 @@ class Exchange:
         if outgoing.is_lost:
             raise ClientGone
         self.sent_bytes += len(data)
-        outgoing.write(self._framed(data))
+        outgoing.write(self._frame(data))
         if outgoing.is_behind:
-            await outgoing.caught_up()
+            await outgoing.wait_until_taken()
             if outgoing.is_lost:
                 raise ClientGone
 
     def write_last(self, data: bytes) -> None:
         """The last piece, without waiting for the client to take it."""
-        self.outgoing.write(self._framed(data))
+        self.outgoing.write(self._frame(data))
         self.finish()
 
     def finish(self) -> None:
@@ -200,7 +200,7 @@ class Exchange:
         """Writes something that means nothing: whoever has gone will not take it."""
         if self._started:
             if self.sign_of_life:
-                self.outgoing.write(self._framed(self.sign_of_life))
+                self.outgoing.write(self._frame(self.sign_of_life))
         elif self.head.is_http_1_1:
             self.outgoing.write(STATUS_LINES[102] + b"\r\n")
 
@@ -208,7 +208,7 @@ class Exchange:
         """Ends the connection at once, whatever the client has not taken yet."""
         self.outgoing.cut_off()
 
-    def _framed(self, data: bytes) -> bytes:
+    def _frame(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 
     def _head(self, status: int, content_type: bytes | None, headers: Headers) -> bytes:

@@ -43,11 +43,11 @@ class Memory:
 
     def take(self, owner: str, size: int) -> None:
         """`give_back` must follow. Raises busy."""
-        if not self._has_room(owner, size):
+        if not self._may_hold(owner, size):
             raise too_much_held()
         self.charge(owner, size)
 
-    def _has_room(self, owner: str, size: int) -> bool:
+    def _may_hold(self, owner: str, size: int) -> bool:
         held = self._held.get(owner, 0) + size
         if held > self._share:
             return False

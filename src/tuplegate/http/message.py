@@ -2,7 +2,7 @@
 
 Strict: RFC 9112 and 9110 as docs/http.md lists them, and where those leave a choice, the answer that no other reader in
 front of us can understand differently. Pure: the same bytes give the same Head, whoever sent them and whatever came
-before, so one that comes again need not be read again (see `Heads`).
+before, so one that comes again need not be read again (see `HeadCache`).
 """
 
 import re
@@ -158,7 +158,7 @@ _HELD_MAX: Final = 1024
 _HELD_BYTES_MAX: Final = 4 * 1024
 
 
-class Heads:
+class HeadCache:
     """Reads heads, and need not read one again that came before, byte for byte: clients send the same again and again.
 
     What comes from memory is what reading would give, so nobody can tell the difference. A head that was not sent for a

@@ -8,7 +8,7 @@ import msgspec
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.mistakes import not_json, not_taken
+from tuplegate.protocol.mistakes import explain_mistake, explain_not_json
 
 _T = TypeVar("_T")
 
@@ -23,11 +23,11 @@ def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
             body.decode()
         return decode(body)
     except msgspec.ValidationError as exc:
-        raise not_taken(str(exc), kind) from exc
+        raise explain_mistake(str(exc), kind) from exc
     except RecursionError as exc:
         raise ServiceError("malformed_request", "the body is nested too deeply") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise not_json(body, exc, kind) from exc
+        raise explain_not_json(body, exc, kind) from exc
 
 
 def check_request(exchange: Exchange, wanted: str) -> None:

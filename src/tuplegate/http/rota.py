@@ -64,9 +64,9 @@ class Rota:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pass)
+            asyncio.get_running_loop().call_soon(self._begin_pass)
 
-    def _pass(self) -> None:
+    def _begin_pass(self) -> None:
         """A new pass of the loop begins."""
         self._is_scheduled = False
         self._began_ns = 0
@@ -75,14 +75,14 @@ class Rota:
         began = perf_counter_ns()
         try:
             for _ in range(self._asked):  # who asks again meanwhile has its next turn in the next pass
-                self._have_turn()
+                self._give_turn()
                 if perf_counter_ns() - began > _STRANGERS_NS:
                     break
         finally:
             if self._asked:
                 self._schedule()
 
-    def _have_turn(self) -> None:
+    def _give_turn(self) -> None:
         """The owner's that has waited longest since its last one."""
         owner = next(iter(self._waiting))
         turns = self._waiting.pop(owner)

@@ -27,14 +27,14 @@ def provide(directory: Path, names: Iterable[str], now: datetime) -> TlsFiles:
     """The files of a certificate that is good for at least a month, for these names and those of this machine."""
     files = TlsFiles(directory / "certificate.pem", directory / "key.pem")
     try:
-        if _expires(files) - now < _RENEW_BEFORE or not _usable(files):
+        if _read_expiry(files) - now < _RENEW_BEFORE or not _is_usable(files):
             _make(files, names, now)
     except OSError as exc:
         raise TlsError(f"cannot keep a certificate in {directory}: {exc.strerror}") from exc
     return files
 
 
-def _expires(files: TlsFiles) -> datetime:
+def _read_expiry(files: TlsFiles) -> datetime:
     from cryptography import x509
 
     try:
@@ -43,7 +43,7 @@ def _expires(files: TlsFiles) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _usable(files: TlsFiles) -> bool:
+def _is_usable(files: TlsFiles) -> bool:
     """Not so after a crash between writing the key and the certificate."""
     try:
         load(files)

@@ -13,7 +13,7 @@ _NOT_AT_ALL: Final = struct.pack("ii", 1, 0)
 """How long the kernel goes on trying to send."""
 
 
-class Taker:
+class ClientProgress:
     """The client of one connection, seen by what is left unsent of all that was `written`. Looked at once a second."""
 
     __slots__ = ("_taken", "_taken_at", "_transport", "_unsent")
@@ -24,14 +24,14 @@ class Taker:
         self._taken_at = now
         self._unsent = 0
 
-    def up_to_date(self, now: float, written: int) -> bool:
+    def has_taken_all(self, now: float, written: int) -> bool:
         """Whether nothing waits for it here."""
         if self._transport.get_write_buffer_size():
             return False
         self._taken, self._taken_at, self._unsent = written, now, 0
         return True
 
-    def stalled_for(self, now: float, written: int) -> float:
+    def measure_stall_s(self, now: float, written: int) -> float:
         """Seconds since it last took anything."""
         unsent = self._transport.get_write_buffer_size() + _held_by_kernel(self._transport)
         taken = written - unsent  # under TLS a little less, by what encryption adds to what is unsent

@@ -32,7 +32,7 @@ _NEGOTIATION_COST: Final = 40 * 1024
 """Memory that OpenSSL needs meanwhile, beside what the client has sent."""
 
 
-class _Session:
+class _Endpoint:
     """OpenSSL's side of a connection."""
 
     __slots__ = ("incoming", "outgoing", "tls")
@@ -68,7 +68,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._above: asyncio.Protocol | None = None
         self._context = context
         self._server_name = server_name
-        self._session: _Session | None = None
+        self._endpoint: _Endpoint | None = None
         self._is_over = False
         """Nothing more is said or understood; what still comes is thrown away."""
         self._hello: HelloCheck | None = None
@@ -97,12 +97,12 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._server_name is not None:
             self._negotiate(self._begin())
 
-    def _begin(self) -> _Session:
+    def _begin(self) -> _Endpoint:
         """Not before a client has said something: one that is silent costs little."""
         if self._server_name is None:
             self._hello = HelloCheck()
-        self._session = _Session(self._context, self._server_name)
-        return self._session
+        self._endpoint = _Endpoint(self._context, self._server_name)
+        return self._endpoint
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
@@ -120,7 +120,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         pieces: list[bytes] = []
         try:
             try:
-                is_long = self._decrypt(self._session or self._begin(), pieces)
+                is_long = self._decrypt(self._endpoint or self._begin(), pieces)
             finally:
                 if pieces and self._above is not None:
                     self._above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -132,7 +132,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         else:
             self._go_on(with_turn=is_long)
 
-    def _decrypt(self, session: _Session, pieces: list[bytes]) -> bool:
+    def _decrypt(self, endpoint: _Endpoint, pieces: list[bytes]) -> bool:
         """Return whether this turn was a long one."""
         data, at, left = self._unread, 0, _TURN_RECORDS
         self._unread = b""
@@ -145,25 +145,25 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 left -= count
                 if self._above is None:
                     self._look_at_negotiation(part)
-                session.incoming.write(part)
-                if self._above is not None or self._negotiate(session):
-                    _read(session, pieces)
-                if session.outgoing.pending:
-                    self._flush(session)  # TLS itself has had something to say
+                endpoint.incoming.write(part)
+                if self._above is not None or self._negotiate(endpoint):
+                    _read(endpoint, pieces)
+                if endpoint.outgoing.pending:
+                    self._flush(endpoint)  # TLS itself has had something to say
         finally:
             self._unread = data[at:]
         if self._hello is not None:
             self._look_at_size(len(self._unread))
         return left <= _TURN_RECORDS - _LONG_RECORDS or at >= _LONG_BYTES
 
-    def _negotiate(self, session: _Session) -> bool:
+    def _negotiate(self, endpoint: _Endpoint) -> bool:
         """Return whether both sides have agreed."""
         try:
-            session.tls.do_handshake()
+            endpoint.tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._flush(session)
+            self._flush(endpoint)
             return False
-        self._flush(session)
+        self._flush(endpoint)
         assert self._make_above is not None
         self._above = self._make_above(self)
         self._hello = self._make_above = self._on_refused = None
@@ -220,8 +220,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return None if self._is_over or self._above is not None else (0, self._opened_at)
 
     def _give_up(self, reason: Exception) -> None:
-        if self._session is not None:
-            self._flush(self._session)
+        if self._endpoint is not None:
+            self._flush(self._endpoint)
         self._end()
         self._below.close()
         self._refuse(reason)
@@ -234,7 +234,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def _end(self) -> None:
         """Let go of all that is held for it."""
         self._is_over = True
-        self._session = self._hello = None
+        self._endpoint = self._hello = None
         self._unread = b""
         if self._turn is not None:
             self._turn.cancel()
@@ -262,31 +262,31 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # -- towards the connection above -----------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        session = self._session
-        if session is None or self._below.is_closing():
+        endpoint = self._endpoint
+        if endpoint is None or self._below.is_closing():
             return
         with memoryview(data) as whole:
             at = 0
             while at < len(whole):
-                at += session.tls.write(whole[at : at + _PIECE])
-                self._flush(session)
+                at += endpoint.tls.write(whole[at : at + _PIECE])
+                self._flush(endpoint)
 
-    def _flush(self, session: _Session) -> None:
-        if data := session.outgoing.read():
+    def _flush(self, endpoint: _Endpoint) -> None:
+        if data := endpoint.outgoing.read():
             if self._hello is not None:
                 self._hello.look_at_answer(data)
             self._below.write(data)
 
     def _say_goodbye(self) -> None:
         """So that the other side can tell the end from a connection that was cut."""
-        session = self._session
-        if session is None or self._below.is_closing():
+        endpoint = self._endpoint
+        if endpoint is None or self._below.is_closing():
             return
         try:
-            session.tls.unwrap()
+            endpoint.tls.unwrap()
         except ssl.SSLError:
             pass  # it waits for a goodbye in return, which nobody needs
-        self._flush(session)
+        self._flush(endpoint)
         self._end()
         self._go_on(with_turn=False)
 
@@ -325,11 +325,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._below.get_extra_info(name, default)
 
 
-def _read(session: _Session, pieces: list[bytes]) -> None:
+def _read(endpoint: _Endpoint, pieces: list[bytes]) -> None:
     """Add what the records say. Raises SSLZeroReturnError after a goodbye."""
     try:
-        while session.incoming.pending:
-            data = session.tls.read(_PIECE)
+        while endpoint.incoming.pending:
+            data = endpoint.tls.read(_PIECE)
             if not data:
                 raise ssl.SSLZeroReturnError
             pieces.append(data)

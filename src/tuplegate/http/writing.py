@@ -92,7 +92,7 @@ class Outgoing:
         if self.is_lost:
             companion.end()
 
-    async def caught_up(self) -> None:
+    async def wait_until_taken(self) -> None:
         """Waits until the client has taken most of what it was sent, or is gone."""
         if self.is_behind and not self.is_lost:
             self._waiter = self._loop.create_future()
@@ -104,26 +104,26 @@ class Outgoing:
 
     # -- from the connection --------------------------------------------------------------------------------------
 
-    def fell_behind(self) -> None:
+    def note_behind(self) -> None:
         self.is_behind = True
         self._charge()
 
-    def caught_up_now(self) -> None:
+    def note_caught_up(self) -> None:
         self.is_behind = False
         self._discharge()
         self._wake()
         self._on_caught_up()
 
-    def look(self) -> None:
+    def charge_again(self) -> None:
         """Once a second: what is held may have become more, or less."""
         if self.is_behind:
             self._charge()
 
-    def lost(self) -> None:
+    def note_lost(self) -> None:
         self.is_lost = True
         self._discharge()
         self._wake()
-        self._on_caught_up = nothing  # the two would hold each other, and could not be freed at once
+        self._on_caught_up = do_nothing  # the two would hold each other, and could not be freed at once
         companion, self.companion = self.companion, None
         if companion is not None:
             companion.end()
@@ -144,5 +144,5 @@ class Outgoing:
         self._charged = 0
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     pass

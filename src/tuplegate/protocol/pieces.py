@@ -53,10 +53,10 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
     has_objects = opening != _BRACE
     tokens = _tokens(delimiter)
     at = depth = objects = 0
-    in_string = alone = False
+    in_string = oversized = False
     while at < len(text):
         end = at + PIECE
-        if end >= len(text) and not alone:
+        if end >= len(text) and not oversized:
             return
         if in_string:
             at = _end_of_string(text, at, end)
@@ -70,10 +70,10 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
         if depth > deepest and all(text.find(sign, at, end) < 0 for sign in (b'"', b"{", b"}", brackets[1:])):
             # There is nothing but elements of what must not be cut; another array would be cut no more than this one.
             depth += text.count(brackets[:1], at, end)
-            at, alone = end, True
+            at, oversized = end, True
             yield None
             continue
-        cut, cut_depth = (-1, 0) if alone else _last_cut(text, at, brackets, delimiter, depth, deepest)
+        cut, cut_depth = (-1, 0) if oversized else _last_cut(text, at, brackets, delimiter, depth, deepest)
         if cut < 0:
             for token in tokens.finditer(text, at, end):
                 place = token.start()
@@ -81,7 +81,7 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 if byte == between:
                     if depth <= deepest and not objects:
                         cut, cut_depth = place, depth
-                        if alone:
+                        if oversized:
                             break
                 elif byte == opening:
                     depth += 1
@@ -96,10 +96,10 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 elif has_objects and byte == _END_BRACE:
                     objects -= 1
         if cut < 0:
-            at, alone = end, True
+            at, oversized = end, True
             yield None
         else:
-            at, depth, objects, in_string, alone = cut + 1, cut_depth, 0, False, False
+            at, depth, objects, in_string, oversized = cut + 1, cut_depth, 0, False, False
             yield cut, cut_depth
 
 

@@ -9,7 +9,7 @@ from tuplegate.settings import Settings, entries
 _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
 
 
-def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+def list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
     """By the names of the settings, which carry their units."""
     numbers = {
         entry.name: getattr(settings, entry.name)

@@ -20,7 +20,7 @@ PROBES: dict[str, AnyProbe] = {
 Verdicts = dict[str, bool]
 
 
-def near(name: str) -> list[str]:
+def find_near(name: str) -> list[str]:
     """Names of probes that may have been meant."""
     return get_close_matches(name.lower(), PROBES, n=3, cutoff=0.5)
 
@@ -32,7 +32,7 @@ class Matrix:
         self._engine = engine
         self._runs: dict[str, asyncio.Task[Verdicts]] = {}
 
-    async def verdicts(self, version: str, database: str) -> Verdicts:
+    async def find_verdicts(self, version: str, database: str) -> Verdicts:
         """The run goes on when one of those who wait for it leaves. A run that failed is not kept, and whoever waited
         for it in another's database tries in its own."""
         while True:

@@ -7,7 +7,7 @@ or None, when more bytes are needed. What is not a request raises, and nothing c
 from typing import Final
 
 from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, Heads, malformed
+from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, HeadCache, malformed
 from tuplegate.protocol.errors import ServiceError
 
 _EMPTY_LINES_MAX: Final = 4
@@ -27,7 +27,7 @@ Event = Head | bytes | End
 
 
 class RequestReader:
-    def __init__(self, heads: Heads) -> None:
+    def __init__(self, heads: HeadCache) -> None:
         self._heads = heads
         self._buffer = Buffer()
         self._body: Body | None = None

@@ -29,7 +29,7 @@ def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, st
     exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
 
 
-def unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
+def report_unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
     """A fault of ours: the log gets everything but the request's text, the client only the id."""
     _log.error("unexpected failure", request_id=exchange.request_id, route=exchange.path, exc_info=exc)
     return ServiceError("internal", "the service failed; its log has the cause under this request id")

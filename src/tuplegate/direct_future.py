@@ -23,7 +23,7 @@ class Waiter:
         raise NotImplementedError
 
 
-class Reply(Generic[_T]):
+class DirectFuture(Generic[_T]):
     """See the module's text."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Reply(Generic[_T]):
             finally:
                 exception = None
         if self._raised:
-            raise _raised()
+            raise _already_raised()
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
         return self._result  # type: ignore[return-value]  # it is set once it is done
@@ -80,9 +80,9 @@ class Reply(Generic[_T]):
             raise asyncio.CancelledError
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
-        return _raised() if self._raised else self._exception
+        return _already_raised() if self._raised else self._exception
 
-    def resumes(self, waiter: Waiter) -> None:
+    def set_waiter(self, waiter: Waiter) -> None:
         """As a callback, without an object for it. There may be one; it must not be done yet."""
         assert self._waiter is None, "two wait for it"
         self._waiter = waiter
@@ -163,18 +163,18 @@ class Reply(Generic[_T]):
                 callback, context = further.pop(0)
 
 
-def _raised() -> asyncio.InvalidStateError:
+def _already_raised() -> asyncio.InvalidStateError:
     return asyncio.InvalidStateError("its exception was raised already")
 
 
-async def next_turn() -> None:
+async def yield_to_loop() -> None:
     """Wait for the loop's next turn. Unlike `asyncio.sleep(0)` it can be cancelled in the eager runner."""
     loop = asyncio.get_running_loop()
-    reply: Reply[None] = Reply(loop)
+    reply: DirectFuture[None] = DirectFuture(loop)
     loop.call_soon(_go_on, reply)
     await reply
 
 
-def _go_on(reply: Reply[None]) -> None:
+def _go_on(reply: DirectFuture[None]) -> None:
     if not reply.done():
         reply.set_result(None)
