@@ -17,7 +17,7 @@ from tuplegate.admission.openapi import Description
 from tuplegate.admission.traces import Traces
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.cors import respond_options
-from tuplegate.http.errors import report_unexpected, respond_error
+from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, answered
@@ -146,11 +146,7 @@ class Plane:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
             known = to_fallback_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
-            error = known or report_unexpected(exchange, exc)
-            if not exchange.answered:
-                respond_error(exchange, error)
-            else:
-                exchange.keep_alive = False
+            end_with_error(exchange, known or report_unexpected(exchange, exc))
         finally:
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:

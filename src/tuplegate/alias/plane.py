@@ -20,7 +20,7 @@ from tuplegate.alias.upstream import (
     UpstreamLost,
     UpstreamUnreachable,
 )
-from tuplegate.http.errors import report_unexpected, respond_error
+from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
@@ -78,10 +78,7 @@ class Alias:
                 cell = self._forwarding
                 await self._forward(exchange)
         except ServiceError as refusal:
-            if not exchange.answered:
-                respond_error(exchange, refusal)
-            else:
-                exchange.keep_alive = False
+            end_with_error(exchange, refusal)
         except UpstreamLost:
             exchange.keep_alive = False  # the client sees an answer without its end
         except ClientGone:
@@ -89,11 +86,7 @@ class Alias:
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
-            error = report_unexpected(exchange, exc)
-            if not exchange.answered:
-                respond_error(exchange, error)
-            else:
-                exchange.keep_alive = False
+            end_with_error(exchange, report_unexpected(exchange, exc))
         finally:
             answered(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:

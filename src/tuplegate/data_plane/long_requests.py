@@ -1,4 +1,6 @@
-"""Reads the parameters of a long request, without keeping the event loop waiting, and no more of them than can be."""
+"""Reads the parameters of a long request in pieces, so that the event loop is not blocked, up to the most allowed."""
+
+from typing import Any
 
 import msgspec
 
@@ -10,8 +12,10 @@ from tuplegate.protocol.messages import (
     LongQueryRequest,
     LongStatementItem,
     LongTransactionRequest,
+    QueryOptions,
     QueryRequest,
     StatementItem,
+    TransactionOptions,
     TransactionRequest,
 )
 from tuplegate.protocol.pieces import split_array
@@ -22,7 +26,7 @@ _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.D
 
 
 class _Params(msgspec.Struct, frozen=True):
-    """The parameters alone, under their name."""
+    """Only the parameters, under their name, for the words of an error."""
 
     params: list[msgspec.Raw] | None
 
@@ -33,7 +37,7 @@ _decode_named = msgspec.json.Decoder(_Params).decode
 async def read_long_query(body: bytes) -> QueryRequest:
     long = read_json(_decode_query, body, QueryRequest)
     params = await _read_params(long.params)
-    return QueryRequest(long.sql, params, long.timeout_ms, long.max_rows, long.row_mode, long.big_numbers)
+    return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
 async def read_long_transaction(body: bytes) -> TransactionRequest:
@@ -47,12 +51,16 @@ async def read_long_transaction(body: bytes) -> TransactionRequest:
                 raise exc.at_statement(index) from exc
         else:
             statements.append(item)
-    return TransactionRequest(statements, long.read_only, long.timeout_ms, long.row_mode, long.big_numbers)
+    return TransactionRequest(statements, **_options(long, TransactionOptions))
+
+
+def _options(request: QueryOptions | TransactionOptions, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in kind.__struct_fields__}
 
 
 async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     text = bytes(raw)
-    if text[:1] != b"[":  # null, or what is refused by its name
+    if text[:1] != b"[":  # null, or something else, which is refused with the name of the field
         return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
     if text.count(b",") < PARAMS_MAX:
         return read_json(_params_decoder.decode, text, _Params)

@@ -1,8 +1,9 @@
-"""A query answered as a stream: columns, rows as they come, then exactly one of `done` and `error`."""
+"""Answers a query as a stream of events: `columns`, a `row` each as they come, then exactly one `done` or `error`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 import msgspec
@@ -19,28 +20,30 @@ from tuplegate.protocol.messages import StreamFormat
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, slots=True)
+class QueryJob:
+    """A query, read and checked, for every way to run it but the hot path."""
+
+    target: port.Target
+    statement: port.Statement
+    shape: port.Shape
+    bounds: port.Bounds
+
+
 class StreamWriter:
+    """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
+
     def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
         self._engine = engine
         self._heartbeat_s = heartbeat_s
         self.begun = self.open = self.rows = 0
-        """Streams since the start and now, and the rows of those that have ended."""
 
-    async def answer(
-        self,
-        exchange: Exchange,
-        format: StreamFormat,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        *,
-        snapshot: bool,
-    ) -> None:
-        framing = FRAMINGS[format]
+    async def answer(self, exchange: Exchange, format: StreamFormat, job: QueryJob, *, snapshot: bool) -> None:
+        """Run the query and write its events. Raises a failure only while nothing was written."""
+        framing, statement = FRAMINGS[format], job.statement
         rows: port.RowStream | None = None
         try:
-            async with self._stream(exchange, target, statement, shape, bounds, snapshot=snapshot) as rows:
+            async with self._open(exchange, job, snapshot=snapshot) as rows:
                 self.begun += 1
                 self.open += 1
                 if rows.reached is not None:
@@ -71,7 +74,7 @@ class StreamWriter:
         else:
             position = rows.reached
             if position is not None and not rows.on_replica:
-                position = await self._engine.position()  # behind what the statement has written
+                position = await self._engine.position()  # one that includes what the statement has written
             await exchange.write(framing.event("done", _write_done(exchange, rows, position)))
             exchange.finish()
         finally:
@@ -82,29 +85,22 @@ class StreamWriter:
                 if exchange.traced:
                     note_engine_time(exchange, rows.exec_us)
 
-    def _stream(
-        self,
-        exchange: Exchange,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        *,
-        snapshot: bool,
+    def _open(
+        self, exchange: Exchange, job: QueryJob, *, snapshot: bool
     ) -> AbstractAsyncContextManager[port.RowStream]:
-        if snapshot:
-            return self._engine.snapshots.stream(target, statement, shape, bounds, read_position(exchange))
-        return self._engine.stream(target, statement, shape, bounds)
+        if not snapshot:
+            return self._engine.stream(job.target, job.statement, job.shape, job.bounds)
+        return self._engine.snapshots.stream(job.target, job.statement, job.shape, job.bounds, read_position(exchange))
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
-        """Rows as they come, and a sign of life where none come."""
+        """Write rows as they come, and a sign of life while none come."""
         async with aclosing(_fill_silences(rows.lines(), self._heartbeat_s)) as blocks:
             async for lines in blocks:
                 await exchange.write(framing.rows(lines) if lines else framing.silence)
 
 
 async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
-    """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
+    """Yield the blocks of the source, and b"" after every `silence_s` without one. The source is not cancelled."""
     pending: asyncio.Future[bytes] | None = None
     try:
         while True:
@@ -119,7 +115,7 @@ async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         if pending is not None and not pending.done():
             pending.cancel()
             await asyncio.wait([pending])
-        pending = None  # with a failure in it, it would hold this, and this it
+        pending = None  # a failure in it refers to this frame: the two would keep each other alive
         await source.aclose()
 
 

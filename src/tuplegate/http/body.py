@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 from tuplegate.direct_future import DirectFuture
-from tuplegate.http.memory import STRANGER, Memory
+from tuplegate.http.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 
@@ -36,7 +36,7 @@ class IncomingBody:
     """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
 
     __slots__ = (
-        "_error", "_held", "_memory", "_most", "_owner", "_sink", "_source", "_taken", "_waiter", "complete", "failed",
+        "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_waiter", "complete", "failed",
         "is_wanted", "length",
     )  # fmt: skip
 
@@ -45,9 +45,8 @@ class IncomingBody:
         self._held = bytearray(first)
         self._source = source
         self._memory = memory
-        self._owner = owner
-        self._taken = 0
-        self._take(len(first))
+        self._holding = Holding(memory, owner)
+        self._holding.resize(len(first))
         self._most = 0
         self._sink: BodySink | None = None
         self._waiter: DirectFuture[None] | None = None
@@ -68,8 +67,8 @@ class IncomingBody:
         size = len(self._held) + len(data)
         if size > self._most:
             raise too_large(self._most)
-        if size > self._taken:
-            self._take(max(size, min(2 * size, self.length if self.length >= 0 else self._most)))
+        if size > self._holding.size:
+            self._holding.resize(max(size, min(2 * size, self.length if self.length >= 0 else self._most)))
         self._held += data
 
     def end(self) -> None:
@@ -99,9 +98,9 @@ class IncomingBody:
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()
-        self._owner, self._most = owner, most
+        self._holding, self._most = Holding(self._memory, owner), most
         # Who has a key is told at once that there is no room for it; what strangers promise is not believed.
-        self._take(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
+        self._holding.resize(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
         self._waiter = DirectFuture(asyncio.get_running_loop())
         self._source.want_body()
@@ -120,14 +119,7 @@ class IncomingBody:
         return error
 
     def release(self) -> None:
-        if self._taken:
-            self._memory.give_back(self._owner, self._taken)
-            self._taken = 0
-
-    def _take(self, size: int) -> None:
-        """So much is needed for it in all."""
-        self._memory.take(self._owner, size - self._taken)
-        self._taken = size
+        self._holding.resize(0)
 
     def flow_to(self, sink: BodySink) -> bytes:
         """What has come so far; the sink gets the rest, as it comes."""

@@ -19,7 +19,7 @@ from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory, stranger_at
+from tuplegate.http.memory import Holding, Memory, stranger_at
 from tuplegate.http.message import Head, HeadCache
 from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota, Turn
@@ -116,7 +116,6 @@ class HttpConnection(asyncio.Protocol):
         self._deadline: float | None = None
         self._is_idle = True
         """Nothing of a request has come yet."""
-        self._charged = 0
         self.current: Exchange | None = None
         """The request in hand."""
 
@@ -127,6 +126,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
         self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
+        self._holding = Holding(shared.memory, address)
         self._opened_at = self._loop.time()
         self._progress = ClientProgress(self._transport, self._opened_at)
         self._expect_request(shared.bounds.header_timeout_s)
@@ -140,7 +140,7 @@ class HttpConnection(asyncio.Protocol):
         shared.connections.pop(self, None)
         shared.on_change()
         self._closing = True
-        self._charge(0)
+        self._holding.resize(0)
         if self._look is not None:
             self._look.cancel()
         if self._next_turn is not None:
@@ -352,13 +352,13 @@ class HttpConnection(asyncio.Protocol):
     def _charge_unread(self) -> None:
         """What has come and waits here is held for somebody. Who holds too much is not listened to any more."""
         unread = self._reader.unread
-        if unread == self._charged:
+        if unread == self._holding.size:
             return
-        self._charge(0)
         try:
-            self._charge(unread)
+            self._holding.resize(unread)
         except ServiceError as error:
             self._reader = RequestReader(self._shared.heads)
+            self._holding.resize(0)
             exchange = self.current
             if exchange is None:
                 self._refuse(error)
@@ -366,15 +366,6 @@ class HttpConnection(asyncio.Protocol):
             exchange.keep_alive = False
             if exchange.incoming is not None and not exchange.incoming.complete:
                 exchange.incoming.fail(error)
-
-    def _charge(self, size: int) -> None:
-        memory = self._shared.memory
-        if self._charged:
-            memory.give_back(self._out.address, self._charged)
-            self._charged = 0
-        if size:
-            memory.take(self._out.address, size)
-            self._charged = size
 
     # -- time and the end -----------------------------------------------------------------------------------------
 
@@ -447,7 +438,7 @@ class HttpConnection(asyncio.Protocol):
         """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
         self._closing = True
         self._reader.forget()
-        self._charge(0)
+        self._holding.resize(0)
         self._deadline = self._loop.time() + _LINGER_S
         if self._transport.is_closing():
             return

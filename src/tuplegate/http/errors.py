@@ -29,6 +29,14 @@ def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, st
     exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
 
 
+def end_with_error(exchange: Exchange, error: ServiceError) -> None:
+    """Respond with the error, or cut off the answer that has begun already."""
+    if not exchange.answered:
+        respond_error(exchange, error)
+    else:
+        exchange.keep_alive = False
+
+
 def report_unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
     """A fault of ours: the log gets everything but the request's text, the client only the id."""
     _log.error("unexpected failure", request_id=exchange.request_id, route=exchange.path, exc_info=exc)

@@ -84,6 +84,32 @@ class Memory:
         return held > self._share or (self.used > self._bytes_max and held > self._little)
 
 
+class Holding:
+    """What is held for one owner in one place."""
+
+    __slots__ = ("_memory", "_owner", "size")
+
+    def __init__(self, memory: Memory, owner: str) -> None:
+        self._memory = memory
+        self._owner = owner
+        self.size = 0
+
+    def resize(self, size: int) -> None:
+        """Hold `size` bytes from now on. Raises busy, and then holds as many as before."""
+        more = size - self.size
+        if more > 0:
+            self._memory.take(self._owner, more)
+        elif more < 0:
+            self._memory.give_back(self._owner, -more)
+        self.size = size
+
+    def record(self, owner: str, size: int) -> None:
+        """Hold what is in memory already, so there is nothing to refuse, for this owner from now on."""
+        self.resize(0)
+        self._memory.charge(owner, size)
+        self._owner, self.size = owner, size
+
+
 def too_much_held() -> ServiceError:
     return ServiceError(
         "busy",

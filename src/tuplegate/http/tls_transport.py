@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from tuplegate.http.memory import Memory, stranger_at
+from tuplegate.http.memory import Holding, Memory, stranger_at
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
@@ -82,7 +82,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """By what is above."""
         self._is_listening = True
         self._memory = memory
-        self._charged = 0
+        self._holding: Holding | None = None
         self.address = ""
 
     # -- towards the transport below ------------------------------------------------------------------------------
@@ -92,6 +92,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
         self.address = stranger_at(transport)
+        if self._memory is not None:
+            self._holding = Holding(self._memory, self.address)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
@@ -203,17 +205,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _charge(self) -> None:
         """For what is held of it now. Raises busy."""
-        size = len(self._unread)
-        if self._hello is not None:
-            size += self._negotiated + _NEGOTIATION_COST
-        if size == self._charged or self._memory is None:
-            return
-        if self._charged:
-            self._memory.give_back(self.address, self._charged)
-            self._charged = 0
-        if size:
-            self._memory.take(self.address, size)
-            self._charged = size
+        if self._holding is not None:
+            negotiating = 0 if self._hello is None else self._negotiated + _NEGOTIATION_COST
+            self._holding.resize(len(self._unread) + negotiating)
 
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`."""

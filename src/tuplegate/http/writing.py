@@ -6,7 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import Holding, Memory
 from tuplegate.http.stalls import cut_off
 
 STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -54,8 +54,8 @@ class Outgoing:
     """
 
     __slots__ = (
-        "_charged", "_charged_to", "_loop", "_memory", "_on_caught_up", "_transport", "_waiter", "address", "common",
-        "companion", "is_behind", "is_lost", "owner", "written",
+        "_holding", "_loop", "_on_caught_up", "_transport", "_waiter", "address", "common", "companion", "is_behind",
+        "is_lost", "owner", "written",
     )  # fmt: skip
 
     def __init__(
@@ -68,10 +68,8 @@ class Outgoing:
     ) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._memory = memory
+        self._holding = Holding(memory, address)
         self._waiter: asyncio.Future[None] | None = None
-        self._charged = 0
-        self._charged_to = ""
         self.common = common
         self.address = self.owner = address
         self._on_caught_up = on_caught_up
@@ -106,22 +104,22 @@ class Outgoing:
 
     def note_behind(self) -> None:
         self.is_behind = True
-        self._charge()
+        self.charge_again()
 
     def note_caught_up(self) -> None:
         self.is_behind = False
-        self._discharge()
+        self._holding.resize(0)
         self._wake()
         self._on_caught_up()
 
     def charge_again(self) -> None:
         """Once a second: what is held may have become more, or less."""
         if self.is_behind:
-            self._charge()
+            self._holding.record(self.owner, self._transport.get_write_buffer_size())
 
     def note_lost(self) -> None:
         self.is_lost = True
-        self._discharge()
+        self._holding.resize(0)
         self._wake()
         self._on_caught_up = do_nothing  # the two would hold each other, and could not be freed at once
         companion, self.companion = self.companion, None
@@ -132,16 +130,6 @@ class Outgoing:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-    def _charge(self) -> None:
-        self._discharge()
-        self._charged, self._charged_to = self._transport.get_write_buffer_size(), self.owner
-        self._memory.charge(self._charged_to, self._charged)
-
-    def _discharge(self) -> None:
-        if self._charged:
-            self._memory.give_back(self._charged_to, self._charged)
-        self._charged = 0
 
 
 def do_nothing() -> None:
