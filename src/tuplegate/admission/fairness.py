@@ -57,7 +57,7 @@ class Lane:
         return False
 
     async def wait(self) -> None:
-        """Waits for the turn of one that could not enter; `leave` must follow. Raises busy."""
+        """Wait for the turn of one that could not enter; `leave` must follow. Raises busy."""
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
         turn: DirectFuture[None] = DirectFuture(asyncio.get_running_loop())
@@ -81,7 +81,7 @@ class Lane:
             asyncio.get_running_loop().call_soon(self.let_in)
 
     def let_in(self) -> None:
-        """Gives a turn to as many as there is room for."""
+        """Give a turn to as many as there is room for."""
         self._is_opening = False
         while self._waiting and self.running < self._lanes.share:
             turn = self._waiting.popleft().turn
@@ -90,7 +90,7 @@ class Lane:
                 turn.hand_over(None)
 
     def turn_away(self) -> None:
-        """Ends the wait of those whose time is over."""
+        """End the wait of those whose time is over."""
         while self._waiting and self._waiting[0].until < self._lanes.tick:
             turn = self._waiting.popleft().turn
             if not turn.done():

@@ -121,7 +121,7 @@ class Metrics:
     # -- the worker's own ---------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Posts the worker's numbers, often enough and when a fellow asks. Goes on for ever."""
+        """Post the worker's numbers, often enough and when a fellow asks. Goes on for ever."""
         board, loop = self._board, asyncio.get_running_loop()
         asked, posted_at = board.asked, loop.time()
         while True:
@@ -197,7 +197,7 @@ class Metrics:
         return sums, gauges
 
     async def _wait_for_posts(self, others: list[int]) -> None:
-        """Waits until every other worker has posted after now."""
+        """Wait until every other worker has posted after now."""
         board, loop = self._board, asyncio.get_running_loop()
         before = {worker: board.written(worker) for worker in others}
         board.ask(self._worker)

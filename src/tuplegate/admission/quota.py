@@ -69,7 +69,7 @@ class Quota:
         self._size = 1
 
     def take(self, now: float) -> bool:
-        """Uses one of the permits in hand, if there is one."""
+        """Use one of the permits in hand, if there is one."""
         if self._left > 0 and now < self._until:
             self._left -= 1
             self.touched = True
@@ -77,7 +77,7 @@ class Quota:
         return False
 
     async def take_more(self, now: float) -> bool:
-        """Asks the catalog where none is in hand. False where the window has none left.
+        """Ask the catalog where none is in hand. False where the window has none left.
 
         A client that leaves meanwhile has its request counted: nobody would know whether it had got its permit.
         """
@@ -114,7 +114,7 @@ class Quota:
                 await asyncio.sleep(_HELD_S)
 
     async def _settle(self, count: int) -> Grant:
-        """Tells the catalog what was used, and asks it for more. What was in hand is not used any more.
+        """Tell the catalog what was used, and asks it for more. What was in hand is not used any more.
 
         Where it fails, nobody knows whether the catalog has heard it; so it is told again.
         """
@@ -186,7 +186,7 @@ class Quotas:
         return quota
 
     async def watch(self) -> None:
-        """Gives back what lies idle, and tries again until the catalog has heard it. Goes on for ever."""
+        """Give back what lies idle, and tries again until the catalog has heard it. Goes on for ever."""
         while True:
             await asyncio.sleep(_IDLE_S)
             now = asyncio.get_running_loop().time()

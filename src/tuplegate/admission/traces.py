@@ -90,7 +90,7 @@ class Traces:
         span.end(epoch + now)
 
     def close(self) -> None:
-        """Sends what is left; where that takes too long it is given up."""
+        """Send what is left; where that takes too long it is given up."""
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(_STOP_S)

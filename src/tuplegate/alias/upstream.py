@@ -74,7 +74,7 @@ class UpstreamConnection(asyncio.Protocol):
         bodiless: bool,
         on_continue: Callable[[], None] | None = None,
     ) -> UpstreamCall:
-        """Sends a request; of its body what is there, and the `rest` as it comes. `bodiless`: the answer has no body,
+        """Send a request; of its body what is there, and the `rest` as it comes. `bodiless`: the answer has no body,
         whatever it says (HEAD)."""
         assert self._call is None, "one at a time"
         call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless)
@@ -101,7 +101,7 @@ class UpstreamConnection(asyncio.Protocol):
     # -- the answer -----------------------------------------------------------------------------------------------
 
     async def read_head(self) -> AnswerReader:
-        """Waits for status and headers of the answer. Raises UpstreamLost, or what went wrong with the body."""
+        """Wait for status and headers of the answer. Raises UpstreamLost, or what went wrong with the body."""
         call = self._current_call()
         while not call.answer.has_head:
             if call.failure is not None:
@@ -144,7 +144,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
 
     def release(self) -> None:
-        """Ends the exchange. The connection is closed, unless it may serve its client again."""
+        """End the exchange. The connection is closed, unless it may serve its client again."""
         call, self._call = self._current_call(), None
         self.idle_since = self._loop.time()
         is_good = call.answer.complete and not call.pieces and call.sent_all and call.failure is None

@@ -122,7 +122,7 @@ class BenchRoutes:
 
 
 async def _wait_for_all(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """Waits for all; the first failure, or a client that leaves, ends the others."""
+    """Wait for all; the first failure, or a client that leaves, ends the others."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:

@@ -51,7 +51,7 @@ async def run_once(
     run: Callable[[port.Keep], Awaitable[object]],
     make: Callable[[port.TransactionResult], Answer],
 ) -> None:
-    """Runs the request unless it was run before; the answer is the recorded one either way."""
+    """Run the request unless it was run before; the answer is the recorded one either way."""
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold(f"idempotency/{target.database}/{route}/{key}", target.database) as free:

@@ -1,7 +1,7 @@
-"""The body of a request that has not come whole with its head.
+"""The body of a request that did not arrive whole with its head.
 
-Nothing of it is read before somebody asks for it: whoever answers the request has judged the head by then. It is either
-collected, within the memory there is for that, or passed on to a BodySink as it comes.
+Nothing of it is read until the handler asks for it, which has judged the head by then. The body is either collected,
+within the memory there is for that, or passed on to a BodySink as it arrives.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ class BodySink(Protocol):
     def body_end(self) -> None: ...
 
     def body_failed(self, error: ServiceError) -> None:
-        """The rest will not come: the client was too slow, or what it sent is no body."""
+        """The rest will not arrive: the client was too slow, or it sent something that is no body."""
 
 
 class Source(Protocol):
     """Where a body comes from."""
 
     def want_body(self) -> None:
-        """Gives it from now on, but not within this call."""
+        """Deliver the body from now on, but not within this call."""
 
     def pause_reading(self) -> None: ...
 
@@ -33,7 +33,8 @@ class Source(Protocol):
 
 
 class IncomingBody:
-    """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
+    """`length` is the length that the head gives, or negative. `is_wanted` is set once a handler has asked for the
+    body."""
 
     __slots__ = (
         "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_waiter", "complete", "failed",
@@ -41,7 +42,7 @@ class IncomingBody:
     )  # fmt: skip
 
     def __init__(self, first: bytes, length: int, source: Source, memory: Memory, owner: str) -> None:
-        """`first` is what came with the head. Raises busy. `release` must follow."""
+        """`first` is the part that arrived with the head. Raises busy. `release` must follow."""
         self._held = bytearray(first)
         self._source = source
         self._memory = memory
@@ -55,12 +56,12 @@ class IncomingBody:
         self.complete = False
         self.failed = False
         self._error: ServiceError | None = None
-        """Until it is raised: it would know of whoever raised it, and the two could not be freed at once."""
+        """Forgotten when it is raised: it and the frame that raises it would keep each other alive."""
 
     # -- from the connection --------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Raises what is wrong with so long a body."""
+        """Take a piece of the body. Raises body_too_large and busy."""
         if self._sink is not None:
             self._sink.body_piece(data)
             return
@@ -90,16 +91,16 @@ class IncomingBody:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    # -- for whoever takes it -------------------------------------------------------------------------------------
+    # -- for the handler ------------------------------------------------------------------------------------------
 
     async def collect(self, owner: str, most: int) -> bytes:
-        """All of it, once it is there. Raises what went wrong with it, body_too_large, and busy."""
+        """Return the whole body, once it is there. Raises what went wrong with it, body_too_large and busy."""
         self._check()
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()
         self._holding, self._most = Holding(self._memory, owner), most
-        # Who has a key is told at once that there is no room for it; what strangers promise is not believed.
+        # A client with a key is refused at once if its whole body has no room. A stranger's length is not trusted.
         self._holding.resize(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
         self._waiter = DirectFuture(asyncio.get_running_loop())
@@ -113,7 +114,8 @@ class IncomingBody:
             raise self._pop_error()
 
     def _pop_error(self) -> ServiceError:
-        """Whoever raises it must not have it in a variable, which the error would know of."""
+        """Return the error and forget it. The caller must raise it without a variable: the error would refer to its
+        frame."""
         error, self._error = self._error, None
         assert error is not None
         return error
@@ -122,7 +124,7 @@ class IncomingBody:
         self._holding.resize(0)
 
     def flow_to(self, sink: BodySink) -> bytes:
-        """What has come so far; the sink gets the rest, as it comes."""
+        """Return what has arrived so far, and give the rest to the sink as it arrives."""
         self._check()
         held, self._held = bytes(self._held), bytearray()
         self.release()

@@ -1,4 +1,4 @@
-"""Reading a request: its content type and its body. Everything wrong with it is the client's to know."""
+"""Reads a request: its content type and its body. Everything that is wrong with it is told to the client."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
-    """The body as a message of this kind, which `decode` makes; what is wrong with it is told in words.
+    """Return the body as a message of this kind, which `decode` makes. Raises malformed_request in plain words.
 
     The strict decoder does not look into raw parts, so UTF-8 is checked first.
     """
@@ -31,14 +31,14 @@ def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
 
 
 def check_request(exchange: Exchange, wanted: str) -> None:
-    """Of a route that takes a body of this type and nothing in its URL."""
+    """Check a request to a route that takes a body of this type and no query string."""
     if exchange.query:
         read_query(exchange)
     check_content_type(exchange, wanted)
 
 
 def check_content_type(exchange: Exchange, wanted: str) -> None:
-    """A body without a type is taken for what the route takes."""
+    """Check the content type. A body without one is taken to have the type that the route takes."""
     header = exchange.headers.get(b"content-type")
     if header is None or header == wanted.encode():
         return

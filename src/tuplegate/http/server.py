@@ -1,12 +1,12 @@
 """An HTTP/1.1 server on asyncio protocols.
 
-Why not an ASGI server: on the hot path the bookkeeping of one costs about a third of the whole request (see
-docs/decisions). What a service on the open net needs is in the pieces that it puts together: `message`, `framing` and
-`reading` make requests of bytes, `connection` runs them one after the other, `writing` and `stalls` look after what is
-sent, `memory` bounds what is held. Here it listens, keeps time and stops.
+Why not an ASGI server: its bookkeeping costs about a third of a whole request on the hot path (see docs/decisions). The
+parts do what a service on the open net needs: `message`, `framing` and `request_reader` make requests of bytes,
+`connection` runs them one after the other, `writing` and `stalls` look after what is sent, `memory` bounds what is
+held. This module listens, keeps time and stops.
 
-A handler is a coroutine that answers its Exchange. It is cancelled when its client goes away. See `eager` for what it
-may not do.
+A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for what it may
+not do.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _END_S: Final = 2.0
 
 
 class HttpServer:
-    """Listens on one socket and gives every request to one handler, as soon as its head is there."""
+    """Listens on one socket and passes every request to one handler, as soon as its head is there."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class HttpServer:
         return self._shared.connections.keys()
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
-        """`balance` is shared with other workers that listen on the same socket."""
+        """Start to listen. `balance` is shared with other workers that listen on the same socket."""
         loop = asyncio.get_running_loop()
         self._shared.now = loop.time()
         balance = balance or Balance(1)
@@ -84,7 +84,7 @@ class HttpServer:
             on_opened=self._on_opened,
         )
 
-    # Bound to the server and not to the newcomer, which would hold itself otherwise.
+    # Bound to the server, not to the newcomer, which would refer to itself otherwise.
     def _on_opened(self, newcomer: TlsTransport) -> None:
         has_place = self._make_place(newcomer.address)
         patience_s = self._shared.bounds.header_timeout_s if has_place else 0
@@ -98,8 +98,8 @@ class HttpServer:
         self._negotiating.pop(newcomer, None)
 
     def _make_place(self, address: str) -> bool:
-        """Return whether another connection of this address is taken; where all places are, one is cleared if it can
-        be."""
+        """Return whether another connection of this address may stay. If all places are taken, one is cleared if
+        possible."""
         shared = self._shared
         if shared.stopping:
             return False
@@ -116,9 +116,10 @@ class HttpServer:
         return True
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
-        """Takes no more requests and lets the running ones finish within the time.
+        """Take no more requests, and let the running ones finish within the time.
 
-        `on_late` is to bring the others to an end; those that even then do not are cut off, their outcome unknown.
+        `on_late` must bring the rest to an end; requests that still run after that are cut off, with an unknown
+        outcome.
         """
         self._shared.stopping = True
         if self._server is not None:
@@ -145,14 +146,14 @@ class HttpServer:
 
     @property
     def running(self) -> int:
-        """Requests in hand."""
+        """The number of running requests."""
         return len(self._running())
 
     def _running(self) -> list[Exchange]:
         return [connection.current for connection in self.connections if connection.current is not None]
 
     async def _wait_until_idle(self, timeout_s: float) -> bool:
-        """Whether no request runs any more, within the time."""
+        """Wait until no request runs, at most this long. Return whether none does."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._running() and (left := deadline - asyncio.get_running_loop().time()) > 0:
             self._ended = asyncio.get_running_loop().create_future()
@@ -160,12 +161,12 @@ class HttpServer:
         return not self._running()
 
     def _on_request_end(self) -> None:
-        """A request ended while the server stops."""
+        """Wake `_wait_until_idle`: a request has ended while the server stops."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     async def _tick(self) -> None:
-        """Once a second: the date, and whoever is too slow."""
+        """Once a second, renew the date and check which clients are too slow."""
         loop = asyncio.get_running_loop()
         ticks = 0
         while True:
@@ -176,7 +177,7 @@ class HttpServer:
                 self._shared.heads.age()
 
     def _check_connections(self, now: float) -> None:
-        """A function of its own, because a coroutine that waits would hold the last connection that it has seen."""
+        """Check all clients. A function, because a waiting coroutine would keep the last connection alive."""
         shared = self._shared
         shared.common.renew()
         shared.now = now
