@@ -1,4 +1,5 @@
-"""What every plane says of itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None of them needs a token."""
+"""The routes by which every plane describes itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None needs a
+token."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -29,7 +30,7 @@ class AboutRoutes:
         self._table: RouteTable = {}
 
     def add_to(self, table: RouteTable) -> RouteTable:
-        """The table with the routes that every plane has; it is what they speak of."""
+        """Return the table with the routes that every plane has. They describe the result."""
         health = Description(Health, other=((503, Health),))
         self._table = {
             **table,
@@ -84,7 +85,7 @@ class AboutRoutes:
 
     @cached_property
     def _document(self) -> bytes:
-        """Made when somebody asks for the first time."""
+        """Made on the first request."""
         operations = [
             Operation(
                 method,

@@ -1,6 +1,6 @@
-"""Who is asking, and for which database: the token of a request to a target of the engine.
+"""Finds out who is asking, and for which database: from the token of a request to a target of the engine.
 
-Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
+Answers of the catalog are kept for `_FRESH_S`. So what is revoked there is refused here within that time, and at once
 where this worker hears of the change (see `Pulse`). Tokens are compared with the catalog's digests when they are looked
 up; a digest for every request would cost a twentieth of the whole.
 """
@@ -25,16 +25,16 @@ from tuplegate.protocol.errors import ServiceError
 _FRESH_S: Final = 2.5
 _CACHE_MAX: Final = 10_000
 _STRANGERS_ASKED_MAX: Final = 8
-"""Tokens that were never seen to be good, for which the catalog is asked at once. The others are asked for before them:
-whoever makes up tokens delays those who make up tokens."""
+"""How many tokens that were never valid before are looked up at once. Known tokens do not queue behind them: a client
+that makes up tokens delays only others that do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal with what it may do, spelled out. `target` is the database it gets when it names none.
+    """A principal with all its scopes. `target` is the database it gets when it names none.
 
-    `quota` is None where any number of requests is let through. `reads_snapshots`: what it reads need not be
-    serializable, unless a request says otherwise.
+    `quota` is None where requests are not limited. `reads_snapshots`: its reads need not be serializable, unless a
+    request says otherwise.
     """
 
     principal: Principal
@@ -49,7 +49,7 @@ class Identity:
 
 @dataclass(slots=True)
 class _Entry:
-    """Good until then. One that is older is asked for anew, but never behind tokens that may be made up."""
+    """Valid until then. An older entry is looked up again, but never behind tokens that may be made up."""
 
     identity: Identity
     until: float
@@ -64,7 +64,7 @@ class IdentityCache:
         usage: UsageBook,
         found_database: Callable[[str, str, str], None],
     ) -> None:
-        """`found_database` is told a database, its engine and its tier whenever the catalog was asked for it."""
+        """`found_database` is called with a database, its engine and its tier whenever the catalog was asked for it."""
         self._found_database = found_database
         self._credentials = credentials
         self._lanes = lanes
@@ -72,19 +72,19 @@ class IdentityCache:
         self._usage = usage
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
-        """Tokens that are not good, and until when that is taken for granted."""
+        """Invalid tokens, and until when they are refused without a look-up."""
         self._strangers = asyncio.Semaphore(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
 
     def forget(self) -> None:
-        """Something has changed in the catalog."""
+        """Look everything up again: something has changed in the catalog."""
         for entry in self._entries.values():
             entry.until = 0.0
         self._unknown.clear()
         self._databases.clear()
 
     def find(self, exchange: Exchange, now: float) -> Identity | None:
-        """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
+        """Return the identity if it is known and fresh; None otherwise. This is the hot path: no await."""
         authorization = exchange.headers.get(b"authorization")
         if authorization is None or authorization[:7] != b"Bearer ":
             return None
@@ -94,7 +94,7 @@ class IdentityCache:
         return entry.identity
 
     async def identify(self, authorization: bytes | None, now: float) -> Identity:
-        """The identity, asked of the catalog where it must be. Raises unauthenticated."""
+        """Return the identity, from the catalog if need be. Raises unauthenticated."""
         return await self.identify_token(_bearer(authorization), now)
 
     async def identify_token(self, token: bytes, now: float) -> Identity:
@@ -121,7 +121,7 @@ class IdentityCache:
         return identity
 
     def _note(self, token: bytes, identity: Identity | None, until: float) -> None:
-        """What was found. Tokens that are made up do not take the place of good ones."""
+        """Remember what was found. Made-up tokens do not take the place of good ones."""
         if identity is None:
             self._entries.pop(token, None)
             if len(self._unknown) >= _CACHE_MAX:
@@ -164,7 +164,7 @@ class IdentityCache:
         )
 
     async def target(self, identity: Identity, exchange: Exchange) -> Target:
-        """The database that the request is for: the one it names, or the identity's own."""
+        """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")
         now = asyncio.get_running_loop().time()
         if name is None:
@@ -172,7 +172,7 @@ class IdentityCache:
                 raise ServiceError("not_found", "there is no database for this token")
             return identity.target
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
-        if len(name) > NAME_LENGTH_MAX:  # no database has it; it is neither looked up nor kept
+        if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept
             raise ServiceError("not_found", f"there is no database '{wanted}…' for this token")
         key = (identity.principal.organization, wanted)
         found = self._databases.get(key)

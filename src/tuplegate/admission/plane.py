@@ -1,4 +1,4 @@
-"""A plane: its route table, and the order in which a request is judged: route, token, scope, quota, body."""
+"""A plane: its route table, and the order in which a request is checked: route, token, scope, quota, body."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,10 +26,10 @@ from tuplegate.protocol.errors import ServiceError
 _log: Final = structlog.get_logger()
 
 _STRANGERS_BODY_MAX: Final = 64 * 1024
+"""For a request that needs no token, or has it in its body."""
 _PATH_SHOWN_MAX: Final = 200
 _PATH_MAX, _PARTS_MAX = 4096, 16
-"""No route has a path that is longer, with every character encoded, or has more parts. Anybody may send one."""
-"""Of a request that needs no token, or has it in its body."""
+"""No route has a longer path, even with every character encoded, or more parts."""
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]
@@ -37,8 +37,8 @@ Guarded = Callable[[Exchange, Identity], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client, and
-    `group` for whoever reads the table."""
+    """`scope` is what a token must have; an open route takes no token. `describes` is for authors of clients, `group`
+    for readers of the table."""
 
     summary: str
     scope: Scope | None
@@ -50,7 +50,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class OtherPlane:
-    """Another plane: the paths that only it has, and its address as others reach it, if that is known."""
+    """The paths that only another plane has, and its address as others reach it, if that is known."""
 
     plane: str
     paths: list[list[str]]
@@ -58,7 +58,7 @@ class OtherPlane:
 
 
 RouteTable = dict[tuple[str, str], Route]
-"""By method and path, where a part in braces stands for any text."""
+"""Routes by method and path; a part in braces stands for any text."""
 
 
 def put_in_group(name: str, table: RouteTable) -> RouteTable:
@@ -66,10 +66,10 @@ def put_in_group(name: str, table: RouteTable) -> RouteTable:
 
 
 class Plane:
-    """Gives every request to its route, and every failure an answer.
+    """Passes every request to its route, and answers every failure.
 
-    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
-    once it is known who sends it, and is held in `memory`. A path found `elsewhere` is refused with its address.
+    With `in_lanes`, organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
+    once its sender is known, and is held in `memory`. A path that is found `elsewhere` is refused with its address.
     """
 
     def __init__(
@@ -206,7 +206,8 @@ def _forbidden(route: Route) -> ServiceError:
 
 
 async def take_permit(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
-    """Every authenticated request counts. One without the right to its route is not refused here: it hears that."""
+    """Count an authenticated request against its quota. With `refuse` off, a request over the quota passes: it is
+    refused anyway, for another reason."""
     quota = identity.quota
     if quota is None:
         return
@@ -221,10 +222,10 @@ async def _options(methods: list[str], exchange: Exchange) -> None:
 
 
 def path_parts(path: str) -> list[str] | None:
-    """The parts of a path between its slashes, decoded; None where no route can have such a path.
+    """Return the parts of a path between its slashes, decoded; None if no route can have such a path.
 
-    They are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets only
-    some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
+    The parts are decoded one by one: a percent-encoded slash separates nothing, as for a proxy in front of us that lets
+    only some paths through. No name has a NUL, which would end it for the engine.
     """
     if len(path) > _PATH_MAX or path.count("/") > _PARTS_MAX:
         return None
@@ -236,7 +237,7 @@ def path_parts(path: str) -> list[str] | None:
 
 
 def match_template(template: list[str], parts: list[str]) -> dict[str, str] | None:
-    """What stands in the path for every {name} of the template; None where the path is another one."""
+    """Return the value of every {name} of the template; None if the path does not match."""
     if len(template) != len(parts):
         return None
     values: dict[str, str] = {}

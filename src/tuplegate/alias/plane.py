@@ -1,7 +1,8 @@
-"""The alias: data-plane routes are forwarded, control-plane routes redirected, nothing is judged.
+"""The alias forwards data-plane routes, redirects control-plane routes, and judges nothing.
 
-Who is asking, and whether the request makes sense, is the data plane's to say: its answers are passed on as they come,
-refusals too. What the alias itself answers is its banner, its health, redirects, and that the data plane is not there.
+The data plane decides who is asking and whether the request makes sense; its answers, and refusals, are passed on
+unchanged. The alias itself answers only with its banner, its health, redirects, and errors when it cannot reach the
+data plane.
 """
 
 import asyncio
@@ -170,9 +171,9 @@ class Alias:
             connection.release()
 
     async def _send(self, exchange: Exchange, request: bytes) -> tuple[UpstreamConnection, AnswerReader]:
-        """A connection over which the request was sent and an answer has begun."""
+        """Send the request; return the connection, and its answer once that has begun."""
         while True:
-            connection, used_before = await self._connection(exchange)
+            connection, used_before = await self._find_connection(exchange)
             answer: AnswerReader | None = None
             call = connection.ask(
                 request,
@@ -185,8 +186,10 @@ class Alias:
             try:
                 answer = await connection.read_head()
             except UpstreamLost as exc:
-                # A connection can be closed by the other side just while it is used again.
-                if not (used_before and call.got_nothing and exchange.method in _SAFE_METHODS and _empty(exchange)):
+                # The other side may have closed a connection just while it was used again.
+                if not (
+                    used_before and call.got_nothing and exchange.method in _SAFE_METHODS and _has_no_body(exchange)
+                ):
                     raise _lost(call, exchange, exc) from exc
             finally:
                 if answer is None:
@@ -194,13 +197,13 @@ class Alias:
             if answer is not None:
                 return connection, answer
 
-    async def _connection(self, exchange: Exchange) -> tuple[UpstreamConnection, bool]:
-        """The one that belongs to the client's connection, and whether it served before."""
-        kept = exchange.outgoing.companion
-        if isinstance(kept, UpstreamConnection):
-            if self._upstream.is_fresh(kept):
-                return kept, True
-            kept.end()
+    async def _find_connection(self, exchange: Exchange) -> tuple[UpstreamConnection, bool]:
+        """Return the connection that belongs to the client's connection, and whether it was used before."""
+        companion = exchange.outgoing.companion
+        if isinstance(companion, UpstreamConnection):
+            if self._upstream.is_fresh(companion):
+                return companion, True
+            companion.end()
         try:
             connection = await self._upstream.open()
         except UpstreamUnreachable as exc:
@@ -218,8 +221,8 @@ class Alias:
         exchange.finish()
 
 
-def _empty(exchange: Exchange) -> bool:
-    """There is no body that would have to be sent again."""
+def _has_no_body(exchange: Exchange) -> bool:
+    """Return whether there is no body that would have to be sent again."""
     return exchange.head.length == 0
 
 

@@ -1,6 +1,6 @@
-"""A connection to the data plane: one request at a time.
+"""A connection from the alias to the data plane: one request at a time.
 
-It belongs to one client's connection and ends with it, so nothing that one client asked for, or left unread, can reach
+It belongs to one client's connection and ends with it. So nothing that one client asked for, or left unread, can reach
 another. It is used again for its own client only after an exchange that was complete on both sides.
 """
 
@@ -23,15 +23,16 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 class UpstreamLost(Exception):
-    """The connection ended, or said what is no answer, before the answer was complete."""
+    """The connection ended, or sent something that is no answer, before the answer was complete."""
 
 
 class UpstreamUnreachable(Exception):
-    """There is no connection to be had; nothing was sent."""
+    """No connection could be opened; nothing was sent."""
 
 
 class UpstreamCall:
-    """One request on its way and its answer. All there is of it, so that nothing of it can be taken for another's."""
+    """One request on its way, with its answer. It has all of the request's state, so nothing can be taken for
+    another's."""
 
     def __init__(
         self, body: IncomingBody | None, on_continue: Callable[[], None] | None, *, chunked: bool, bodiless: bool
@@ -41,9 +42,9 @@ class UpstreamCall:
         self.chunked = chunked
         self.on_continue = on_continue
         self.sent_all = body is None
-        """The request has left whole. What has not is never run."""
+        """The whole request was sent. Otherwise it is never run."""
         self.got_nothing = True
-        """Not a byte of an answer has come."""
+        """Not a byte of the answer has arrived."""
         self.failure: Exception | None = None
         self.pieces: list[bytes] = []
         self.held = 0
@@ -53,7 +54,7 @@ class UpstreamCall:
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """`ask`, then `head`, then `read` until it gives nothing more, then `release`."""
+    """Use it in this order: `ask`, `read_head`, `read_body` until it returns nothing, `release`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,8 +75,8 @@ class UpstreamConnection(asyncio.Protocol):
         bodiless: bool,
         on_continue: Callable[[], None] | None = None,
     ) -> UpstreamCall:
-        """Send a request; of its body what is there, and the `rest` as it comes. `bodiless`: the answer has no body,
-        whatever it says (HEAD)."""
+        """Send a request, with what is there of its body, and the `rest` as it arrives. `bodiless`: the answer has no
+        body, whatever it says (HEAD)."""
         assert self._call is None, "one at a time"
         call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless)
         if rest is not None:
@@ -110,7 +111,7 @@ class UpstreamConnection(asyncio.Protocol):
         return call.answer
 
     async def read_body(self) -> bytes:
-        """What has come of the answer's body, at least a byte; nothing when it is over."""
+        """Return what has arrived of the body, at least a byte; nothing at its end."""
         call = self._current_call()
         while not call.pieces:
             if call.answer.complete:
@@ -169,7 +170,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         call = self._call
         if call is None:
-            self.end()  # nobody has asked
+            self.end()  # there was no request
             return
         call.got_nothing = False
         try:
@@ -208,7 +209,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamAddress:
-    """The way to one address. `tls` gives what to check its certificate with."""
+    """Opens connections to one address. `tls` returns the context to check its certificate with."""
 
     def __init__(self, origin: Origin, tls: Callable[[], ssl.SSLContext] | None, idle_s: float) -> None:
         self.origin = origin
@@ -216,12 +217,13 @@ class UpstreamAddress:
         self._idle_s = idle_s
 
     def is_fresh(self, connection: UpstreamConnection) -> bool:
-        """Whether it can be used again: the other side will not just be closing it."""
+        """Return whether the connection can be used again: it is recent enough that the other side is not just closing
+        it."""
         return connection.is_usable and connection.idle_since > asyncio.get_running_loop().time() - self._idle_s
 
     async def open(self) -> UpstreamConnection:
-        """Raises UpstreamUnreachable."""
-        # A task, because a handler has none, and what connects needs one for its time limit.
+        """Open a connection. Raises UpstreamUnreachable."""
+        # Connecting needs a task for its time limit, and a handler is none.
         opening = asyncio.get_running_loop().create_task(self._open())
         try:
             await asyncio.wait([opening])
@@ -279,7 +281,7 @@ def _abandon(opening: "asyncio.Task[UpstreamConnection]") -> None:
 
 
 def _enable_keepalive(sock: socket.socket | None) -> None:
-    """A machine that vanished without a word is noticed in half a minute, however long its answer may take."""
+    """Notice within half a minute a machine that vanished silently, however long its answer may take."""
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

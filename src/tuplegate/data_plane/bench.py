@@ -1,7 +1,7 @@
 """`GET /bench`: a bounded benchmark of the caller's database, through the port, as requests would go.
 
-It measures the service and the engine without HTTP around them. It works in a scratch schema, one at a time in a
-database, and ends when its client leaves.
+It measures the service and the engine without HTTP. It works in a scratch schema, one benchmark at a time in an
+organization, and ends when its client leaves.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SHAPE = port.Shape()
 
 @dataclass(slots=True)
 class _Measured:
-    """What all together have done: the time of each operation, how often one was tried again, how many failed."""
+    """The time of each operation, and how many were retried and failed."""
 
     nanoseconds: list[int]
     retries: int = 0
@@ -70,7 +70,7 @@ class BenchRoutes:
             measured = _Measured([])
             loop = asyncio.get_running_loop()
             started = perf_counter_ns()
-            until = started + seconds * 1_000_000_000  # the loop's clock stands still within a turn
+            until = started + seconds * 1_000_000_000  # the loop's clock stands still within a pass
             tasks = [
                 loop.create_task(self._repeat(target, workload, schema, until, measured)) for _ in range(concurrency)
             ]
@@ -105,7 +105,7 @@ class BenchRoutes:
                 measured.nanoseconds.append(perf_counter_ns() - started)
 
     async def _operate(self, target: port.Target, kind: RunKind, statements: list[port.Statement]) -> int:
-        """How many attempts it took."""
+        """Run one operation; return how many attempts it took."""
         match kind:
             case RunKind.QUERY:
                 return (await self._engine.query(target, statements[0], _SHAPE, _BOUNDS)).attempts
@@ -122,7 +122,7 @@ class BenchRoutes:
 
 
 async def _wait_for_all(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """Wait for all; the first failure, or a client that leaves, ends the others."""
+    """Wait for all tasks; the first failure, or a client that leaves, ends the others."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -138,7 +138,7 @@ _PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
 
 
 def percentile(nanoseconds: Sequence[int], share: int) -> int | None:
-    """In microseconds: the least time that `share` per cent of the operations, sorted, did not exceed."""
+    """Return, in microseconds, the least time that `share` per cent of the sorted operations did not exceed."""
     if not nanoseconds:
         return None
     rank = -(-len(nanoseconds) * share // 100)

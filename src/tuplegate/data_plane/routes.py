@@ -1,4 +1,4 @@
-"""The data plane's table of routes: what each is called, needs, takes and gives."""
+"""The route table of the data plane: the name, scope, request and answer of each route."""
 
 from dataclasses import dataclass, replace
 
@@ -99,7 +99,7 @@ def data_routes(
     secret: bytes,
     streams: StreamWriter,
 ) -> RouteTable:
-    """In the order of the banner."""
+    """Return the table, in the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
     transaction_bounds = TransactionBounds(
         settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
@@ -178,14 +178,14 @@ def _database(of: _Routes) -> RouteTable:
 
 
 def _stream(framing: Framing) -> str:
-    """An example of one."""
+    """Return an example of a stream."""
     done = b'{"success":true,"row_count":1,"affected_rows":0,"timings":{"total_us":900,"exec_us":700}}'
     columns = framing.event("columns", b'{"columns":["n"],"types":["int4"]}')
     return (columns + framing.rows(b'{"n":42}\n') + framing.event("done", done)).decode()
 
 
 def _in_database(described: Description) -> Description:
-    """Every route of this plane with a token is about one database, and can be asked through the alias."""
+    """Add what all routes with a token have in common: they are about one database, and the alias can forward them."""
     return replace(
         described,
         parameters=(*described.parameters, _DATABASE),

@@ -1,4 +1,4 @@
-"""What the answers of several routes have in common."""
+"""The times that answers of several routes report."""
 
 from time import perf_counter_ns
 
@@ -6,6 +6,7 @@ from tuplegate.http.exchange import Exchange
 
 
 def write_timings(exchange: Exchange, exec_us: int) -> bytes:
+    """Return the field `timings`, and note the time of the engine for traces."""
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     if exchange.traced:
         note_engine_time(exchange, exec_us)
@@ -13,5 +14,5 @@ def write_timings(exchange: Exchange, exec_us: int) -> bytes:
 
 
 def note_engine_time(exchange: Exchange, exec_us: int) -> None:
-    """The engine is done with what the request asked of it, and took so long."""
+    """Note that the engine has just finished, after this time."""
     exchange.exec_us, exchange.engine_ended_ns = exec_us, perf_counter_ns()

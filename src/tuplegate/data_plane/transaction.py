@@ -1,4 +1,5 @@
-"""`POST /v1/transaction`: statements in, all of them or none applied; and what became of it, by its id."""
+"""`POST /v1/transaction`: applies all statements or none. Also finds, or settles, the outcome of a transaction by its
+id."""
 
 import re
 import secrets
@@ -46,7 +47,7 @@ class TransactionBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A request, read and judged. `chosen` is the id that the client gave it."""
+    """A request, read and checked. `chosen` is the id that the client gave it."""
 
     target: port.Target
     statements: list[port.Statement]
@@ -57,7 +58,7 @@ class _Job:
 
     @property
     def may_be_snapshot(self) -> bool:
-        """It writes nothing, no record of an id either."""
+        """Whether it writes nothing, not even a record of its id."""
         return (self.read_only or not self.target.may_write) and self.chosen is None
 
 
@@ -116,7 +117,7 @@ class TransactionRoutes:
             self._respond_failure(exchange, job, failure)
 
     async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
-        """As it was at some moment behind what the client has seen."""
+        """Read from a snapshot that is no older than what the client has seen."""
         done = await self._engine.snapshots.transaction(
             job.target, job.statements, job.shape, job.bounds, read_position(exchange)
         )
@@ -144,7 +145,7 @@ class TransactionRoutes:
         for index, item in enumerate(request.statements):
             sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
             length += len(sql)
-            if length > LARGE:  # comments before a statement take long to skip
+            if length > LARGE:  # skipping the comments before a statement takes long
                 length = 0
                 await yield_to_loop()
             try:
@@ -171,7 +172,7 @@ class TransactionRoutes:
         return self._begin(job, None if keep is None else port.Promise(None, keep))
 
     async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
-        """The id that the client chose is this request's alone, and shows as in progress while it runs."""
+        """Run under the id that the client chose. No other request can use it, and it is in progress meanwhile."""
         database = job.target.database
         async with self._engine.hold(f"transaction/{database}/{id}", database) as free:
             if not free or not await self._engine.begin_id(database, id):
@@ -250,7 +251,8 @@ class TransactionRoutes:
         identity: Identity,
         of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
     ) -> None:
-        """`of_chosen` asks for, or makes, the outcome of an id that a client chose; others tell theirs themselves."""
+        """Respond with the outcome. `of_chosen` finds, or settles, that of an id that a client chose; the service's own
+        ids tell theirs."""
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
         id = read_transaction_id(text, target.id, self._secret)
@@ -268,7 +270,7 @@ class TransactionRoutes:
         exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
 
     async def _find_own_outcome(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
-        """An id of the service's own making tells, or the engine does."""
+        """Return the outcome of an id of the service's own, from the id itself or from the engine."""
         if id.kind is IdKind.NUMBERED:
             return await self._engine.outcome(target, id.number, id.mark)
         if id.kind is IdKind.LOST:
@@ -277,7 +279,7 @@ class TransactionRoutes:
 
 
 def _find_failed(job: _Job, failure: port.EngineFailure) -> port.Statement | None:
-    """The statement that failed, where it was one."""
+    """Return the statement that failed, if one did."""
     index = failure.statement if isinstance(failure, port.StatementFailed) else None
     return None if index is None else job.statements[index]
 

@@ -1,4 +1,4 @@
-"""The workloads of `GET /bench` and of `make bench`: their tables and their statements, in one place."""
+"""The workloads of `GET /bench` and `make bench`: their tables and statements."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 ROWS = 10_000
-"""In the table that is read."""
+"""Rows in the table that is read."""
 
 SETUP = (
     "create table {schema}.bench_users (id int primary key, name text, email text, score float8,"
@@ -33,7 +33,7 @@ class RunKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One operation is all of its statements, with a random {id}."""
+    """One operation runs all of its statements, with a random {id}."""
 
     name: str
     kind: RunKind

@@ -1,6 +1,6 @@
-"""What is wrong with the body of a request, in words: what, where, and what would be right. Pure.
+"""Explains what is wrong with the body of a request: what, where, and what would be right. Pure.
 
-The decoder says it in its own words, which are for programmers of Python. A saying that is not known here is passed on.
+The decoder's own messages are for Python programmers. A message that is not known here is passed on.
 """
 
 import re
@@ -15,7 +15,7 @@ from tuplegate.protocol.control import RULES
 from tuplegate.protocol.errors import ServiceError
 
 _SHOWN_MAX = 80
-"""Characters of a name or value that are repeated to whoever sent it."""
+"""Characters of a name or value that an error repeats."""
 
 _PLACE = re.compile(r"(.*?)(?: - at `(\$[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[[^\]]*\]")
@@ -40,7 +40,7 @@ _BOUNDS = {">=": "at least", "<=": "at most"}
 
 
 def explain_not_json(body: bytes, problem: Exception, kind: Any) -> ServiceError:
-    """Of a body that is no JSON text at all."""
+    """Return the error for a body that is no JSON."""
     if not body.strip():
         return ServiceError("malformed_request", "the body is empty; it must be JSON", hint=_fields_hint(kind, "$"))
     said = str(problem).replace("Input data was truncated", "it ends too early")
@@ -48,7 +48,7 @@ def explain_not_json(body: bytes, problem: Exception, kind: Any) -> ServiceError
 
 
 def explain_mistake(said: str, kind: Any) -> ServiceError:
-    """Of a body that is JSON, but not a message of this kind. `said` is what the decoder says of it."""
+    """Return the error for a body that is JSON, but no message of this kind. `said` is the message of the decoder."""
     match = _PLACE.fullmatch(said)
     what, place = (match[1], match[2] or "$") if match is not None else (said, "$")
     for pattern, words in _WORDS:
@@ -125,7 +125,7 @@ def _suggest(given: str, known: Iterable[str]) -> str:
 
 
 def _fields(kind: Any, place: str) -> dict[str, bool]:
-    """The names of the fields that an object at this place may have, and of each whether it must."""
+    """Return the names of the fields that an object at this place may have, and for each whether it is required."""
     return {
         name: name in schema.get("required", ())
         for schema in _schemas_at(kind, place)
@@ -148,7 +148,7 @@ def _describe(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _schemas_at(kind: Any, place: str) -> list[dict[str, Any]]:
-    """The schemas of which what stands at this place must have one; none where the kind has no such place."""
+    """Return the schemas of which a value at this place must match one; none if the kind has no such place."""
     schema, components = _describe(kind)
     found = _alternatives(schema, components)
     for step in _STEP.finditer(place):

@@ -10,7 +10,7 @@ _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shar
 
 
 def list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
-    """By the names of the settings, which carry their units."""
+    """Return the limits by the names of the settings, which include their units."""
     numbers = {
         entry.name: getattr(settings, entry.name)
         for entry in entries()

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 _RUNNING_MAX = 2
 _WAITING_MAX = 16
-"""Probes of this worker at once, and those that may wait for their turn: they must not become a load of their own."""
+"""How many probes this worker runs at once, and how many may wait: they must not become a load of their own."""
 
 
 class CapabilityRoutes:
@@ -85,7 +85,7 @@ class CapabilityRoutes:
 
 
 def _show(one: Observation) -> dict[str, object]:
-    """The moves of a race are not expected to succeed: they say whose they are instead."""
+    """Return an observation as it is shown. Moves of a race need not succeed: instead, they name their transaction."""
     error = None if one.error is None else {"message": one.error, "sqlstate": one.sqlstate}
     about: dict[str, object] = {"as_expected": one.expected} if one.actor is None else {"transaction": one.actor}
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}
