@@ -27,7 +27,7 @@ from bench.peers.report import table
 from bench.peers.servers import COUNTED
 from bench.svg import Chart, line_charts
 from bench.svg import Line as Plotted
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 
 OUT = Path(__file__).parent / "out"
 REPEATS = 9
@@ -158,7 +158,7 @@ def keys(service: Service, most: int) -> tuple[list[Line], list[Check]]:
                 (there + 1, size),
             )
             catalog.execute("vacuum analyze api_key")
-            tokens = [make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES)) for _ in range(KEYS_TRIED)]
+            tokens = [make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES)) for _ in range(KEYS_TRIED)]
             for token in tokens:
                 catalog.execute(insert, (token.id, token.digest, token.hint))
             costs[size] = min(post(service, "select 1", token.text) for token in tokens)

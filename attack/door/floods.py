@@ -26,7 +26,7 @@ import uvloop
 
 from attack.door.raw import Broken, RawConnection, open_raw, post, unchecked
 from attack.door.request_bytes import make_case
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 
 _OPEN_MAX_S = 30.0
 _OPENING_MAX = 50
@@ -165,7 +165,7 @@ _NOWHERE = b"GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"
 
 def _forged() -> bytes:
     """A request with a token that is well-formed, so that it has to be looked up."""
-    return post("/v1/query", make_token(Kind.KEY, os.urandom(RANDOM_BYTES)).text, b'{"sql":"select 1"}')
+    return post("/v1/query", make_token(TokenKind.KEY, os.urandom(RANDOM_BYTES)).text, b'{"sql":"select 1"}')
 
 
 @flood()

@@ -19,7 +19,7 @@ import uvloop
 from attack.door.raw import RawConnection, open_raw, post, unchecked
 from attack.door.request_bytes import make_case
 from attack.door.stall import Parties, memory
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 
 SLOPE_MAX_BYTES = 5 * 2**20
 _AT_ONCE = 24
@@ -109,7 +109,7 @@ def _unknown_database(run: Oddities) -> bytes:
 
 
 def _forged_token(run: Oddities) -> bytes:
-    kind = run.random.choice((Kind.KEY, Kind.SESSION))
+    kind = run.random.choice((TokenKind.KEY, TokenKind.SESSION))
     return post("/v1/query", make_token(kind, os.urandom(RANDOM_BYTES)).text, b"{}")
 
 

@@ -61,8 +61,8 @@ def service_reader() -> Callable[[], Reader]:
 
     They are found by name, so that the rest of this file can be used without them.
     """
-    heads = importlib.import_module("tuplegate.http.message").Heads()
-    reader = importlib.import_module("tuplegate.http.reading").RequestReader
+    heads = importlib.import_module("tuplegate.http.message").HeadCache()
+    reader = importlib.import_module("tuplegate.http.request_reader").RequestReader
     return lambda: cast(Reader, reader(heads))
 
 

@@ -1,11 +1,11 @@
-"""Runs a handler's coroutine at once, up to its first real wait, and goes on with it when that wait is over.
+"""Runs a handler's coroutine at once, up to its first real wait, and resumes it when that wait is over.
 
-An asyncio task would first queue the coroutine for the next turn of the loop and register it in a weak set: about a
-tenth of the cost of a whole request. What a handler gives up for it: inside it `asyncio.current_task()` is None, or the
-task that has just resumed it, so `asyncio.timeout` must not be used there. Cancelling works as with a task.
+An asyncio task would first queue the coroutine for the loop's next pass and register it in a weak set: about a tenth of
+the cost of a whole request. The price: inside a handler `asyncio.current_task()` is None, or the task that has just
+resumed it, so `asyncio.timeout` must not be used there. Cancelling works as with a task.
 
-One runs at a time, and never inside another: what one resumes goes on as soon as that one waits or has ended, however
-many resume each other. What one raises is reported and reaches nobody else.
+Only one run is active at a time. A run that is resumed continues as soon as the active one waits or ends, however many
+resume each other. An exception of one run is reported and reaches no other.
 """
 
 import asyncio
@@ -14,34 +14,34 @@ from collections.abc import Callable, Coroutine, Generator
 from itertools import repeat
 from typing import Any, Final
 
-from tuplegate.reply import Reply, Waiter
+from tuplegate.direct_future import DirectFuture, Waiter
 
 _OVER: Final = object()
 _FOREVER: Final = repeat(_OVER)
 
 
 class _Over:
-    """Awaited by what is done and never goes on."""
+    """Awaited by a coroutine that has finished, and never resumed."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        return _FOREVER  # type: ignore[return-value]  # any iterator will do, and one is enough for all
+        return _FOREVER  # type: ignore[return-value]  # any iterator will do; one serves all
 
 
 _IS_OVER: Final = _Over()
 
 
-class _Turn:
-    """Whether a run is running now, and those that are to go on behind it."""
+class _RunQueue:
+    """Knows whether a run is active, and which runs continue after it."""
 
-    __slots__ = ("is_taken", "next")
+    __slots__ = ("is_running", "next")
 
     def __init__(self) -> None:
-        self.is_taken = False
+        self.is_running = False
         self.next: deque[EagerRun] = deque()
 
 
 class EagerRun(Waiter):
-    """One coroutine on its way. `on_done` is called when it has ended, and told whether it was cancelled."""
+    """One running coroutine. `on_done` is called when it has ended, with True if it was cancelled."""
 
     __slots__ = ("_cancelled", "_on_done", "_steps", "_waiting_for", "done")
 
@@ -53,12 +53,13 @@ class EagerRun(Waiter):
         self.done = False
 
     async def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Ends in a wait: a coroutine that returns raises an exception, which costs a thirtieth of a request."""
+        """Run the coroutine and end in a wait: a return would raise an exception, which costs a thirtieth of a
+        request."""
         try:
             await coroutine
         except asyncio.CancelledError:
             self._end(cancelled=True)
-        except Exception as exc:  # noqa: BLE001 - the loop is told of it, as of a task that failed
+        except Exception as exc:  # noqa: BLE001 - reported to the loop, as for a task that failed
             self._end()
             asyncio.get_running_loop().call_exception_handler({"message": "a handler failed", "exception": exc})
         except BaseException:
@@ -69,50 +70,50 @@ class EagerRun(Waiter):
         await _IS_OVER
 
     def resume(self) -> None:
-        """Goes on with the coroutine; the future it waited for raises or gives its result inside it."""
-        turn = _turn
-        if turn.is_taken:
-            turn.next.append(self)
+        """Continue the coroutine; the future that it waited for returns or raises its result there."""
+        queue = _queue
+        if queue.is_running:
+            queue.next.append(self)
             return
-        turn.is_taken = True
+        queue.is_running = True
         try:
             self._step()
-            while turn.next:
-                turn.next.popleft()._step()
+            while queue.next:
+                queue.next.popleft()._step()
         finally:
-            turn.is_taken = False
-            if turn.next:  # the process is about to end; if it does not, they go on
-                asyncio.get_running_loop().call_soon(turn.next.popleft().resume)
+            queue.is_running = False
+            if queue.next:  # the process is about to end; if it does not, the others continue
+                asyncio.get_running_loop().call_soon(queue.next.popleft().resume)
 
     def _step(self) -> None:
         steps = self._steps
-        assert steps is not None, "it has not ended"
+        assert steps is not None, "a run that has ended is not resumed"
         try:
             future = steps.send(None)
-        except Exception as exc:  # noqa: BLE001 - of whoever was told that it has ended
+        except Exception as exc:  # noqa: BLE001 - raised by `on_done`
             self._steps = None
             asyncio.get_running_loop().call_exception_handler({"message": "a handler's end failed", "exception": exc})
             return
         if future is _OVER:
             self._steps = None
-        elif future is None:  # a bare yield, as asyncio.sleep(0) makes
+        elif future is None:  # a bare yield, as of asyncio.sleep(0)
             asyncio.get_running_loop().call_soon(self.resume)
         else:
             self._waiting_for = future
-            if isinstance(future, Reply):
-                future.resumes(self)
+            if isinstance(future, DirectFuture):
+                future.set_waiter(self)
             else:
                 future._asyncio_future_blocking = False
-                future.add_done_callback(self._future_done)
+                future.add_done_callback(self._on_future_done)
             if self._cancelled:
                 self._cancelled = False
                 future.cancel()
 
-    def _future_done(self, _future: "asyncio.Future[Any]") -> None:
+    def _on_future_done(self, _future: "asyncio.Future[Any]") -> None:
         self.resume()
 
     def cancel(self) -> None:
-        """Raises CancelledError inside the coroutine, where it waits now."""
+        """Raise CancelledError in the coroutine, where it waits now."""
         if self.done:
             return
         if self._waiting_for is None or not self._waiting_for.cancel():
@@ -124,4 +125,4 @@ class EagerRun(Waiter):
         self._on_done(cancelled)
 
 
-_turn: Final = _Turn()
+_queue: Final = _RunQueue()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, Token, make_id, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, Token, TokenKind, make_id, make_token
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.metadata import Actor
 from tuplegate.catalog.schema import (
@@ -121,7 +121,7 @@ async def show_first_key(owner: EngineOwner, show: Callable[[Token], bool]) -> b
         unseen = await find_unseen_key(session)
         if unseen is not None:
             await catalog.keys.remove_unseen(unseen)
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         await note_unseen_key(session, token.id)
         await _add_key(catalog, token, "first", [Scope.ADMIN, Scope.OPERATOR])
         if show(token):
@@ -172,7 +172,7 @@ async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | No
 async def create_key(owner: EngineOwner, name: str, scopes: list[Scope]) -> Token:
     """Make a key of the installation's own organization, for who sits at the machine."""
     async with owner.metadata() as session:
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         await _add_key(Catalog(session), token, name, scopes)
         return token
 

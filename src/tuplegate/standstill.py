@@ -1,9 +1,9 @@
-"""Notices a process that stands still, and finds out where it does.
+"""Notices a worker that stands still, and finds out where.
 
 The event loop of every worker advances a number several times a second, in memory that is shared before the fork. The
-supervisor looks at the numbers; one that stays the same for too long belongs to a worker whose loop stands still. The
-supervisor asks that worker for its stacks by a signal, which is answered without the loop and without the interpreter.
-A process that is stopped, or that waits inside the kernel, gives none.
+supervisor reads the numbers: one that stays the same for too long belongs to a worker whose loop stands still. The
+supervisor then asks that worker for its stacks by a signal, which is answered without the loop and without the
+interpreter. A process that is stopped, or waits inside the kernel, returns no stacks.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 
 _BEAT_S = 0.2
 _LOOK_S_MAX = 1.0
-"""What the time between two looks counts at most. More has passed only where the supervisor could not run either: the
+"""The most that counts of the time between two looks. More passes only where the supervisor could not run either: the
 machine was suspended or all processes were stopped, and the workers had no chance to move."""
 
 _STACKS_SIGNAL = signal.SIGUSR2
@@ -27,14 +27,14 @@ _STACKS_BYTES_MAX = 64 * 1024
 
 
 class Beats:
-    """One number for each worker, which its loop advances. `replaced` counts workers that were killed for standing
-    still; the supervisor alone writes it."""
+    """A number for each worker, which its event loop advances. `replaced` counts the workers that were killed for
+    standing still; only the supervisor writes it."""
 
     def __init__(self, workers: int) -> None:
         self._numbers = memoryview(mmap.mmap(-1, 8 * (workers + 1))).cast("Q")
 
     def start(self, worker: int) -> None:
-        """Advance the worker's number for as long as the running event loop turns, also while it stops."""
+        """Advance the worker's number as long as the running event loop turns, even while the worker stops."""
         loop, numbers, place = asyncio.get_running_loop(), self._numbers, worker + 1
 
         def beat() -> None:
@@ -43,7 +43,7 @@ class Beats:
 
         beat()
 
-    def of(self, worker: int) -> int:
+    def read(self, worker: int) -> int:
         return self._numbers[worker + 1]
 
     @property
@@ -54,8 +54,8 @@ class Beats:
         self._numbers[0] += 1
 
 
-class Vigil:
-    """How long one process has stood still, as somebody sees it who looks often."""
+class StandstillClock:
+    """Measures how long a process has stood still, for a caller that looks often."""
 
     def __init__(self, now: float) -> None:
         self.still_s = 0.0
@@ -87,11 +87,11 @@ def read_stacks(pid: int, descriptor: int) -> str:
             break
         read += part
         patience = _STACKS_SILENCE_S
-    return read.decode("utf-8", "replace") or _state(pid)
+    return read.decode("utf-8", "replace") or _read_state(pid)
 
 
-def _state(pid: int) -> str:
-    """As `T (stopped)` or `D (disk sleep)`."""
+def _read_state(pid: int) -> str:
+    """Return the kernel's word for the state of a process, such as `T (stopped)` or `D (disk sleep)`."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import structlog
 
-from tuplegate.access.quotas import Tier, read_tiers, tier_of
+from tuplegate.access.quotas import Tier, find_tier, read_tiers
 from tuplegate.admission.about import AboutRoutes
 from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
-from tuplegate.admission.plane import Elsewhere, Plane, Route, RouteTable
+from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse
 from tuplegate.admission.quota import Quotas
 from tuplegate.admission.traces import Traces
@@ -51,6 +51,7 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats
 from tuplegate.tenancy.backups import BackupRules, Backups
 from tuplegate.tenancy.lifecycle import Lifecycle
+from tuplegate.tenancy.moves import Mover
 
 _log = structlog.get_logger()
 
@@ -187,7 +188,7 @@ def _make_services(
     def note_database(database: str, on: str, tier: str) -> None:
         if several is not None:
             several.learn(database, on)
-        engine.bound_size(database, tier_of(tiers, tier).bytes_max)
+        engine.bound_size(database, find_tier(tiers, tier).bytes_max)
 
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
     metrics = Metrics(given.board, given.number, engine, lanes, usage)
@@ -245,11 +246,11 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     memory, traces = services.memory, services.traces
     streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
     known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
-    data = AboutRoutes(engine, "data", ABOUT_DATA, known).added_to(
+    data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
         data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
     )
     moves = Mover(catalog, databases, engine, lifecycle)
-    control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
+    control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
         control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, services.tiers, metrics)
     )
     handlers: dict[str, Handler] = {
@@ -327,8 +328,8 @@ def _list_paths(table: RouteTable) -> set[str]:
     return {path for _, path in table}
 
 
-def _find_elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> Elsewhere:
-    return Elsewhere(plane, [path.split("/") for path in _list_paths(its) - _list_paths(own)], addresses.get(plane))
+def _find_elsewhere(plane: str, its: RouteTable, own: RouteTable, addresses: Mapping[str, str]) -> OtherPlane:
+    return OtherPlane(plane, [path.split("/") for path in _list_paths(its) - _list_paths(own)], addresses.get(plane))
 
 
 def metrics_routes(metrics: Metrics) -> RouteTable:

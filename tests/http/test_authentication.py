@@ -11,7 +11,7 @@ import pytest
 
 from tests.control import wait_until
 from tests.service import Service, Sql
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token, read_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token, read_token
 
 
 def token_id(token: str) -> str:
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_text_are_unauthenticated(service: Service) -> None:
 
 def test_an_unknown_key_is_unauthenticated(service: Service) -> None:
     """Well formed, checksum right, made by nobody here; also the second time, when the answer is remembered."""
-    unknown = make_token(Kind.KEY, os.urandom(RANDOM_BYTES)).text
+    unknown = make_token(TokenKind.KEY, os.urandom(RANDOM_BYTES)).text
     for _ in range(2):
         check_unauthenticated(ask(service, f"Bearer {unknown}"))
 
@@ -99,7 +99,7 @@ def test_a_known_id_with_another_secret_is_unauthenticated(service: Service) -> 
     number = 0
     for letter in real + "A" * 33:
         number = number * 62 + "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".index(letter)
-    forged = make_token(Kind.KEY, number.to_bytes(RANDOM_BYTES, "big"))
+    forged = make_token(TokenKind.KEY, number.to_bytes(RANDOM_BYTES, "big"))
     assert forged.id == real
     check_unauthenticated(ask(service, f"Bearer {forged.text}"))
 

@@ -308,7 +308,7 @@ async def ask_until_refused(service: Service, organization: str, seed: int) -> i
     async def ask(times: int, among: list[Quotas]) -> int:
         let_through = 0
         for _ in range(times):
-            quota = chance.choice(among).of(organization, "free")
+            quota = chance.choice(among).find_quota(organization, "free")
             assert quota is not None
             for _ in range(chance.choice([1, 1, 5, 20])):
                 try:

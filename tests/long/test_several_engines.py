@@ -16,7 +16,7 @@ from tests.control import Control, Organization, engine, engine_pid, error_of, n
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import workers
-from tuplegate.access.transaction_ids import Kind, TransactionId, make
+from tuplegate.access.transaction_ids import IdKind, TransactionId, make_transaction_id
 from tuplegate.engine.port import BadUrl
 from tuplegate.engine.several.engines import mark_of
 from tuplegate.further_engines import read_engines
@@ -317,11 +317,11 @@ def former_ids(service: Service, second: ExternalServer, tenant: Organization) -
     mark = mark_of(str(row[3]))
     number = (7 << 32) + 1
     made = {
-        TransactionId(Kind.LOST, number, "w" * 10, mark): "committed",
-        TransactionId(Kind.LOST, number, "x" * 10, mark): "aborted",
-        TransactionId(Kind.NUMBERED, int(aborted[0]), "y" * 10, mark): "committed",
+        TransactionId(IdKind.LOST, number, "w" * 10, mark): "committed",
+        TransactionId(IdKind.LOST, number, "x" * 10, mark): "aborted",
+        TransactionId(IdKind.NUMBERED, int(aborted[0]), "y" * 10, mark): "committed",
     }
-    return {make(id, str(row[2]), bytes(row[1]), b""): state for id, state in made.items()}
+    return {make_transaction_id(id, str(row[2]), bytes(row[1]), b""): state for id, state in made.items()}
 
 
 class Writer:

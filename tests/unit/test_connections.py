@@ -8,8 +8,8 @@ import pytest
 import uvloop
 
 from tests.unit.stage import WAIT_S, Line, serving, until, without_collector
-from tuplegate.http.answers import respond_error
 from tuplegate.http.connection import HttpBounds, HttpConnection
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
 from tuplegate.http.server import HttpServer

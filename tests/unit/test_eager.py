@@ -4,8 +4,8 @@ import asyncio
 import sys
 from typing import Any
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import EagerRun
-from tuplegate.reply import Reply
 
 
 def begin(work: Any) -> EagerRun:
@@ -21,7 +21,7 @@ def test_a_chain_of_any_length_needs_no_stack() -> None:
 
     async def play() -> None:
         loop = asyncio.get_running_loop()
-        replies = [Reply[None](loop) for _ in range(count)]
+        replies = [DirectFuture[None](loop) for _ in range(count)]
 
         async def one(number: int) -> None:
             await replies[number]
@@ -62,7 +62,7 @@ def test_what_one_raises_reaches_neither_whoever_woke_it_nor_the_others() -> Non
     async def play() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, failure: reported.append(str(failure["exception"])))
-        waited_for = [Reply[None](loop) for _ in range(3)]
+        waited_for = [DirectFuture[None](loop) for _ in range(3)]
 
         async def fail() -> None:
             await waited_for[0]

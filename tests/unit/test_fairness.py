@@ -23,14 +23,14 @@ def test_a_lane_is_not_forgotten_while_somebody_may_still_use_it() -> None:
 
     async def rest() -> None:
         lanes = Lanes(2, 2, 10, 1.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
         lane.leave()
         watching = asyncio.get_running_loop().create_task(lanes.watch())
         while lanes.tick < 5:
             await asyncio.sleep(0.01)
         watching.cancel()
-        assert lanes.of("org") is lane
+        assert lanes.find_lane("org") is lane
 
     asyncio.run(rest())
 
@@ -47,7 +47,7 @@ def test_many_that_leave_at_once_are_let_in_one_after_the_other() -> None:
 
     async def run() -> None:
         lanes = Lanes(1, 1, 10_000, 1.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
         depth = 0
 
@@ -75,7 +75,7 @@ def test_many_are_turned_away_one_after_the_other() -> None:
 
     async def run() -> None:
         lanes = Lanes(1, 1, 10_000, 0.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
 
         async def ask() -> None:
@@ -100,7 +100,7 @@ def test_one_that_comes_while_another_is_let_in_goes_behind_those_that_wait() ->
     order: list[str] = []
 
     async def run() -> None:
-        lane = Lanes(1, 1, 10, 1.0).of("org")
+        lane = Lanes(1, 1, 10, 1.0).find_lane("org")
         assert lane.enter()
 
         async def pass_through(name: str) -> None:
@@ -130,7 +130,7 @@ def test_one_that_has_left_takes_no_place() -> None:
     entered: list[str] = []
 
     async def run() -> None:
-        lane = Lanes(1, 1, 10, 1.0).of("org")
+        lane = Lanes(1, 1, 10, 1.0).find_lane("org")
         assert lane.enter()
 
         async def stay(name: str) -> None:
@@ -152,7 +152,7 @@ def test_one_that_has_left_takes_no_place() -> None:
 
 def test_no_more_wait_than_may() -> None:
     async def run() -> None:
-        lane = Lanes(1, 1, 2, 1.0).of("org")
+        lane = Lanes(1, 1, 2, 1.0).find_lane("org")
         assert lane.enter()
         waiting = [asyncio.create_task(lane.wait()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -170,7 +170,7 @@ def test_nobody_passes_those_who_wait_also_when_there_is_room() -> None:
 
     async def run() -> None:
         lanes = Lanes(2, 2, 10, 1.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
         assert lane.enter()
         begin(lane.wait())
@@ -183,7 +183,7 @@ def test_nobody_passes_those_who_wait_also_when_there_is_room() -> None:
 def test_whoever_waits_when_the_service_stops_hears_it() -> None:
     async def run() -> None:
         lanes = Lanes(1, 1, 10, 1.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
         waiting = asyncio.create_task(lane.wait())
         await asyncio.sleep(0)
@@ -202,7 +202,7 @@ def test_an_organization_has_no_more_running_for_not_being_alone() -> None:
 
     async def run() -> None:
         lanes = Lanes(1, 8, 10, 1.0)
-        one, another = lanes.of("one"), lanes.of("another")
+        one, another = lanes.find_lane("one"), lanes.find_lane("another")
         assert one.enter()
         assert another.enter()
         assert not one.enter()
@@ -214,7 +214,7 @@ def test_an_organization_has_no_more_running_for_not_being_alone() -> None:
 def test_one_that_is_turned_away_and_cancelled_gives_no_place_back() -> None:
     async def run() -> None:
         lanes = Lanes(1, 1, 10, 0.0)
-        lane = lanes.of("org")
+        lane = lanes.find_lane("org")
         assert lane.enter()
         waiting = asyncio.create_task(lane.wait())
         await asyncio.sleep(0)
@@ -232,7 +232,7 @@ def test_one_that_is_turned_away_and_cancelled_gives_no_place_back() -> None:
 
 def test_one_whose_turn_came_just_as_it_was_cancelled_passes_it_on() -> None:
     async def run() -> None:
-        lane = Lanes(1, 1, 10, 1.0).of("org")
+        lane = Lanes(1, 1, 10, 1.0).find_lane("org")
         assert lane.enter()
         first, second = (asyncio.create_task(lane.wait()) for _ in range(2))
         await asyncio.sleep(0)

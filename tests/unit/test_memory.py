@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.http.memory import STRANGER, Memory
+from tuplegate.http.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
 
@@ -58,3 +58,30 @@ def test_what_is_there_already_counts_and_stops_what_comes() -> None:
     memory.give_back("one", 150)
     assert not memory.is_spent("one")
     assert memory.used == 0
+
+
+def test_a_holding_that_may_not_grow_stays_as_it_was() -> None:
+    memory = Memory(400)
+    holding = Holding(memory, "one")
+    holding.resize(80)
+    with pytest.raises(ServiceError):
+        holding.resize(101)
+    assert (holding.size, memory.used) == (80, 80)
+    holding.resize(100)
+    holding.resize(30)
+    assert (holding.size, memory.used) == (30, 30)
+    holding.resize(0)
+    assert memory.used == 0
+
+
+def test_a_holding_that_is_recorded_goes_to_its_new_owner() -> None:
+    """An answer is held for an address first, and for an organization once that is known."""
+    memory = Memory(400)
+    holding = Holding(memory, f"{STRANGER}10.0.0.1")
+    holding.record(f"{STRANGER}10.0.0.1", 40)
+    holding.record("one", 150)
+    assert (holding.size, memory.used) == (150, 150)
+    assert memory.is_spent("one")
+    memory.take(f"{STRANGER}10.0.0.1", 100)
+    holding.resize(0)
+    assert memory.used == 100

@@ -11,7 +11,7 @@ from tuplegate.engine.port import StatementFailed
 from tuplegate.http.requests import read_json
 from tuplegate.protocol import control, messages
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.mistakes import not_taken
+from tuplegate.protocol.mistakes import explain_mistake
 from tuplegate.protocol.placeholders import foreign_placeholder
 
 REQUESTS = [
@@ -102,7 +102,7 @@ def test_what_is_repeated_of_a_body_is_bounded() -> None:
     ):
         message, hint = refusal(QUERY, json.dumps(body))
         assert len(message) + len(hint or "") < 1000
-    assert len(not_taken("z" * 100_000, QUERY).body.message) < 1000
+    assert len(explain_mistake("z" * 100_000, QUERY).body.message) < 1000
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_one_that_fails_does_not_keep_the_others(failure: Exception) -> None:
         quotas = Quotas(permits, read_tiers("free=100/1GB"))
         watching = asyncio.get_running_loop().create_task(quotas.watch())
         for name in ("odd", "even", "other"):
-            quota = quotas.of(name, "free")
+            quota = quotas.find_quota(name, "free")
             assert quota is not None
             assert await quota.take_more(asyncio.get_running_loop().time())
         await until(lambda: permits.given_back == ["even", "other", "odd"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuplegate.access.quotas import Tier, policy_header, portion, read_tiers, state_header, tier_of
+from tuplegate.access.quotas import Tier, choose_portion, find_tier, read_tiers, write_policy_header, write_state_header
 
 
 def test_tiers_are_read_from_one_line() -> None:
@@ -33,7 +33,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_a_tier_that_is_gone_has_the_least() -> None:
-    assert tier_of(read_tiers("big=10, least=1/1GB, unlimited"), "gone").name == "least"
+    assert find_tier(read_tiers("big=10, least=1/1GB, unlimited"), "gone").name == "least"
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_what_is_no_tier_is_refused(text: str) -> None:
 @given(st.integers(0, 10**7), st.integers(1, 10**7))
 def test_a_portion_is_never_more_than_is_soon_used(remaining: int, recent: int) -> None:
     """At least one, no more than of late, and at most a sixteenth of what is left."""
-    size = portion(remaining, recent)
+    size = choose_portion(remaining, recent)
     assert 1 <= size <= max(1, recent)
     assert size == 1 or size * 16 <= remaining
 
 
 def test_the_headers_are_those_of_the_draft() -> None:
     """A policy by name with quota and window, a state with what is left and for how long."""
-    assert policy_header(200) == b'"requests";q=200;w=60'
-    assert state_header(3, 17) == b'"requests";r=3;t=17'
+    assert write_policy_header(200) == b'"requests";q=200;w=60'
+    assert write_state_header(3, 17) == b'"requests";r=3;t=17'

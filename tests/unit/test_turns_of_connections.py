@@ -6,7 +6,7 @@ import pytest
 import uvloop
 
 from tests.unit.stage import serving
-from tuplegate.http.answers import respond_error
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import STRANGER, Memory
 from tuplegate.protocol.errors import ServiceError

@@ -1,4 +1,4 @@
-"""How many requests an organization may send: tiers, fixed windows, and what the headers say of them. Pure.
+"""How many requests an organization may send: tiers, fixed windows, and the headers that report them. Pure.
 
 A window is a minute of the engine's clock, so that all workers and machines agree on it.
 """
@@ -13,7 +13,7 @@ WINDOW_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for any."""
+    """`requests` is the number let through in a window, `bytes_max` the size of a database; None for no limit."""
 
     name: str
     requests: int | None
@@ -25,7 +25,7 @@ _SIZE: Final = re.compile(r"([1-9][0-9]{0,8}) ?(KB|MB|GB|TB)")
 
 
 def read_tiers(text: str) -> dict[str, Tier]:
-    """Tiers from a setting such as `free=200/1GB, pro=6000, big=/1TB, unlimited`. Raises ValueError."""
+    """Read tiers from a setting such as `free=200/1GB, pro=6000, big=/1TB, unlimited`. Raises ValueError."""
     tiers: dict[str, Tier] = {}
     for part in text.split(","):
         name, equals, bounds = (piece.strip() for piece in part.partition("="))
@@ -44,23 +44,23 @@ def read_tiers(text: str) -> dict[str, Tier]:
     return tiers
 
 
-def tier_of(tiers: Mapping[str, Tier], name: str) -> Tier:
-    """A tier that is no longer in the settings has the least of all."""
+def find_tier(tiers: Mapping[str, Tier], name: str) -> Tier:
+    """Return the tier of this name. One that is no longer in the settings has the lowest limit of all."""
     return tiers.get(name) or min(tiers.values(), key=lambda t: t.requests or float("inf"))
 
 
-def policy_header(limit: int) -> bytes:
+def write_policy_header(limit: int) -> bytes:
     return b'"requests";q=%d;w=%d' % (limit, WINDOW_S)
 
 
-def state_header(remaining: int, seconds: int) -> bytes:
+def write_state_header(remaining: int, seconds: int) -> bytes:
     return b'"requests";r=%d;t=%d' % (remaining, seconds)
 
 
-def portion(remaining: int, recent: int) -> int:
-    """How many permits a worker takes at once from those that are left in the window.
+def choose_portion(remaining: int, recent: int) -> int:
+    """Return how many permits a worker takes at once from those that are left in the window.
 
-    As many as it used of late, so that what it holds is soon used; never more than a sixteenth of what is left, so that
-    towards the end of a window every worker takes them one by one and none is held back from the others.
+    As many as it used lately, so that it soon uses what it holds. Never more than a sixteenth of what is left: towards
+    the end of a window every worker takes them one by one, and none withholds permits from the others.
     """
     return max(1, min(recent, remaining // 16))

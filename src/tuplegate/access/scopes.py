@@ -1,4 +1,4 @@
-"""Scopes and what each includes. Pure."""
+"""Scopes, and which scopes each one includes. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,21 +19,21 @@ _INCLUDED: dict[Scope, frozenset[Scope]] = {
 }
 
 
-def effective(scopes: frozenset[Scope]) -> frozenset[Scope]:
-    """The scopes that these give, those they include among them."""
+def expand_scopes(scopes: frozenset[Scope]) -> frozenset[Scope]:
+    """Return these scopes and all that they include."""
     return frozenset().union(*(_INCLUDED[scope] for scope in scopes))
 
 
 def covers(own: frozenset[Scope], wanted: frozenset[Scope]) -> bool:
-    """Whether these scopes may be handed on by who has `own`."""
-    return effective(wanted) <= effective(own)
+    """Return whether the holder of `own` may grant the scopes `wanted`."""
+    return expand_scopes(wanted) <= expand_scopes(own)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a token stands for. `database` is the id of the one database it is bound to, or None for all of them.
+    """Who a token stands for. `database` is the id of the database that it is bound to, or None for all.
 
-    `session` is the id of the session where the token is one's, and `key` then the key that opened it.
+    For the token of a session, `session` is the id of the session and `key` the key that opened it.
     """
 
     key: str

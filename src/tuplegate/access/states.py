@@ -1,4 +1,4 @@
-"""The life of sessions, keys and databases: one table each, which the code obeys and docs/states.md shows. Pure."""
+"""The lives of sessions, keys and databases: a table each, which the code obeys and docs/states.md shows. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ class IllegalTransition(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The states of one kind of thing. `transitions` maps a state and what happens to the state that follows."""
+    """The states of one kind of thing. `transitions` maps a state and an event to the next state."""
 
     name: str
     first: str
     transitions: Mapping[tuple[str, str], str]
 
     def after(self, state: str, event: str) -> str:
-        """The next state. Raises IllegalTransition."""
+        """Return the next state. Raises IllegalTransition."""
         try:
             return self.transitions[state, event]
         except KeyError:

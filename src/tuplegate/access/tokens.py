@@ -1,6 +1,7 @@
-"""API keys and session tokens as text: made, checked for typos without a look-up, hashed for the record. Pure.
+"""API keys and session tokens as text: made, checked for typos without a look-up, and hashed for the record. Pure.
 
-`svc_k_` or `svc_s_` + public id + secret + checksum, all base62. Only the SHA-256 of the whole is ever stored.
+A token is `svc_k_` or `svc_s_`, a public id, a secret and a checksum, all base62. Only the SHA-256 of the whole is ever
+stored.
 """
 
 import hashlib
@@ -10,8 +11,8 @@ from enum import Enum
 from typing import Final
 
 
-class Kind(Enum):
-    """What a token is; its value is how it begins."""
+class TokenKind(Enum):
+    """The kind of a token; its value is how the token begins."""
 
     KEY = "svc_k_"
     SESSION = "svc_s_"
@@ -27,7 +28,7 @@ _PREFIX_LENGTH: Final = 6
 TOKEN_LENGTH: Final = _PREFIX_LENGTH + _BODY_LENGTH
 
 RANDOM_BYTES: Final = 64
-"""What `make_token` and `make_id` take: far more than they use, so that the last digits are not skewed."""
+"""Taken by `make_token` and `make_id`: far more than they use, so that the last digits are not skewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,11 @@ class Token:
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 _PART_PAIRS: Final = 5
 _PART: Final = 62 ** (2 * _PART_PAIRS)
-"""What a machine's word holds: arithmetic with longer numbers costs far more."""
+"""The largest part that fits a machine word: arithmetic with longer numbers costs far more."""
 
 
-def base62(number: int, length: int) -> str:
-    """The last digits of the number, as many as told."""
+def write_base62(number: int, length: int) -> str:
+    """Return the last `length` digits of the number."""
     pairs: list[str] = []
     part = 0
     for index in range((length + 1) // 2):
@@ -61,7 +62,7 @@ def base62(number: int, length: int) -> str:
 
 
 def read_base62(text: str) -> int:
-    """The number that `base62` wrote."""
+    """Return the number that `write_base62` wrote."""
     number = 0
     for letter in text:
         number = number * 62 + _ALPHABET.index(letter)
@@ -69,29 +70,29 @@ def read_base62(text: str) -> int:
 
 
 def make_id(random_bytes: bytes) -> str:
-    """A short public id; of lower-case letters and digits, so that it can be part of a name in the engine."""
+    """Return a short public id of lower-case letters and digits, so that it can be part of a name in the engine."""
     number = int.from_bytes(random_bytes, "big")
     letters = "0123456789abcdefghijklmnopqrstuvwxyz"
     return "".join(letters[number // 36**i % 36] for i in range(_ID_LENGTH))
 
 
-def make_token(kind: Kind, random_bytes: bytes, id: str | None = None) -> Token:
-    """A new token; with `id`, another secret for what has that id already."""
+def make_token(kind: TokenKind, random_bytes: bytes, id: str | None = None) -> Token:
+    """Return a new token; with `id`, a new secret for the key that has this id."""
     if len(random_bytes) != RANDOM_BYTES:
         raise ValueError(f"make_token takes {RANDOM_BYTES} random bytes")
-    body = base62(int.from_bytes(random_bytes, "big"), _ID_LENGTH + _SECRET_LENGTH)
+    body = write_base62(int.from_bytes(random_bytes, "big"), _ID_LENGTH + _SECRET_LENGTH)
     if id is not None:
         body = id + body[_ID_LENGTH:]
     text = kind.value + body + _checksum(body)
-    return Token(body[:_ID_LENGTH], text, digest(text.encode()), f"{text[:10]}…{text[-4:]}")
+    return Token(body[:_ID_LENGTH], text, hash_token(text.encode()), f"{text[:10]}…{text[-4:]}")
 
 
-def digest(token: bytes) -> bytes:
+def hash_token(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-def read_token(token: bytes) -> tuple[Kind, str] | None:
-    """Kind and public id of a well-formed token; None for anything else, one with a typo included."""
+def read_token(token: bytes) -> tuple[TokenKind, str] | None:
+    """Return the kind and public id of a well-formed token; None for anything else, including one with a typo."""
     if len(token) != TOKEN_LENGTH:
         return None
     kind = _KINDS.get(token[:_PREFIX_LENGTH])
@@ -103,8 +104,8 @@ def read_token(token: bytes) -> tuple[Kind, str] | None:
     return (kind, unchecked[:_ID_LENGTH]) if _checksum(unchecked) == checksum else None
 
 
-_KINDS: Final = {kind.value.encode(): kind for kind in Kind}
+_KINDS: Final = {kind.value.encode(): kind for kind in TokenKind}
 
 
 def _checksum(body: str) -> str:
-    return base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)
+    return write_base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)

@@ -1,8 +1,8 @@
-"""Ids of transactions, made so that their outcome can be answered without a record. Pure.
+"""Ids of transactions, made so that the outcome can be found without a record. Pure.
 
-`txn_` + a letter for the kind + the engine's number of the transaction + a random word + a MAC over all of it and the
-database. Nobody can make one up, and a key of another database cannot ask for it. Where there are several engines a
-mark stands before the MAC: it tells whose the number is.
+An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
+and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
+before the MAC tells which engine gave the number.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from tuplegate.access.tokens import base62, read_base62
+from tuplegate.access.tokens import read_base62, write_base62
 
 PREFIX: Final = "txn_"
 _NUMBER_LENGTH: Final = 11
@@ -22,39 +22,39 @@ _LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
 NONCE_BYTES: Final = 16
 
 
-class Kind(Enum):
-    """What is known of the outcome already."""
+class IdKind(Enum):
+    """What is already known of the outcome."""
 
     NUMBERED = "n"
-    """The engine knows it under its number."""
+    """The engine knows the outcome under this number."""
     READ_ONLY = "r"
-    """It wrote nothing, and so is done."""
+    """It wrote nothing, so it counts as committed."""
     ABORTED = "a"
     """It failed; nothing of it was applied."""
     LOST = "l"
-    """The engine was lost while it was decided; number and word are what the engine needs to tell how."""
+    """The engine was lost during the commit; by number and word the engine can find out the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionId:
-    kind: Kind
+    kind: IdKind
     number: int = 0
     word: str = ""
     mark: str = ""
 
 
-def random_word(random_bytes: bytes) -> str:
-    return base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
+def make_word(random_bytes: bytes) -> str:
+    return write_base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
 
 
-def make(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
-    """The nonce is used where the id has no word of its own."""
-    text = id.kind.value + base62(id.number, _NUMBER_LENGTH) + (id.word or random_word(nonce)) + id.mark
+def make_transaction_id(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
+    """Write the id as text. The nonce is used if the id has no word of its own."""
+    text = id.kind.value + write_base62(id.number, _NUMBER_LENGTH) + (id.word or make_word(nonce)) + id.mark
     return PREFIX + text + _mac(text, database, secret)
 
 
-def read(text: str, database: str, secret: bytes) -> TransactionId | None:
-    """The id, if this installation made it for this database; None otherwise."""
+def read_transaction_id(text: str, database: str, secret: bytes) -> TransactionId | None:
+    """Return the id if this installation made it for this database; None otherwise."""
     if len(text) not in (_LENGTH, _LENGTH + MARK_LENGTH) or not text.startswith(PREFIX) or not text.isascii():
         return None
     body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
@@ -62,9 +62,9 @@ def read(text: str, database: str, secret: bytes) -> TransactionId | None:
         return None
     number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
     rest = body[1 + _NUMBER_LENGTH :]
-    return TransactionId(Kind(body[0]), number, rest[:_WORD_LENGTH], rest[_WORD_LENGTH:])
+    return TransactionId(IdKind(body[0]), number, rest[:_WORD_LENGTH], rest[_WORD_LENGTH:])
 
 
 def _mac(text: str, database: str, secret: bytes) -> str:
     digest = hmac.digest(secret, f"{database}/{text}".encode(), hashlib.sha256)
-    return base62(int.from_bytes(digest, "big"), _MAC_LENGTH)
+    return write_base62(int.from_bytes(digest, "big"), _MAC_LENGTH)

@@ -1,4 +1,5 @@
-"""What every plane says of itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None of them needs a token."""
+"""The routes by which every plane describes itself: `GET /`, `/health`, `/openapi.json` and `/docs`. None needs a
+token."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -6,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from tuplegate import __version__
-from tuplegate.admission.openapi import Description, Operation, document
+from tuplegate.admission.openapi import Description, Operation, write_document
 from tuplegate.admission.page import page, policy
 from tuplegate.admission.plane import Route, RouteTable
 from tuplegate.engine.port import Engine
@@ -28,8 +29,8 @@ class AboutRoutes:
         self._text = text
         self._table: RouteTable = {}
 
-    def added_to(self, table: RouteTable) -> RouteTable:
-        """The table with the routes that every plane has; it is what they speak of."""
+    def add_to(self, table: RouteTable) -> RouteTable:
+        """Return the table with the routes that every plane has. They describe the result."""
         health = Description(Health, other=((503, Health),))
         self._table = {
             **table,
@@ -84,7 +85,7 @@ class AboutRoutes:
 
     @cached_property
     def _document(self) -> bytes:
-        """Made when somebody asks for the first time."""
+        """Made on the first request."""
         operations = [
             Operation(
                 method,
@@ -97,4 +98,4 @@ class AboutRoutes:
             )
             for (method, path), route in self._table.items()
         ]
-        return document(f"Tuplegate: {self._plane} plane", self._text, operations)
+        return write_document(f"Tuplegate: {self._plane} plane", self._text, operations)

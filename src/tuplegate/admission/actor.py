@@ -1,4 +1,4 @@
-"""Who changes something, for the audit."""
+"""Makes the actor of a change, for the audit."""
 
 from tuplegate.admission.identity import Identity
 from tuplegate.catalog.metadata import Actor

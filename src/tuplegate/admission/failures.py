@@ -1,4 +1,4 @@
-"""Failures of the engine that a route did not expect, in the words of the error table."""
+"""Failures of the engine that no route handled, as errors of the table."""
 
 from tuplegate.engine.port import (
     EngineBusy,
@@ -13,8 +13,8 @@ from tuplegate.protocol.errors import ServiceError
 _QUESTIONS = ("GET", "HEAD")
 
 
-def to_service_error(failure: EngineFailure, method: str) -> ServiceError | None:
-    """None where it is a fault of ours: a statement of the service's own that the engine refuses."""
+def to_fallback_error(failure: EngineFailure, method: str) -> ServiceError | None:
+    """Return the error, or None for a fault of ours: the engine refused a statement of the service's own."""
     if isinstance(failure, EngineBusy):
         return ServiceError("busy", str(failure))
     if isinstance(failure, NotInTime):

@@ -1,9 +1,9 @@
-"""Organizations share a worker fairly: what one sends in excess waits in its own lane, not in front of the others.
+"""Organizations share a worker fairly: excess requests of one wait in its own lane, not in front of the others.
 
-An organization alone may have many statements running. As soon as a second one is there, all together get only as many
-as the machine works on at a time, in equal shares: whoever comes then finds the engine and the event loop with little
-in hand, and is served next. Whoever has sent little never waits. A lane's queue is bounded; beyond it the answer is
-`busy`.
+A single active organization may have many statements running. As soon as a second one is active, all together get only
+as many as the machine works on at a time, in equal shares. So a newcomer finds the engine and the event loop with
+little to do, and is served next. An organization that has sent little never waits. The queue of a lane is bounded;
+beyond that the answer is `busy`.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
 
 _TICK_S: Final = 0.1
-"""An organization counts as there for as long after its last request, up to twice that."""
+"""An organization counts as active for one to two ticks after its last request."""
 
 _KEPT_TICKS: Final = 100
-"""A lane that nobody was in for so long is forgotten. It is longer than an identity holds on to it: else an
-organization would have two, each with a share of its own."""
+"""A lane that was empty for this long is forgotten. Identities refer to it for less: otherwise an organization could
+have two lanes, each with its own share."""
 
 _LEAST: Final = 2
 
@@ -29,7 +29,7 @@ class _Waiting:
 
     __slots__ = ("turn", "until")
 
-    def __init__(self, turn: Reply[None], until: int) -> None:
+    def __init__(self, turn: DirectFuture[None], until: int) -> None:
         self.turn = turn
         self.until = until
 
@@ -43,45 +43,45 @@ class Lane:
         self._lanes = lanes
         self._seen = -1
         self._is_opening = False
-        """Those who wait are let in when the loop has seen to what it has in hand."""
+        """Set while `let_in` is scheduled."""
         self.kept_until = 0
         self._waiting: deque[_Waiting] = deque()
         self.running = 0
 
     def enter(self) -> bool:
-        """Whether a request may go on at once; if so, `leave` must follow."""
-        self._note()
+        """Return whether a request may run at once; if so, `leave` must follow."""
+        self._mark_seen()
         if self.running < self._lanes.share and not self._waiting:
             self.running += 1
             return True
         return False
 
     async def wait(self) -> None:
-        """Waits for the turn of one that could not enter; `leave` must follow. Raises busy."""
+        """Wait for a turn after `enter` returned False; `leave` must follow. Raises busy."""
         if len(self._waiting) >= self._lanes.queue_max:
             raise ServiceError("busy", f"{self._lanes.queue_max} requests of the organization are waiting already")
-        turn: Reply[None] = Reply(asyncio.get_running_loop())
+        turn: DirectFuture[None] = DirectFuture(asyncio.get_running_loop())
         waiting = _Waiting(turn, self._lanes.tick + self._lanes.patience_ticks)
         self._waiting.append(waiting)
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled() and turn.exception() is None:  # its turn had come just then
+            if not turn.cancelled() and turn.exception() is None:  # its turn had just come
                 self.leave()
-            with suppress(ValueError):  # it may have been turned away, or passed over, just then
+            with suppress(ValueError):  # it may just have been turned away or skipped
                 self._waiting.remove(waiting)
             raise
 
     def leave(self) -> None:
-        """Whoever waits is let in together with others, as soon as the loop has seen to what it has in hand: to do the
-        same for many, one after the other, takes two thirds of the time that it takes in turns with other things."""
+        """End a request, and let in those that wait once the loop has done what it has to do. They are let in together:
+        serving many of one kind in a row takes two thirds of the time that it takes in between other work."""
         self.running -= 1
         if self._waiting and not self._is_opening:
             self._is_opening = True
             asyncio.get_running_loop().call_soon(self.let_in)
 
     def let_in(self) -> None:
-        """Gives a turn to as many as there is room for."""
+        """Give a turn to as many requests as the share allows."""
         self._is_opening = False
         while self._waiting and self.running < self._lanes.share:
             turn = self._waiting.popleft().turn
@@ -90,26 +90,26 @@ class Lane:
                 turn.hand_over(None)
 
     def turn_away(self) -> None:
-        """Ends the wait of those whose time is over."""
+        """Refuse the requests that have waited too long."""
         while self._waiting and self._waiting[0].until < self._lanes.tick:
             turn = self._waiting.popleft().turn
             if not turn.done():
                 turn.set_exception_soon(ServiceError("busy", "the organization has too many statements running"))
 
     def end(self) -> None:
-        """Nobody's turn will come."""
+        """Refuse all that wait, because the service stops."""
         for waiting in self._waiting:
             if not waiting.turn.done():
                 stopping = ServiceError("shutting_down", "the service is stopping; the request was not run")
                 waiting.turn.set_exception_soon(stopping)
 
-    def _note(self) -> None:
-        """The organization is there."""
+    def _mark_seen(self) -> None:
+        """Note that the organization is active."""
         lanes = self._lanes
         if self._seen != lanes.tick:
             self._seen = lanes.tick
             self.kept_until = lanes.tick + _KEPT_TICKS
-            lanes.noted()
+            lanes.count_organization()
 
     @property
     def waiting(self) -> int:
@@ -121,10 +121,8 @@ class Lane:
 
 
 class Lanes:
-    """`alone_max` is what one organization may have running, `together` what all may while there are several.
-
-    `patience_s` is how long a request waits for its turn.
-    """
+    """`alone_max` is how many requests a single active organization may have running; `together` is how many all may
+    have while several are active. `patience_s` is how long a request waits for its turn."""
 
     def __init__(self, alone_max: int, together: int, queue_max: int, patience_s: float) -> None:
         self.patience_ticks = round(patience_s / _TICK_S)
@@ -137,20 +135,20 @@ class Lanes:
         self._there_before = 0
         self._lanes: dict[str, Lane] = {}
 
-    def of(self, organization: str) -> Lane:
+    def find_lane(self, organization: str) -> Lane:
         lane = self._lanes.get(organization)
         if lane is None:
             lane = self._lanes[organization] = Lane(self)
         lane.kept_until = self.tick + _KEPT_TICKS
         return lane
 
-    def noted(self) -> None:
-        """One more organization has sent something since the last tick."""
+    def count_organization(self) -> None:
+        """Count an organization that has sent its first request since the last tick."""
         self._there += 1
         self._set_share()
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Run for ever."""
         while True:
             await asyncio.sleep(_TICK_S)
             self.pass_tick()
@@ -166,7 +164,7 @@ class Lanes:
                 del self._lanes[name]
 
     def end(self) -> None:
-        """The service stops, and it is too late for those who wait."""
+        """Refuse all that wait, because the service stops."""
         for lane in self._lanes.values():
             lane.end()
 

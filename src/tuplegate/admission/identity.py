@@ -1,6 +1,6 @@
-"""Who is asking, and for which database: the token of a request to a target of the engine.
+"""Finds out who is asking, and for which database: from the token of a request to a target of the engine.
 
-Answers of the catalog are kept for `_FRESH_S`, so what is revoked there is refused here within that time, and at once
+Answers of the catalog are kept for `_FRESH_S`. So what is revoked there is refused here within that time, and at once
 where this worker hears of the change (see `Pulse`). Tokens are compared with the catalog's digests when they are looked
 up; a digest for every request would cost a twentieth of the whole.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tuplegate.access.scopes import Principal, Scope, effective
-from tuplegate.access.tokens import Kind, digest, read_token
+from tuplegate.access.scopes import Principal, Scope, expand_scopes
+from tuplegate.access.tokens import TokenKind, hash_token, read_token
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.admission.quota import Quota, Quotas
 from tuplegate.admission.usage import Usage, UsageBook
@@ -25,16 +25,16 @@ from tuplegate.protocol.errors import ServiceError
 _FRESH_S: Final = 2.5
 _CACHE_MAX: Final = 10_000
 _STRANGERS_ASKED_MAX: Final = 8
-"""Tokens that were never seen to be good, for which the catalog is asked at once. The others are asked for before them:
-whoever makes up tokens delays those who make up tokens."""
+"""How many tokens that were never valid before are looked up at once. Known tokens do not queue behind them: a client
+that makes up tokens delays only others that do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal with what it may do, spelled out. `target` is the database it gets when it names none.
+    """A principal with all its scopes. `target` is the database it gets when it names none.
 
-    `quota` is None where any number of requests is let through. `reads_snapshots`: what it reads need not be
-    serializable, unless a request says otherwise.
+    `quota` is None where requests are not limited. `reads_snapshots`: its reads need not be serializable, unless a
+    request says otherwise.
     """
 
     principal: Principal
@@ -49,7 +49,7 @@ class Identity:
 
 @dataclass(slots=True)
 class _Entry:
-    """Good until then. One that is older is asked for anew, but never behind tokens that may be made up."""
+    """Valid until then. An older entry is looked up again, but never behind tokens that may be made up."""
 
     identity: Identity
     until: float
@@ -64,7 +64,7 @@ class IdentityCache:
         usage: UsageBook,
         found_database: Callable[[str, str, str], None],
     ) -> None:
-        """`found_database` is told a database, its engine and its tier whenever the catalog was asked for it."""
+        """`found_database` is called with a database, its engine and its tier whenever the catalog was asked for it."""
         self._found_database = found_database
         self._credentials = credentials
         self._lanes = lanes
@@ -72,19 +72,19 @@ class IdentityCache:
         self._usage = usage
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
-        """Tokens that are not good, and until when that is taken for granted."""
+        """Invalid tokens, and until when they are refused without a look-up."""
         self._strangers = asyncio.Semaphore(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
 
     def forget(self) -> None:
-        """Something has changed in the catalog."""
+        """Look everything up again: something has changed in the catalog."""
         for entry in self._entries.values():
             entry.until = 0.0
         self._unknown.clear()
         self._databases.clear()
 
     def find(self, exchange: Exchange, now: float) -> Identity | None:
-        """The identity if it is known and fresh; None otherwise. This is the hot path: no await."""
+        """Return the identity if it is known and fresh; None otherwise. This is the hot path: no await."""
         authorization = exchange.headers.get(b"authorization")
         if authorization is None or authorization[:7] != b"Bearer ":
             return None
@@ -94,7 +94,7 @@ class IdentityCache:
         return entry.identity
 
     async def identify(self, authorization: bytes | None, now: float) -> Identity:
-        """The identity, asked of the catalog where it must be. Raises unauthenticated."""
+        """Return the identity, from the catalog if need be. Raises unauthenticated."""
         return await self.identify_token(_bearer(authorization), now)
 
     async def identify_token(self, token: bytes, now: float) -> Identity:
@@ -121,7 +121,7 @@ class IdentityCache:
         return identity
 
     def _note(self, token: bytes, identity: Identity | None, until: float) -> None:
-        """What was found. Tokens that are made up do not take the place of good ones."""
+        """Remember what was found. Made-up tokens do not take the place of good ones."""
         if identity is None:
             self._entries.pop(token, None)
             if len(self._unknown) >= _CACHE_MAX:
@@ -133,22 +133,22 @@ class IdentityCache:
                 del self._entries[next(iter(self._entries))]
             self._entries[token] = _Entry(identity, until)
 
-    async def _look_up(self, kind: Kind, id: str, token: bytes) -> Identity | None:
-        find = self._credentials.find_key if kind is Kind.KEY else self._credentials.find_session
+    async def _look_up(self, kind: TokenKind, id: str, token: bytes) -> Identity | None:
+        find = self._credentials.find_key if kind is TokenKind.KEY else self._credentials.find_session
         try:
             found = await find(id)
         except EngineFailure as exc:
             raise ServiceError("engine_unavailable", "the engine cannot be asked for the token just now") from exc
         if found is None or not found.live:
             return None
-        if not any(hmac.compare_digest(known, digest(token).hex()) for known in found.digests):
+        if not any(hmac.compare_digest(known, hash_token(token).hex()) for known in found.digests):
             return None
         return self._identity(found)
 
     def _identity(self, found: Credential) -> Identity:
         principal = found.principal
         self._usage.key_was_used(principal.key)
-        scopes = effective(principal.scopes)
+        scopes = expand_scopes(principal.scopes)
         place = found.database
         if place is not None:
             self._found_database(place[1], place[2], found.tier)
@@ -156,15 +156,15 @@ class IdentityCache:
             principal,
             scopes,
             None if place is None else Target(place[1], access_of(scopes), place[0]),
-            self._quotas.of(principal.organization, found.tier),
-            self._lanes.of(principal.organization),
-            self._usage.of(principal.organization, "" if place is None else place[0]),
+            self._quotas.find_quota(principal.organization, found.tier),
+            self._lanes.find_lane(principal.organization),
+            self._usage.find_usage(principal.organization, "" if place is None else place[0]),
             found.tier,
             found.reads_snapshots,
         )
 
     async def target(self, identity: Identity, exchange: Exchange) -> Target:
-        """The database that the request is for: the one it names, or the identity's own."""
+        """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")
         now = asyncio.get_running_loop().time()
         if name is None:
@@ -172,7 +172,7 @@ class IdentityCache:
                 raise ServiceError("not_found", "there is no database for this token")
             return identity.target
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
-        if len(name) > NAME_LENGTH_MAX:  # no database has it; it is neither looked up nor kept
+        if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept
             raise ServiceError("not_found", f"there is no database '{wanted}…' for this token")
         key = (identity.principal.organization, wanted)
         found = self._databases.get(key)
@@ -186,7 +186,7 @@ class IdentityCache:
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
-        exchange.usage = self._usage.of(identity.principal.organization, place[0])
+        exchange.usage = self._usage.find_usage(identity.principal.organization, place[0])
         return Target(place[1], access_of(identity.scopes), place[0])
 
     async def _find_database(self, organization: str, name: str) -> Whereabouts | None:
@@ -200,8 +200,8 @@ def access_of(scopes: frozenset[Scope]) -> Access:
     return Access.WRITE if Scope.WRITE in scopes else Access.READ
 
 
-def _unknown_token(kind: Kind) -> ServiceError:
-    if kind is Kind.SESSION:
+def _unknown_token(kind: TokenKind) -> ServiceError:
+    if kind is TokenKind.SESSION:
         return ServiceError(
             "unauthenticated",
             "the session is unknown, expired or revoked",

@@ -1,8 +1,8 @@
-"""What a worker counts, brought together: its own numbers, those that its fellows have posted, and the page of all.
+"""Collects what a worker counts: its own numbers, those that other workers have posted, and the page of all.
 
-Whichever worker is asked answers for all. It posts its own numbers before it shows them, and asks the others to post
-theirs: so the page is up to date, and what was shown once is not lost with a worker that is killed. A worker goes on
-from the numbers that its predecessor has posted last, so no sum ever goes down while the service runs.
+The worker that is asked answers for all. It posts its own numbers before it shows them, and asks the others to post
+theirs: so the page is up to date, and numbers that were shown are not lost with a worker that is killed. A worker
+starts from the last numbers that its predecessor posted, so no sum ever decreases while the service runs.
 """
 
 import asyncio
@@ -32,24 +32,24 @@ _log = structlog.get_logger()
 
 _POST_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.1
-"""So often does a worker that has fellows look whether one of them asks."""
+"""How often a worker looks whether another one asks for its numbers."""
 
 _PATIENCE_S = 2.0
-"""So long are the others waited for; one that does not post is shown with what it has posted before."""
+"""How long to wait for other workers; one that does not post is shown with its earlier numbers."""
 
 _PAUSE_S = 0.005
 _STALE_NS = 5_000_000_000
-"""What a worker has said of the moment does not hold any longer: it may be gone."""
+"""Gauges of a worker are ignored after this time: it may be gone."""
 
 _OF_ALL = frozenset(
     {"serializable_slots", "serializable_safe_seconds", "serializable_guarded", "backup_age_seconds"}
     | {"disk_free_bytes", "disk_short", "replica_lag_seconds", "replica_usable"}
 )
-"""Gauges that a worker says of all workers, so they are not added up."""
+"""Gauges that each worker reports for all workers; they are not added up."""
 
 
-class Served(Protocol):
-    """What a plane's server tells of itself."""
+class ServerCounts(Protocol):
+    """What a plane's server counts."""
 
     @property
     def connections(self) -> Sized: ...
@@ -58,22 +58,22 @@ class Served(Protocol):
     def running(self) -> int: ...
 
 
-class Streams(Protocol):
-    """Streams since the start and now, and the rows of those that have ended."""
+class StreamCounts(Protocol):
+    """Streams since the start and open now, and the rows of those that have ended."""
 
     begun: int
     open: int
     rows: int
 
 
-class Refusals(Protocol):
-    """Requests of pages of other origins since the start."""
+class CorsCounts(Protocol):
+    """Requests from pages of other origins since the start."""
 
     refused: int
 
 
 class BackupCounts(Protocol):
-    """Backups since the start, and how old the newest one is of the database that has waited longest."""
+    """Backups since the start, and the age of the newest backup of the database that has waited longest."""
 
     made: int
     failed: int
@@ -83,7 +83,7 @@ class BackupCounts(Protocol):
 
 
 class Metrics:
-    """`worker` is this one's place on the board. `servers` and `cors` are by plane, put in when they serve."""
+    """`worker` is this one's place on the board. `servers` and `cors` are by plane, and set when the planes serve."""
 
     def __init__(self, board: Board, worker: int, engine: Engine, lanes: Lanes, usage: UsageBook) -> None:
         self._board = board
@@ -95,14 +95,14 @@ class Metrics:
         self._started_at = time.time()
         left = board.read(worker)
         self._before = Sums() if left is None else left.sums
-        self.servers: dict[str, Served] = {}
-        self.cors: dict[str, Refusals] = {}
-        self.streams: Streams | None = None
+        self.servers: dict[str, ServerCounts] = {}
+        self.cors: dict[str, CorsCounts] = {}
+        self.streams: StreamCounts | None = None
         self.backups: BackupCounts | None = None
         self.beats: Beats | None = None
 
     def plane(self, name: str) -> PlaneCounts:
-        """Where the requests of a plane are counted."""
+        """Return the counts of a plane."""
         return self._planes.setdefault(name, PlaneCounts(name))
 
     # -- routes -------------------------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ class Metrics:
         await self.open(exchange)
 
     async def open(self, exchange: Exchange) -> None:
-        """For whoever can reach it: on an address of its own."""
+        """Answer anybody who can reach the address, which is for metrics only."""
         health = await self._engine.health()
-        sums, gauges = await self._of_all()
+        sums, gauges = await self._sum_workers()
         gauges["engine_up"] = int(health.ok)
         page = write_page(sums, gauges, (__version__, health.kind, health.version))
         exchange.respond(200, page, content_type=CONTENT_TYPE)
@@ -121,7 +121,7 @@ class Metrics:
     # -- the worker's own ---------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Posts the worker's numbers, often enough and when a fellow asks. Goes on for ever."""
+        """Post the worker's numbers regularly and when another worker asks. Runs for ever."""
         board, loop = self._board, asyncio.get_running_loop()
         asked, posted_at = board.asked, loop.time()
         while True:
@@ -176,11 +176,11 @@ class Metrics:
 
     # -- all workers --------------------------------------------------------------------------------------------
 
-    async def _of_all(self) -> tuple[Sums, dict[str, float]]:
+    async def _sum_workers(self) -> tuple[Sums, dict[str, float]]:
         board = self._board
         others = [worker for worker in range(board.workers) if worker != self._worker]
         if others:
-            await self._others_posted(others)
+            await self._wait_for_posts(others)
         self.post()
         sums = Sums()
         gauges: dict[str, float] = {}
@@ -196,8 +196,8 @@ class Metrics:
             sums.events["worker_standstills_total"] = self.beats.replaced
         return sums, gauges
 
-    async def _others_posted(self, others: list[int]) -> None:
-        """Waits until every other worker has posted after now."""
+    async def _wait_for_posts(self, others: list[int]) -> None:
+        """Wait until every other worker has posted after this moment."""
         board, loop = self._board, asyncio.get_running_loop()
         before = {worker: board.count_posts(worker) for worker in others}
         board.ask(self._worker)
@@ -211,6 +211,6 @@ class Metrics:
 def _resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:  # there is no /proc: the most it ever had
+    except OSError:  # without /proc: the most it ever had
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024

@@ -1,6 +1,6 @@
-"""OpenAPI 3.1 of a plane, made from its route table and the message types: nothing is described twice.
+"""Makes the OpenAPI 3.1 document of a plane from its route table and the message types: nothing is described twice.
 
-An error that a route can answer with is listed by its status, from the one table of errors.
+Errors of a route are listed by their status, from the table of errors.
 """
 
 import re
@@ -16,14 +16,14 @@ from tuplegate.protocol.answers import ErrorAnswer
 from tuplegate.protocol.errors import ERRORS
 
 _ALWAYS = ("malformed_request", "internal", "busy", "engine_unavailable", "shutting_down", "request_timeout")
-"""What every route can answer with."""
+"""Errors that every route can return."""
 
 _WITH_TOKEN = ("unauthenticated", "forbidden", "rate_limited")
 _WITH_BODY = ("body_too_large", "unsupported_media_type")
 _SAFE_METHODS = ("GET", "OPTIONS")
 _BYTES = "application/octet-stream"
 
-# Python's regular expressions have an end of text that those of JSON Schema spell otherwise.
+# Python and JSON Schema spell the end of a text differently in regular expressions.
 _END_OF_TEXT = re.compile(r"\\Z$")
 
 _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,14 +38,14 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Idempotency-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
 }  # fmt: skip
 _ALWAYS_THERE = frozenset({"X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow"})
-"""Headers that an answer has wherever it is described with them; the others depend."""
+"""Headers that are always in an answer that lists them; the others are optional."""
 
 _OF_STATUS = {204: ("Allow",), 401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the URL's query, or a header of the request."""
+    """A parameter of the query string, or a header of the request."""
 
     name: str
     schema: Mapping[str, Any]
@@ -55,12 +55,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a route takes and gives, beyond its path and its scope.
+    """What a route takes and returns, beyond its path and its scope.
 
-    `answer` is the type of the answer's JSON, with the status `status`, or its media type where it is not JSON; `also`
-    are other media types that it can come in, each with an example. `body` is to the request what `answer` is to the
-    answer. `errors` are codes of its own: those with the status of the answer come as a `failure` in its place. `other`
-    are types of answers with other statuses, `headers` are those that the answer may have.
+    `answer` is the type of the answer's JSON, sent with `status`, or its media type if it is not JSON. `also` are other
+    media types of the answer, each with an example. `body` describes the request in the same way. `errors` are codes of
+    this route; those with the status of the answer come as a `failure` in its place. `other` are types of answers with
+    other statuses. `headers` are those that the answer may have.
     """
 
     answer: type[msgspec.Struct] | str = ""
@@ -75,12 +75,12 @@ class Description:
     headers: tuple[str, ...] = ()
     text: str = ""
     example: Any = None
-    """Of the body."""
+    """An example of the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One row of a route table, as far as it is described. `scope` is None where any token will do."""
+    """A row of a route table, as far as it is described. `scope` is None where any token will do."""
 
     method: str
     path: str
@@ -91,8 +91,8 @@ class Operation:
     group: str
 
 
-def document(title: str, text: str, operations: list[Operation]) -> bytes:
-    """The whole document as JSON. Its server is wherever it was fetched from."""
+def write_document(title: str, text: str, operations: list[Operation]) -> bytes:
+    """Return the whole document as JSON. Its server is the address it was fetched from."""
     schemas, components = _schemas(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -124,7 +124,7 @@ def document(title: str, text: str, operations: list[Operation]) -> bytes:
 
 
 def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str, Any]]:
-    """Of every message type a reference to its schema, and the schemas by name."""
+    """Return a reference to the schema of every message type, and the schemas by name."""
     types: set[type] = {ErrorAnswer}
     for one in (operation.description for operation in operations):
         types.update(kind for kind in (one.answer, one.failure, one.body) if not isinstance(kind, str))
@@ -135,9 +135,9 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str
 
 
 def _portable(schema: Any) -> Any:
-    """The schema in words that generators of clients understand alike; its meaning stays.
+    """Return the schema in words that all client generators understand alike, with the same meaning.
 
-    They take a field with a default for one that is always there, an object without a word on its fields for one that
+    Generators take a field with a default for one that is always there, an object without described fields for one that
     has none, and a list of one allowed value for an enumeration.
     """
     if isinstance(schema, list):

@@ -1,4 +1,4 @@
-"""A plane: its route table, and the order in which a request is judged: route, token, scope, quota, body."""
+"""A plane: its route table, and the order in which a request is checked: route, token, scope, quota, body."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from urllib.parse import unquote
 import structlog
 
 from tuplegate.access.scopes import Scope
-from tuplegate.admission.failures import to_service_error
+from tuplegate.admission.failures import to_fallback_error
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.admission.openapi import Description
 from tuplegate.admission.traces import Traces
 from tuplegate.engine.port import EngineFailure
-from tuplegate.http.answers import respond_error, unexpected
 from tuplegate.http.cors import respond_options
+from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Memory, too_much_held
 from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
@@ -26,10 +26,10 @@ from tuplegate.protocol.errors import ServiceError
 _log: Final = structlog.get_logger()
 
 _STRANGERS_BODY_MAX: Final = 64 * 1024
+"""For a request that needs no token, or has it in its body."""
 _PATH_SHOWN_MAX: Final = 200
 _PATH_MAX, _PARTS_MAX = 4096, 16
-"""No route has a path that is longer, with every character encoded, or has more parts. Anybody may send one."""
-"""Of a request that needs no token, or has it in its body."""
+"""No route has a longer path, even with every character encoded, or more parts."""
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]
@@ -37,8 +37,8 @@ Guarded = Callable[[Exchange, Identity], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`scope` is what a token must have; an open route takes none. `describes` is for whoever writes a client, and
-    `group` for whoever reads the table."""
+    """`scope` is what a token must have; an open route takes no token. `describes` is for authors of clients, `group`
+    for readers of the table."""
 
     summary: str
     scope: Scope | None
@@ -49,8 +49,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Another plane: the paths that only it has, and its address as others reach it, if that is known."""
+class OtherPlane:
+    """The paths that only another plane has, and its address as others reach it, if that is known."""
 
     plane: str
     paths: list[list[str]]
@@ -58,18 +58,18 @@ class Elsewhere:
 
 
 RouteTable = dict[tuple[str, str], Route]
-"""By method and path, where a part in braces stands for any text."""
+"""Routes by method and path; a part in braces stands for any text."""
 
 
-def grouped(name: str, table: RouteTable) -> RouteTable:
+def put_in_group(name: str, table: RouteTable) -> RouteTable:
     return {key: replace(route, group=name) for key, route in table.items()}
 
 
 class Plane:
-    """Gives every request to its route, and every failure an answer.
+    """Passes every request to its route, and answers every failure.
 
-    With `in_lanes` organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
-    once it is known who sends it, and is held in `memory`. A path found `elsewhere` is refused with its address.
+    With `in_lanes`, organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
+    once its sender is known, and is held in `memory`. A path that is found `elsewhere` is refused with its address.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Plane:
         *,
         in_lanes: bool = False,
         traces: Traces | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OtherPlane | None = None,
     ) -> None:
         self._elsewhere = elsewhere
         self._memory = memory
@@ -112,7 +112,7 @@ class Plane:
                 if quota.take(now):
                     exchange.extra_headers += quota.headers(now)
                 else:
-                    await count(exchange, identity, now, refuse=allowed)
+                    await take_permit(exchange, identity, now, refuse=allowed)
             if not allowed:
                 raise _forbidden(route)
             exchange.usage = identity.usage
@@ -145,18 +145,14 @@ class Plane:
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
-            known = to_service_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
-            error = known or unexpected(exchange, exc)
-            if not exchange.answered:
-                respond_error(exchange, error)
-            else:
-                exchange.keep_alive = False
+            known = to_fallback_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
+            end_with_error(exchange, known or report_unexpected(exchange, exc))
         finally:
             count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
                 self._counts.count_error(exchange.error_code)
             if self._traces is not None:
-                self._traces.ended(exchange, self._counts.plane, *self._counts.name(cell))
+                self._traces.record(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage
             if usage is not None:
                 usage.requests += 1
@@ -209,8 +205,9 @@ def _forbidden(route: Route) -> ServiceError:
     return ServiceError("forbidden", f"this route needs the scope {scope}, which the token lacks")
 
 
-async def count(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
-    """Every authenticated request counts. One without the right to its route is not refused here: it hears that."""
+async def take_permit(exchange: Exchange, identity: Identity, now: float, *, refuse: bool = True) -> None:
+    """Count an authenticated request against its quota. With `refuse` off, a request over the quota passes: it is
+    refused anyway, for another reason."""
     quota = identity.quota
     if quota is None:
         return
@@ -225,10 +222,10 @@ async def _options(methods: list[str], exchange: Exchange) -> None:
 
 
 def path_parts(path: str) -> list[str] | None:
-    """The parts of a path between its slashes, decoded; None where no route can have such a path.
+    """Return the parts of a path between its slashes, decoded; None if no route can have such a path.
 
-    They are decoded one by one: a percent-encoded slash separates nothing, for it would not do so for whoever lets only
-    some paths through in front of us. No thing has a NUL in its name, and the engine would take it for the end.
+    The parts are decoded one by one: a percent-encoded slash separates nothing, as for a proxy in front of us that lets
+    only some paths through. No name has a NUL, which would end it for the engine.
     """
     if len(path) > _PATH_MAX or path.count("/") > _PARTS_MAX:
         return None
@@ -240,7 +237,7 @@ def path_parts(path: str) -> list[str] | None:
 
 
 def match_template(template: list[str], parts: list[str]) -> dict[str, str] | None:
-    """What stands in the path for every {name} of the template; None where the path is another one."""
+    """Return the value of every {name} of the template; None if the path does not match."""
     if len(template) != len(parts):
         return None
     values: dict[str, str] = {}

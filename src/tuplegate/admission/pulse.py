@@ -1,7 +1,7 @@
-"""How a worker hears of changes: a look at the catalog several times a second.
+"""Lets a worker hear of changes, by a look at the catalog several times a second.
 
-A change there (a key revoked, a database renamed) empties the worker's cache of identities; a database that is paused
-is let go of, and one that goes to another engine is followed.
+A change (a revoked key, a renamed database) empties the worker's cache of identities. A paused database is released,
+and one that moves to another engine is followed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class Pulse:
         engine: Engine,
         follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None = None,
     ) -> None:
-        """`follow` is told of databases that move, where there are several engines."""
+        """`follow` is told of databases that move, if there are several engines."""
         self._follow = follow
         self._catalog = catalog
         self._identities = identities
@@ -30,13 +30,13 @@ class Pulse:
         self._revision = 0
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Run for ever."""
         while True:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.look()
             except EngineFailure:
-                continue  # identities grow stale by themselves; it is asked again in a moment
+                continue  # identities expire by themselves; the next look comes in a moment
 
     async def look(self) -> None:
         beat = await self._catalog.read_pulse()

@@ -1,10 +1,10 @@
-"""Requests let through in a window, exact over all workers and machines, at next to no cost for each.
+"""Limits the requests of a window, exactly over all workers and machines, at next to no cost for each request.
 
-A worker takes permits from the catalog in portions that it uses up within moments, and gives back what it did not use.
-A permit is good until its window ends by the engine's clock, taken from the moment before it was asked for, so never
-longer: so never more than the limit are let through. The catalog knows how many permits workers have in hand. While it
-has none left and others may have some, nobody is refused: the request waits until they are used or given back, which is
-a moment; so not fewer than the limit are let through while there is demand.
+A worker takes permits from the catalog in portions that it uses within moments, and gives back what it did not use. A
+permit is valid until its window ends by the engine's clock, counted from the moment before it was asked for. So never
+more requests than the limit are let through. The catalog knows how many permits the workers hold. While it has none
+left and others may hold some, nobody is refused: the request waits a moment until they are used or given back. So never
+fewer than the limit are let through while there is demand.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from tuplegate.access.quotas import WINDOW_S, Tier, policy_header, portion, state_header, tier_of
+from tuplegate.access.quotas import WINDOW_S, Tier, choose_portion, find_tier, write_policy_header, write_state_header
 from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineFailure
 from tuplegate.keeping import attempt
@@ -23,24 +23,25 @@ from tuplegate.protocol.errors import ServiceError
 _log: Final = structlog.get_logger()
 
 _SOON_S, _LATE_S = 0.25, 0.5
-"""A portion that is used up sooner than the first grows. What lasts longer than the second is given back, and the next
-is smaller. Whoever comes while the next one is asked for waits for a commit of the engine."""
+"""A portion that is used up within the first time makes the next one larger. One that lasts longer than the second is
+given back, and the next is smaller. Requests wait for a commit of the engine while the next portion is fetched."""
 
 _IDLE_S: Final = 0.1
-"""Permits that were not touched for so long are given back."""
+"""Permits that were not used for this long are given back."""
 
 _REFUSED_S: Final = 0.25
-"""How long the catalog is not asked again when nobody had any left: one that could not reach the engine may yet."""
+"""How long the catalog is not asked again when no permits were left: a worker may yet give some back."""
 
 _HELD_S: Final = 0.02
-"""How long to wait for others to use or give back what they have."""
+"""How long to wait for others to use or give back their permits."""
 
 
+# size: one portion of permits and how it was used; the numbers only change together.
 class Quota:
     """The permits that this worker holds for one organization.
 
-    It has been given `_taken` in the window `_started`, and has `_left` of them. `_open_until`: until then the catalog
-    may believe that it has permits in hand, and is still to be told. `is_late`: it could not be told.
+    It was given `_taken` in the window `_started`, and has `_left` of them. Until `_open_until` the catalog may believe
+    that the worker holds permits, and must be told. `is_late`: it could not be told.
     """
 
     __slots__ = (
@@ -53,7 +54,7 @@ class Quota:
         self.organization = organization
         self.limit = limit
         self.touched = False
-        self._policy = b"ratelimit-policy: %b\r\n" % policy_header(limit)
+        self._policy = b"ratelimit-policy: %b\r\n" % write_policy_header(limit)
         self._lock = asyncio.Lock()
         self._holder = secrets.token_hex(6)
         self._number = 0
@@ -69,7 +70,7 @@ class Quota:
         self._size = 1
 
     def take(self, now: float) -> bool:
-        """Uses one of the permits in hand, if there is one."""
+        """Use a permit that the worker holds; return whether there was one."""
         if self._left > 0 and now < self._until:
             self._left -= 1
             self.touched = True
@@ -77,7 +78,7 @@ class Quota:
         return False
 
     async def take_more(self, now: float) -> bool:
-        """Asks the catalog where none is in hand. False where the window has none left.
+        """Ask the catalog for permits and use one. Returns False when the window has none left.
 
         A client that leaves meanwhile has its request counted: nobody would know whether it had got its permit.
         """
@@ -95,7 +96,7 @@ class Quota:
             if now < self._refused_until:
                 return False
             self._resize(now)
-            count = portion(self._remaining, self._size)
+            count = choose_portion(self._remaining, self._size)
             while True:
                 try:
                     grant = await self._settle(count)
@@ -114,9 +115,9 @@ class Quota:
                 await asyncio.sleep(_HELD_S)
 
     async def _settle(self, count: int) -> Grant:
-        """Tells the catalog what was used, and asks it for more. What was in hand is not used any more.
+        """Tell the catalog what was used, and ask it for more. Permits that were left are not used any more.
 
-        Where it fails, nobody knows whether the catalog has heard it; so it is told again.
+        If this fails, nobody knows whether the catalog has heard it, so it is told again.
         """
         now = asyncio.get_running_loop().time()
         self._taken, self._left = self._taken - self._left, 0
@@ -142,9 +143,9 @@ class Quota:
             self._size = max(1, self._size // 2)
 
     def headers(self, now: float) -> bytes:
-        """What every answer says of the quota."""
+        """Return the headers about the quota, for every answer."""
         seconds = max(0, int(self._until - now + 0.999))
-        return b"%bratelimit: %b\r\n" % (self._policy, state_header(self._remaining + self._left, seconds))
+        return b"%bratelimit: %b\r\n" % (self._policy, write_state_header(self._remaining + self._left, seconds))
 
     def refusal(self, now: float) -> ServiceError:
         seconds = max(1, int(self._until - now + 0.999))
@@ -152,11 +153,11 @@ class Quota:
         return ServiceError("rate_limited", message, headers=(("retry-after", str(seconds)),))
 
     def is_open(self, now: float) -> bool:
-        """Return whether the catalog is still to be told what was used. What it is not told ends with the window."""
+        """Return whether the catalog must still be told what was used. What it is not told ends with the window."""
         return now < self._open_until
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is to be told now: what is in hand lies idle, or has lasted for long."""
+        """Return whether it must be told now: the permits are idle, or have lasted for long."""
         return self.is_open(now) and (not self.touched or now - self._taken_at > _LATE_S)
 
     async def give_back(self) -> None:
@@ -174,9 +175,9 @@ class Quotas:
         self._quotas: dict[str, Quota] = {}
         self._former: list[Quota] = []
 
-    def of(self, organization: str, tier: str) -> Quota | None:
-        """None where any number is let through."""
-        known = tier_of(self._tiers, tier)
+    def find_quota(self, organization: str, tier: str) -> Quota | None:
+        """Return the quota of an organization; None if its requests are not limited."""
+        known = find_tier(self._tiers, tier)
         if known.requests is None:
             return None
         quota = self._quotas.get(organization)
@@ -186,7 +187,7 @@ class Quotas:
         return quota
 
     async def watch(self) -> None:
-        """Gives back what lies idle, and tries again until the catalog has heard it. Goes on for ever."""
+        """Give back idle permits, and try again until the catalog has heard it. Runs for ever."""
         while True:
             await asyncio.sleep(_IDLE_S)
             now = asyncio.get_running_loop().time()
@@ -200,7 +201,7 @@ class Quotas:
         await self._give_back([*self._former, *self._quotas.values()])
 
     async def _give_back(self, quotas: list[Quota]) -> None:
-        """One that fails keeps nobody else's from being given back."""
+        """Give back permits; a failure of one does not stop the others."""
         for quota in quotas:
             await attempt("quotas", partial(_give_back, quota))
 
@@ -217,6 +218,6 @@ async def _give_back(quota: Quota) -> None:
 
 
 def _look_at(asking: "asyncio.Task[bool]") -> None:
-    """Whoever waited for it may be gone, and nobody is to hear that its failure was never looked at."""
+    """Look at the result: asyncio warns of failures that nobody looked at, and the caller may be gone."""
     if not asking.cancelled():
         asking.exception()

@@ -1,9 +1,9 @@
 """Traces for OpenTelemetry: a span for every request, and under it one for its admission and one for the engine.
 
-Spans are made when a request has ended, from the times that were noted on its way, so that nothing has to follow it
-through the code. They say which route, status and error code, never a statement, a value, a path or a token. The trace
-of a client's `traceparent` is gone on with. OpenTelemetry itself is imported only where traces are wanted; what sends
-the spans is a thread of its own.
+Spans are made when a request has ended, from times that were noted on its way, so that no tracing code is needed in
+between. They contain route, status and error code, never a statement, a value, a path or a token. A client's trace
+(`traceparent`) is continued. OpenTelemetry is imported only where traces are wanted; it sends the spans in its own
+thread.
 """
 
 import logging
@@ -28,7 +28,8 @@ _STOP_S = 5.0
 
 
 class Traces:
-    """`endpoint` takes OTLP over HTTP. To be made in the process that uses it: it starts a thread."""
+    """Sends spans to `endpoint`, which takes OTLP over HTTP. Make it in the process that uses it: it starts a
+    thread."""
 
     def __init__(self, endpoint: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -49,8 +50,8 @@ class Traces:
         self._server, self._client = SpanKind.SERVER, SpanKind.CLIENT
         self._failed = Status(StatusCode.ERROR)
 
-    def ended(self, exchange: Exchange, plane: str, method: str, route: str) -> None:
-        """One request, with the template of its route."""
+    def record(self, exchange: Exchange, plane: str, method: str, route: str) -> None:
+        """Record one request, under the template of its route."""
         now = time.perf_counter_ns()
         epoch = time.time_ns() - now
         headers = exchange.headers
@@ -90,14 +91,14 @@ class Traces:
         span.end(epoch + now)
 
     def close(self) -> None:
-        """Sends what is left; where that takes too long it is given up."""
+        """Send what is left, but give up if that takes too long."""
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(_STOP_S)
 
 
 def _take_over_logs() -> None:
-    """What OpenTelemetry has to say goes into the service's own log."""
+    """Send OpenTelemetry's messages to the service's own log."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.handlers = [_Handler(logging.WARNING)]

@@ -1,4 +1,4 @@
-"""What every organization uses, by database: counted here, put on record every few seconds.
+"""Counts what every organization uses, by database, and records it every few seconds.
 
 A worker that is killed loses the counts of its last seconds; nothing else depends on them.
 """
@@ -18,7 +18,8 @@ _EVERY_S = 2.0
 
 
 class Usage(Counts):
-    """Of one database of one organization, less what is on record: that is `recorded`, in the same order."""
+    """The usage of one database of one organization that is not recorded yet; `recorded` is what was, in the same
+    order."""
 
     __slots__ = ("recorded",)
 
@@ -34,8 +35,8 @@ class UsageBook:
         self._counts: dict[tuple[str, str], Usage] = {}
         self._keys: set[str] = set()
 
-    def of(self, organization: str, database: str) -> Usage:
-        """`database` is the id that it keeps when the engine's name for it changes."""
+    def find_usage(self, organization: str, database: str) -> Usage:
+        """Return the counts of a database, by the id that it keeps when its name in the engine changes."""
         key = (organization, database)
         usage = self._counts.get(key)
         if usage is None:
@@ -43,7 +44,8 @@ class UsageBook:
         return usage
 
     def totals(self) -> dict[str, list[int]]:
-        """What was used since the start, by organization and database; in the order in which they were first seen."""
+        """Return the usage since the start, by organization and database, in the order in which they were first
+        seen."""
         totals: dict[str, list[int]] = {}
         for (organization, database), usage in self._counts.items():
             used = (usage.requests, usage.rows, usage.bytes, usage.errors)
@@ -54,7 +56,7 @@ class UsageBook:
         self._keys.add(key)
 
     async def watch(self) -> None:
-        """Goes on for ever."""
+        """Run for ever."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.record()
@@ -77,7 +79,7 @@ class UsageBook:
             _log.warning("usage was not recorded", reason=str(failure))
 
     def _note_recorded(self, used: list[Used]) -> None:
-        """What is on record is not put there again, also where the next step fails."""
+        """Subtract what was recorded, so that it is not recorded again even if the next step fails."""
         for one in used:
             usage = self._counts[one.organization, one.database]
             counts = (one.requests, one.rows, one.bytes, one.errors)

@@ -1,7 +1,7 @@
-"""Heads of requests and answers on their way through: what is passed on, what is made anew. Pure.
+"""Heads of requests and answers on their way through the alias: what is passed on, and what is written anew. Pure.
 
-A head is always written from its parsed parts, with framing of our own. So what the client wrote and what the data
-plane reads cannot be cut into requests in two ways.
+A head is always written from its parsed parts, with framing of our own. So the data plane cannot split the bytes into
+other requests than the alias did.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,13 @@ _HOP_BY_HOP = frozenset({
 })  # fmt: skip
 _OF_REQUESTS = _HOP_BY_HOP | {b"host", b"content-length", b"via"}
 _OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-security"}
-# Pages of other origins have no business with the alias, so neither side hears of them.
+# Pages of other origins may not use the alias, so neither side gets these headers.
 _CORS = b"access-control-"
 
 
-def request_head(head: Head, authority: bytes) -> bytes:
-    """The request as the data plane gets it. Raises ServiceError for one that came this way before."""
+def write_request_head(head: Head, authority: bytes) -> bytes:
+    """Return the head of the request for the data plane. Raises ServiceError for a request that came through an alias
+    before."""
     headers = head.headers
     passed = headers.get(b"via", b"")
     if PSEUDONYM in passed:
@@ -49,8 +50,8 @@ def request_head(head: Head, authority: bytes) -> bytes:
     return b"".join(lines)
 
 
-def answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
-    """The headers of an answer as the client gets them; `own` are those that are about this hop."""
+def write_answer_headers(headers: Iterable[tuple[bytes, bytes]], length: bytes | None, own: bytes) -> bytes:
+    """Return the headers of an answer for the client; `own` are the headers of this hop."""
     given = list(headers)
     named = _named_by_connection(b",".join(value for name, value in given if name == b"connection"))
     passed = b", ".join(value for name, value in given if name == b"via")
@@ -72,6 +73,6 @@ def _named_by_connection(value: bytes) -> frozenset[bytes]:
 
 
 def _line(name: bytes, value: bytes) -> bytes:
-    if b"\r" in value or b"\n" in value or b"\x00" in value:  # the parser lets none through; if it ever did, we do not
+    if b"\r" in value or b"\n" in value or b"\x00" in value:  # the parser refuses these; this is a second check
         raise ServiceError("malformed_request", "a header has a line break in its value")
     return b"%b: %b\r\n" % (name, value)

@@ -1,7 +1,8 @@
-"""The alias: data-plane routes are forwarded, control-plane routes redirected, nothing is judged.
+"""The alias forwards data-plane routes, redirects control-plane routes, and judges nothing.
 
-Who is asking, and whether the request makes sense, is the data plane's to say: its answers are passed on as they come,
-refusals too. What the alias itself answers is its banner, its health, redirects, and that the data plane is not there.
+The data plane decides who is asking and whether the request makes sense; its answers, and refusals, are passed on
+unchanged. The alias itself answers only with its banner, its health, redirects, and errors when it cannot reach the
+data plane.
 """
 
 import asyncio
@@ -11,10 +12,16 @@ import msgspec
 
 from tuplegate import __version__
 from tuplegate.admission.plane import match_template, path_parts
-from tuplegate.alias.answers import AnswerReader
-from tuplegate.alias.heads import answer_headers, request_head
-from tuplegate.alias.upstream import Asked, UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
-from tuplegate.http.answers import respond_error, unexpected
+from tuplegate.alias.answer_reader import AnswerReader
+from tuplegate.alias.heads import write_answer_headers, write_request_head
+from tuplegate.alias.upstream import (
+    UpstreamAddress,
+    UpstreamCall,
+    UpstreamConnection,
+    UpstreamLost,
+    UpstreamUnreachable,
+)
+from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
@@ -72,10 +79,7 @@ class Alias:
                 cell = self._forwarding
                 await self._forward(exchange)
         except ServiceError as refusal:
-            if not exchange.answered:
-                respond_error(exchange, refusal)
-            else:
-                exchange.keep_alive = False
+            end_with_error(exchange, refusal)
         except UpstreamLost:
             exchange.keep_alive = False  # the client sees an answer without its end
         except ClientGone:
@@ -83,11 +87,7 @@ class Alias:
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
-            error = unexpected(exchange, exc)
-            if not exchange.answered:
-                respond_error(exchange, error)
-            else:
-                exchange.keep_alive = False
+            end_with_error(exchange, report_unexpected(exchange, exc))
         finally:
             count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
@@ -138,15 +138,15 @@ class Alias:
         exchange.respond(200 if healthy else 503, _encode(body), () if healthy else (("retry-after", "1"),))
 
     async def _ask_health(self) -> str:
-        request = request_head(_HEALTH, self._authority)
+        request = write_request_head(_HEALTH, self._authority)
         try:
             connection = await self._upstream.open()
         except UpstreamUnreachable as exc:
             return str(exc)
         try:
             connection.ask(request, b"", None, chunked=False, bodiless=False)
-            answer = await connection.head()
-            while await connection.read():
+            answer = await connection.read_head()
+            while await connection.read_body():
                 pass
         except UpstreamLost as lost:
             return str(lost)
@@ -163,19 +163,19 @@ class Alias:
     # -- forwarding -----------------------------------------------------------------------------------------------
 
     async def _forward(self, exchange: Exchange) -> None:
-        request = request_head(exchange.head, self._authority)
-        connection, answer = await self._asked(exchange, request)
+        request = write_request_head(exchange.head, self._authority)
+        connection, answer = await self._send(exchange, request)
         try:
             await self._pass_on(exchange, connection, answer)
         finally:
             connection.release()
 
-    async def _asked(self, exchange: Exchange, request: bytes) -> tuple[UpstreamConnection, AnswerReader]:
-        """A connection over which the request was sent and an answer has begun."""
+    async def _send(self, exchange: Exchange, request: bytes) -> tuple[UpstreamConnection, AnswerReader]:
+        """Send the request; return the connection, and its answer once that has begun."""
         while True:
-            connection, used_before = await self._connection(exchange)
+            connection, used_before = await self._find_connection(exchange)
             answer: AnswerReader | None = None
-            asked = connection.ask(
+            call = connection.ask(
                 request,
                 exchange.body,
                 exchange.incoming,
@@ -184,24 +184,26 @@ class Alias:
                 on_continue=exchange.send_continue if exchange.head.expects_continue else None,
             )
             try:
-                answer = await connection.head()
+                answer = await connection.read_head()
             except UpstreamLost as exc:
-                # A connection can be closed by the other side just while it is used again.
-                if not (used_before and asked.got_nothing and exchange.method in _SAFE_METHODS and _empty(exchange)):
-                    raise _lost(asked, exchange, exc) from exc
+                # The other side may have closed a connection just while it was used again.
+                if not (
+                    used_before and call.got_nothing and exchange.method in _SAFE_METHODS and _has_no_body(exchange)
+                ):
+                    raise _lost(call, exchange, exc) from exc
             finally:
                 if answer is None:
                     connection.release()
             if answer is not None:
                 return connection, answer
 
-    async def _connection(self, exchange: Exchange) -> tuple[UpstreamConnection, bool]:
-        """The one that belongs to the client's connection, and whether it served before."""
-        kept = exchange.outgoing.companion
-        if isinstance(kept, UpstreamConnection):
-            if self._upstream.is_fresh(kept):
-                return kept, True
-            kept.end()
+    async def _find_connection(self, exchange: Exchange) -> tuple[UpstreamConnection, bool]:
+        """Return the connection that belongs to the client's connection, and whether it was used before."""
+        companion = exchange.outgoing.companion
+        if isinstance(companion, UpstreamConnection):
+            if self._upstream.is_fresh(companion):
+                return companion, True
+            companion.end()
         try:
             connection = await self._upstream.open()
         except UpstreamUnreachable as exc:
@@ -212,19 +214,19 @@ class Alias:
 
     async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection, answer: AnswerReader) -> None:
         sized = answer.length is not None or exchange.method == "HEAD" or answer.status in (204, 304)
-        headers = answer_headers(answer.headers, answer.length, self._own_headers)
+        headers = write_answer_headers(answer.headers, answer.length, self._own_headers)
         exchange.pass_on(answer.status, headers, sized=sized)
-        while data := await connection.read():
+        while data := await connection.read_body():
             await exchange.write(data)
         exchange.finish()
 
 
-def _empty(exchange: Exchange) -> bool:
-    """There is no body that would have to be sent again."""
+def _has_no_body(exchange: Exchange) -> bool:
+    """Return whether there is no body that would have to be sent again."""
     return exchange.head.length == 0
 
 
-def _lost(asked: Asked, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
-    if exchange.method in _SAFE_METHODS or not asked.sent_all:
+def _lost(call: UpstreamCall, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
+    if exchange.method in _SAFE_METHODS or not call.sent_all:
         return ServiceError("data_plane_unavailable", f"the data plane was asked, but {exc}")
     return ServiceError("outcome_unknown", f"the data plane was asked, but {exc}; the request may have been applied")

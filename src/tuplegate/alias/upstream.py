@@ -1,6 +1,6 @@
-"""A connection to the data plane: one request at a time.
+"""A connection from the alias to the data plane: one request at a time.
 
-It belongs to one client's connection and ends with it, so nothing that one client asked for, or left unread, can reach
+It belongs to one client's connection and ends with it. So nothing that one client asked for, or left unread, can reach
 another. It is used again for its own client only after an exchange that was complete on both sides.
 """
 
@@ -10,12 +10,12 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from tuplegate.alias.answers import AnswerReader, NoAnswer
+from tuplegate.alias.answer_reader import AnswerReader, NoAnswer
+from tuplegate.direct_future import DirectFuture
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.origins import Origin
 from tuplegate.http.tls_transport import TlsTransport
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
 
 _HELD_MAX = 64 * 1024
 _CONNECT_TIMEOUT_S = 5.0
@@ -23,15 +23,16 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 class UpstreamLost(Exception):
-    """The connection ended, or said what is no answer, before the answer was complete."""
+    """The connection ended, or sent something that is no answer, before the answer was complete."""
 
 
 class UpstreamUnreachable(Exception):
-    """There is no connection to be had; nothing was sent."""
+    """No connection could be opened; nothing was sent."""
 
 
-class Asked:
-    """One request on its way and its answer. All there is of it, so that nothing of it can be taken for another's."""
+class UpstreamCall:
+    """One request on its way, with its answer. It has all of the request's state, so nothing can be taken for
+    another's."""
 
     def __init__(
         self, body: IncomingBody | None, on_continue: Callable[[], None] | None, *, chunked: bool, bodiless: bool
@@ -41,24 +42,24 @@ class Asked:
         self.chunked = chunked
         self.on_continue = on_continue
         self.sent_all = body is None
-        """The request has left whole. What has not is never run."""
+        """The whole request was sent. Otherwise it is never run."""
         self.got_nothing = True
-        """Not a byte of an answer has come."""
+        """Not a byte of the answer has arrived."""
         self.failure: Exception | None = None
         self.pieces: list[bytes] = []
         self.held = 0
 
-    def framed(self, data: bytes) -> bytes:
+    def frame(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked and data else data
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """`ask`, then `head`, then `read` until it gives nothing more, then `release`."""
+    """Use it in this order: `ask`, `read_head`, `read_body` until it returns nothing, `release`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._asked: Asked | None = None
-        self._waiter: Reply[None] | None = None
+        self._call: UpstreamCall | None = None
+        self._waiter: DirectFuture[None] | None = None
         self.is_lost = False
         self.idle_since = 0.0
 
@@ -73,26 +74,26 @@ class UpstreamConnection(asyncio.Protocol):
         chunked: bool,
         bodiless: bool,
         on_continue: Callable[[], None] | None = None,
-    ) -> Asked:
-        """Sends a request; of its body what is there, and the `rest` as it comes. `bodiless`: the answer has no body,
-        whatever it says (HEAD)."""
-        assert self._asked is None, "one at a time"
-        asked = self._asked = Asked(rest, on_continue, chunked=chunked, bodiless=bodiless)
+    ) -> UpstreamCall:
+        """Send a request, with what is there of its body, and the `rest` as it arrives. `bodiless`: the answer has no
+        body, whatever it says (HEAD)."""
+        assert self._call is None, "one at a time"
+        call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless)
         if rest is not None:
             body = rest.flow_to(self)
         end = b"0\r\n\r\n" if chunked and rest is None else b""
-        self.transport.write(head + asked.framed(body) + end)
-        return asked
+        self.transport.write(head + call.frame(body) + end)
+        return call
 
     def body_piece(self, data: bytes) -> None:
-        if self._asked is not None and not self.transport.is_closing():
-            self.transport.write(self._asked.framed(data))
+        if self._call is not None and not self.transport.is_closing():
+            self.transport.write(self._call.frame(data))
 
     def body_end(self) -> None:
-        if self._asked is None or self.transport.is_closing():
+        if self._call is None or self.transport.is_closing():
             return
-        self._asked.sent_all = True
-        if self._asked.chunked:
+        self._call.sent_all = True
+        if self._call.chunked:
             self.transport.write(b"0\r\n\r\n")
 
     def body_failed(self, error: ServiceError) -> None:
@@ -100,37 +101,37 @@ class UpstreamConnection(asyncio.Protocol):
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
-    async def head(self) -> AnswerReader:
-        """Waits for status and headers of the answer. Raises UpstreamLost, or what went wrong with the body."""
-        asked = self._in_hand()
-        while not asked.answer.has_head:
-            if asked.failure is not None:
-                raise asked.failure
+    async def read_head(self) -> AnswerReader:
+        """Wait for status and headers of the answer. Raises UpstreamLost, or what went wrong with the body."""
+        call = self._current_call()
+        while not call.answer.has_head:
+            if call.failure is not None:
+                raise call.failure
             await self._wait()
-        return asked.answer
+        return call.answer
 
-    async def read(self) -> bytes:
-        """What has come of the answer's body, at least a byte; nothing when it is over."""
-        asked = self._in_hand()
-        while not asked.pieces:
-            if asked.answer.complete:
+    async def read_body(self) -> bytes:
+        """Return what has arrived of the body, at least a byte; nothing at its end."""
+        call = self._current_call()
+        while not call.pieces:
+            if call.answer.complete:
                 return b""
-            if asked.failure is not None:
-                raise asked.failure
+            if call.failure is not None:
+                raise call.failure
             await self._wait()
-        data = asked.pieces[0] if len(asked.pieces) == 1 else b"".join(asked.pieces)
-        asked.pieces = []
-        if asked.held > _HELD_MAX and not self.is_lost:
+        data = call.pieces[0] if len(call.pieces) == 1 else b"".join(call.pieces)
+        call.pieces = []
+        if call.held > _HELD_MAX and not self.is_lost:
             self.transport.resume_reading()
-        asked.held = 0
+        call.held = 0
         return data
 
-    def _in_hand(self) -> Asked:
-        assert self._asked is not None, "nothing was asked"
-        return self._asked
+    def _current_call(self) -> UpstreamCall:
+        assert self._call is not None, "nothing was asked"
+        return self._call
 
     async def _wait(self) -> None:
-        self._waiter = Reply(self._loop)
+        self._waiter = DirectFuture(self._loop)
         await self._waiter
 
     def _wake(self) -> None:
@@ -139,21 +140,21 @@ class UpstreamConnection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _fail(self, failure: Exception) -> None:
-        if self._asked is not None and self._asked.failure is None:
-            self._asked.failure = failure
+        if self._call is not None and self._call.failure is None:
+            self._call.failure = failure
         self._wake()
 
     def release(self) -> None:
-        """Ends the exchange. The connection is closed, unless it may serve its client again."""
-        asked, self._asked = self._in_hand(), None
+        """End the exchange. The connection is closed, unless it may serve its client again."""
+        call, self._call = self._current_call(), None
         self.idle_since = self._loop.time()
-        is_good = asked.answer.complete and not asked.pieces and asked.sent_all and asked.failure is None
-        if not (is_good and asked.answer.keep_alive):
+        is_good = call.answer.complete and not call.pieces and call.sent_all and call.failure is None
+        if not (is_good and call.answer.keep_alive):
             self.end()
 
     @property
     def is_usable(self) -> bool:
-        return self._asked is None and not self.is_lost and not self.transport.is_closing()
+        return self._call is None and not self.is_lost and not self.transport.is_closing()
 
     def end(self) -> None:
         if not self.is_lost:
@@ -164,29 +165,29 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_HELD_MAX)
-        _keep_alive_probes(transport.get_extra_info("socket"))
+        _enable_keepalive(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        asked = self._asked
-        if asked is None:
-            self.end()  # nobody has asked
+        call = self._call
+        if call is None:
+            self.end()  # there was no request
             return
-        asked.got_nothing = False
+        call.got_nothing = False
         try:
-            piece = asked.answer.feed(data)
+            piece = call.answer.feed(data)
         except NoAnswer as exc:
             self._fail(UpstreamLost(str(exc)))
             self.end()
             return
-        while asked.answer.interim:
-            if asked.answer.interim.pop(0) == 100 and asked.on_continue is not None:
-                asked.on_continue()
+        while call.answer.interim:
+            if call.answer.interim.pop(0) == 100 and call.on_continue is not None:
+                call.on_continue()
         if piece:
-            asked.pieces.append(piece)
-            before, asked.held = asked.held, asked.held + len(piece)
-            if before <= _HELD_MAX < asked.held:
+            call.pieces.append(piece)
+            before, call.held = call.held, call.held + len(piece)
+            if before <= _HELD_MAX < call.held:
                 self.transport.pause_reading()
-        if asked.answer.has_head:
+        if call.answer.has_head:
             self._wake()
 
     def eof_received(self) -> bool:
@@ -194,21 +195,21 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        if self._asked is not None and not (exc is None and self._asked.answer.end()):
+        if self._call is not None and not (exc is None and self._call.answer.end()):
             self._fail(UpstreamLost("it closed the connection"))
         self._wake()
 
     def pause_writing(self) -> None:
-        if self._asked is not None and self._asked.body is not None:
-            self._asked.body.pause()
+        if self._call is not None and self._call.body is not None:
+            self._call.body.pause()
 
     def resume_writing(self) -> None:
-        if self._asked is not None and self._asked.body is not None:
-            self._asked.body.resume()
+        if self._call is not None and self._call.body is not None:
+            self._call.body.resume()
 
 
 class UpstreamAddress:
-    """The way to one address. `tls` gives what to check its certificate with."""
+    """Opens connections to one address. `tls` returns the context to check its certificate with."""
 
     def __init__(self, origin: Origin, tls: Callable[[], ssl.SSLContext] | None, idle_s: float) -> None:
         self.origin = origin
@@ -216,12 +217,13 @@ class UpstreamAddress:
         self._idle_s = idle_s
 
     def is_fresh(self, connection: UpstreamConnection) -> bool:
-        """Whether it can be used again: the other side will not just be closing it."""
+        """Return whether the connection can be used again: it is recent enough that the other side is not just closing
+        it."""
         return connection.is_usable and connection.idle_since > asyncio.get_running_loop().time() - self._idle_s
 
     async def open(self) -> UpstreamConnection:
-        """Raises UpstreamUnreachable."""
-        # A task, because a handler has none, and what connects needs one for its time limit.
+        """Open a connection. Raises UpstreamUnreachable."""
+        # Connecting needs a task for its time limit, and a handler is none.
         opening = asyncio.get_running_loop().create_task(self._open())
         try:
             await asyncio.wait([opening])
@@ -278,8 +280,8 @@ def _abandon(opening: "asyncio.Task[UpstreamConnection]") -> None:
         opening.result().end()
 
 
-def _keep_alive_probes(sock: socket.socket | None) -> None:
-    """A machine that vanished without a word is noticed in half a minute, however long its answer may take."""
+def _enable_keepalive(sock: socket.socket | None) -> None:
+    """Notice within half a minute a machine that vanished silently, however long its answer may take."""
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

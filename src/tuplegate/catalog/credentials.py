@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuplegate.access.scopes import Principal, Scope, effective
+from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.catalog.metadata import Metadata
 
 _KEY_LIVES = (
@@ -71,7 +71,7 @@ class Credentials:
         if not rows:
             return None
         key, organization, bound, scopes, key_scopes, digest, live, tier, snapshots, *database = rows[0]
-        rights = effective(_read_scopes(scopes)) & effective(_read_scopes(key_scopes))
+        rights = expand_scopes(_read_scopes(scopes)) & expand_scopes(_read_scopes(key_scopes))
         principal = Principal(str(key), str(organization), rights, bound, session=id)
         return Credential(principal, [str(digest)], live == "t", str(tier), _whereabouts(database), snapshots == "t")
 

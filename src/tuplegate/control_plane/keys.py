@@ -7,7 +7,7 @@ import msgspec
 
 from tuplegate.access.scopes import Scope, covers
 from tuplegate.access.states import KEY
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
@@ -50,7 +50,7 @@ class KeyRoutes:
         database = principal.database
         if request.database is not None:
             database = (await find_database(self._catalog, identity, request.database)).id
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         with translate_refusal(gone="the database was deleted at the same time"):
             await self._catalog.keys.add(
                 actor_of(identity, exchange), token, principal.organization, request.name,
@@ -89,7 +89,7 @@ class KeyRoutes:
         record = await self._find(identity, exchange.path_values["id"])
         _check_transition(record, "rotate")
         _check_scopes(identity, record.scopes)
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES), record.id)
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES), record.id)
         rotated = await self._catalog.keys.rotate(actor_of(identity, exchange), token, request.grace_seconds)
         await self._answer_change(exchange, identity, record, rotated, key=token.text)
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tuplegate.access.quotas import WINDOW_S, Tier, tier_of
+from tuplegate.access.quotas import WINDOW_S, Tier, find_tier
 from tuplegate.access.states import GONE
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_id, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_id, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
@@ -61,7 +61,7 @@ class OrganizationRoutes:
     async def own(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         record = await self._find(identity.principal.organization)
-        tier = tier_of(self._tiers, record.tier)
+        tier = find_tier(self._tiers, record.tier)
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
         answer(
             exchange,
@@ -98,7 +98,7 @@ class OrganizationRoutes:
         tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
         await self._check_walls()
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
-        token = make_token(Kind.KEY, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
         with translate_refusal(taken=f"there is an organization {request.name!r} already"):
             await self._lifecycle.create_organization(
                 actor_of(identity, exchange), id, request.name, tier, _FIRST_DATABASE, token

@@ -5,7 +5,7 @@ from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.openapi import Description, Parameter
-from tuplegate.admission.plane import Route, RouteTable, grouped
+from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import LIMIT_MAX
 from tuplegate.control_plane.databases import DatabaseRoutes
@@ -52,13 +52,13 @@ def control_routes(
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
     return {
-        **grouped("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
-        **grouped("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
-        **grouped("Databases", _dumps(DumpRoute(catalog, engine, dump_bounds))),
-        **grouped("Keys", _keys(KeyRoutes(catalog, identities))),
-        **grouped("The organization", _own_organization(organizations)),
-        **grouped("Organizations, for operators", _organizations(organizations)),
-        **grouped("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, mover))),
+        **put_in_group("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
+        **put_in_group("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **put_in_group("Databases", _dumps(DumpRoute(catalog, engine, dump_bounds))),
+        **put_in_group("Keys", _keys(KeyRoutes(catalog, identities))),
+        **put_in_group("The organization", _own_organization(organizations)),
+        **put_in_group("Organizations, for operators", _organizations(organizations)),
+        **put_in_group("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, mover))),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,

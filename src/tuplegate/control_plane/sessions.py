@@ -4,12 +4,12 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
-from tuplegate.access.scopes import Scope, covers, effective
+from tuplegate.access.scopes import Scope, covers, expand_scopes
 from tuplegate.access.states import SESSION
-from tuplegate.access.tokens import RANDOM_BYTES, Kind, make_token
+from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.admission.plane import count
+from tuplegate.admission.plane import take_permit
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.control_plane.common import answer, read_body, report_loss_as_unknown, translate_refusal
 from tuplegate.http.exchange import Exchange
@@ -41,7 +41,7 @@ class SessionRoutes:
             identity = await self._identities.identify(authorization, now)
         else:
             identity = await self._identities.identify_token(request.api_key.encode(), now)
-        await count(exchange, identity, now)
+        await take_permit(exchange, identity, now)
         exchange.usage = identity.usage
         request = request or read_body(exchange, SessionRequest)
         if identity.principal.session is not None:
@@ -55,7 +55,7 @@ class SessionRoutes:
         lifetime_s = self._lifetime_s(request)
         scopes = principal.scopes if request.scopes is None else frozenset(Scope(scope) for scope in request.scopes)
         if not covers(principal.scopes, scopes):
-            more = ", ".join(sorted(effective(scopes) - identity.scopes))
+            more = ", ".join(sorted(expand_scopes(scopes) - identity.scopes))
             raise ServiceError("forbidden", f"the key has not the scope {more} and cannot give it to a session")
         database = principal.database
         if request.database is not None:
@@ -63,7 +63,7 @@ class SessionRoutes:
             if found is None or database not in (None, found[0]):
                 raise ServiceError("not_found", f"there is no database {request.database!r} for this key")
             database = found[0]
-        token = make_token(Kind.SESSION, secrets.token_bytes(RANDOM_BYTES))
+        token = make_token(TokenKind.SESSION, secrets.token_bytes(RANDOM_BYTES))
         actor = actor_of(identity, exchange)
         with translate_refusal(gone="the key or its database was deleted at the same time"):
             await self._catalog.sessions.add(actor, token, sorted(scopes), database, lifetime_s)

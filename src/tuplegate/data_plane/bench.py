@@ -1,7 +1,7 @@
 """`GET /bench`: a bounded benchmark of the caller's database, through the port, as requests would go.
 
-It measures the service and the engine without HTTP around them. It works in a scratch schema, one at a time in a
-database, and ends when its client leaves.
+It measures the service and the engine without HTTP. It works in a scratch schema, one benchmark at a time in an
+organization, and ends when its client leaves.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.workloads import SETUP, WORKLOADS, Kind, Workload
+from tuplegate.data_plane.workloads import SETUP, WORKLOADS, RunKind, Workload
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import one_of, read_query, whole_number
@@ -32,8 +32,8 @@ _SHAPE = port.Shape()
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What all together have done: the time of each operation, how often one was tried again, how many failed."""
+class _Measured:
+    """The time of each operation, and how many were retried and failed."""
 
     nanoseconds: list[int]
     retries: int = 0
@@ -67,58 +67,62 @@ class BenchRoutes:
             async with self._engine.session(target, _SETUP_TIMEOUT_MS) as session:
                 for text in SETUP:
                     await session.run(text.format(schema=schema))
-            tally = _Tally([])
+            measured = _Measured([])
             loop = asyncio.get_running_loop()
             started = perf_counter_ns()
-            until = started + seconds * 1_000_000_000  # the loop's clock stands still within a turn
-            tasks = [loop.create_task(self._repeat(target, workload, schema, until, tally)) for _ in range(concurrency)]
-            await _all(tasks)
+            until = started + seconds * 1_000_000_000  # the loop's clock stands still within a pass
+            tasks = [
+                loop.create_task(self._repeat(target, workload, schema, until, measured)) for _ in range(concurrency)
+            ]
+            await _wait_for_all(tasks)
             took_s = (perf_counter_ns() - started) / 1e9
-        times = sorted(tally.nanoseconds)
+        times = sorted(measured.nanoseconds)
         return {
             "success": True,
             "workload": workload.name,
             "concurrency": concurrency,
             "seconds": round(took_s, 3),
             "operations": len(times),
-            "retries": tally.retries,
-            "errors": tally.errors,
+            "retries": measured.retries,
+            "errors": measured.errors,
             "per_second": round(len(times) / took_s, 1),
             "latency_us": {name: percentile(times, share) for name, share in _PERCENTILES.items()},
         }
 
-    async def _repeat(self, target: port.Target, workload: Workload, schema: str, until: int, tally: _Tally) -> None:
+    async def _repeat(
+        self, target: port.Target, workload: Workload, schema: str, until: int, measured: _Measured
+    ) -> None:
         while perf_counter_ns() < until:
             statements = [port.Statement(sql, first_keyword(sql)[0]) for sql in workload.statements(schema)]
             started = perf_counter_ns()
             try:
-                tally.retries += await self._operate(target, workload.kind, statements) - 1
+                measured.retries += await self._operate(target, workload.kind, statements) - 1
             except port.Stopped:
                 raise
             except port.StatementFailed:
-                tally.errors += 1
+                measured.errors += 1
             else:
-                tally.nanoseconds.append(perf_counter_ns() - started)
+                measured.nanoseconds.append(perf_counter_ns() - started)
 
-    async def _operate(self, target: port.Target, kind: Kind, statements: list[port.Statement]) -> int:
-        """How many attempts it took."""
+    async def _operate(self, target: port.Target, kind: RunKind, statements: list[port.Statement]) -> int:
+        """Run one operation; return how many attempts it took."""
         match kind:
-            case Kind.QUERY:
+            case RunKind.QUERY:
                 return (await self._engine.query(target, statements[0], _SHAPE, _BOUNDS)).attempts
-            case Kind.TRANSACTION:
+            case RunKind.TRANSACTION:
                 done = await self._engine.transaction(
                     target, statements, _SHAPE, _BOUNDS, read_only=False, promise=None
                 )
                 return done.attempts
-            case Kind.STREAM:
+            case RunKind.STREAM:
                 async with self._engine.stream(target, statements[0], _SHAPE, _BOUNDS) as rows:
                     async for _ in rows.lines():
                         pass
                 return 1
 
 
-async def _all(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """Waits for all; the first failure, or a client that leaves, ends the others."""
+async def _wait_for_all(tasks: "Sequence[asyncio.Task[None]]") -> None:
+    """Wait for all tasks; the first failure, or a client that leaves, ends the others."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -134,7 +138,7 @@ _PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
 
 
 def percentile(nanoseconds: Sequence[int], share: int) -> int | None:
-    """In microseconds: the least time that `share` per cent of the operations, sorted, did not exceed."""
+    """Return, in microseconds, the least time that `share` per cent of the sorted operations did not exceed."""
     if not nanoseconds:
         return None
     rank = -(-len(nanoseconds) * share // 100)

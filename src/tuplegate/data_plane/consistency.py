@@ -1,7 +1,7 @@
-"""How new what a request reads has to be, and how its answer tells where the engine was.
+"""How recent the data that a request reads must be, and how an answer tells how far the engine was.
 
-`Tuplegate-Consistency: snapshot`, or a key made so, lets a replica answer. `Tuplegate-Position` of an answer, sent back
-with the next request, keeps that one from reading what was before it.
+`Tuplegate-Consistency: snapshot`, or a key made for it, lets a replica answer. A client that sends back the
+`Tuplegate-Position` of an answer never reads an older state than that answer showed.
 """
 
 from typing import Final
@@ -19,11 +19,11 @@ _SERVED_BY: Final = {
 
 
 def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) -> bool:
-    """Return whether what is read need not be serializable: the request decides, or else its key.
+    """Return whether reads need not be serializable: the request decides, or else its key.
 
-    Raises malformed_request also for a position that is none.
+    Raises malformed_request, also for an invalid position.
     """
-    position = position_of(exchange)
+    position = read_position(exchange)
     if position is not None:
         try:
             engine.snapshots.check(position)
@@ -40,13 +40,13 @@ def wants_snapshot(exchange: Exchange, identity: Identity, engine: port.Engine) 
     return said == b"snapshot"
 
 
-def position_of(exchange: Exchange) -> bytes | None:
-    """What the client has sent back. The engine knows what it means."""
+def read_position(exchange: Exchange) -> bytes | None:
+    """Return the position that the client has sent back. Only the engine knows its meaning."""
     return exchange.headers.get(b"tuplegate-position")
 
 
 def tell_position(exchange: Exchange, position: bytes) -> None:
-    """In the headers of the answer."""
+    """Add the position to the headers of the answer."""
     exchange.extra_headers += b"tuplegate-position: %b\r\n" % position
 
 
@@ -55,6 +55,6 @@ def tell_server(exchange: Exchange, *, on_replica: bool) -> None:
 
 
 async def tell_newest(exchange: Exchange, engine: port.Engine) -> None:
-    """The position of the engine as it is now, which is behind all that was done and seen."""
+    """Tell the position of the engine now, which includes everything that was done and seen."""
     if engine.tells_positions:
         tell_position(exchange, await engine.position())

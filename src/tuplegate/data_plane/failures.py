@@ -1,4 +1,4 @@
-"""The port's failures in the words of the error table: the one map from one to the other."""
+"""Maps the port's failures to errors of the table: the only place that does."""
 
 from tuplegate.engine import port
 from tuplegate.protocol.errors import ServiceError
@@ -10,11 +10,11 @@ _DISK_HINT = (
 )
 _ENGINES_DISK_HINT = "Check free disk space."
 _OF_NAMES = ("42703", "42883")
-"""SQLSTATEs of a column and of an operator that are not there: what `%s` is to the engine."""
+"""SQLSTATEs of a missing column and operator: for the engine, `%s` is one of these."""
 
 
 def to_service_error(failure: port.EngineFailure, statement: port.Statement | None = None) -> ServiceError:
-    """The error that the client gets. `statement` is the one that failed, where it is known."""
+    """Return the error for the client. `statement` is the one that failed, if it is known."""
     match failure:
         case port.MultipleStatements():
             one, many = "Send them one by one", "together, as the list `statements`, to POST /v1/transaction"
@@ -50,7 +50,7 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
 
 
 def _hint(failure: port.StatementFailed, statement: port.Statement | None) -> str | None:
-    """The engine's own, unless it cannot know better what is wrong."""
+    """Return the engine's hint, unless the service knows better what is wrong."""
     if failure.sqlstate == "53100" and failure.hint == _ENGINES_DISK_HINT:
         return _DISK_HINT
     if statement is not None and (

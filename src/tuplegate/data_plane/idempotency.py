@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: the same key and body run once; a repeat gets the first answer.
+"""`Idempotency-Key`: requests with the same key and body run once; a repeat gets the first answer.
 
-The answer is recorded by the transaction that it is the answer of, so there is never one without the other. While the
-first runs its key is held, by a lock that goes with the worker; failures are not recorded, so they may be tried again.
+The transaction itself records its answer, so there is never one without the other. While the first request runs, a lock
+that ends with the worker holds its key. Failures are not recorded, so the client may try again.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ KEY_LENGTH_MAX: Final = 255
 KEPT_BYTES_MAX: Final = 2**20
 _ROWS_BYTES_MAX: Final = 16 * 2**20
 _ANSWERS_BYTES_MAX: Final = {port.Access.WRITE: 64 * 2**20, port.Access.READ: 32 * 2**20}
-"""What the answers of one database may take: beyond the first they are kept without their rows, beyond the second none
-is. Who only reads gets less of it, so that they cannot keep those who write from it."""
+"""The space for recorded answers of one database: beyond `_ROWS_BYTES_MAX` they are kept without rows, beyond these
+bounds not at all. Readers get less, so that they cannot use up the space of writers."""
 _REPLAYED: Final = (("idempotency-replayed", "true"),)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a transaction was answered: whole, and as it is kept if that is too large with its rows."""
+    """The answer of a transaction: the whole body, and a function that makes a smaller one to keep."""
 
     body: bytes
     without_rows: Callable[[], bytes]
 
 
-def idempotency_key(exchange: Exchange) -> str | None:
-    """The key of the request, if it has one that can be used."""
+def read_idempotency_key(exchange: Exchange) -> str | None:
+    """Return the key of the request, or None. Raises malformed_request for a key that cannot be used."""
     header = exchange.headers.get(b"idempotency-key")
     if header is None:
         return None
@@ -43,7 +43,7 @@ def idempotency_key(exchange: Exchange) -> str | None:
     return header.decode("ascii")
 
 
-async def once(
+async def run_once(
     engine: port.Engine,
     exchange: Exchange,
     target: port.Target,
@@ -51,13 +51,13 @@ async def once(
     run: Callable[[port.Keep], Awaitable[object]],
     make: Callable[[port.TransactionResult], Answer],
 ) -> None:
-    """Runs the request unless it was run before; the answer is the recorded one either way."""
+    """Run the request unless it was run before. Either way the recorded answer is sent."""
     route = exchange.path
     request = hashlib.sha256(exchange.body).hexdigest()
     async with engine.hold_in(target.database, port.Lock.IDEMPOTENCY, f"{route}/{key}") as free:
         kept = await engine.find_kept(target.database, route, key)
-        # Whoever has it may have answered already, and be about to let go.
-        if await _replayed(engine, exchange, kept, request):
+        # The holder of the key may have answered already, and be about to release it.
+        if await _replay(engine, exchange, kept, request):
             return
         if not free:
             raise ServiceError("idempotency_in_progress", "a request with this Idempotency-Key is still running")
@@ -78,14 +78,15 @@ async def once(
             await run(port.Keep(route, key, request, record))
         except port.Superseded:
             # Another worker finished the same request between the look and the commit.
-            if not await _replayed(engine, exchange, await engine.find_kept(target.database, route, key), request):
+            if not await _replay(engine, exchange, await engine.find_kept(target.database, route, key), request):
                 raise
         else:
             await tell_newest(exchange, engine)
             exchange.respond(200, made[-1].body)
 
 
-async def _replayed(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
+async def _replay(engine: port.Engine, exchange: Exchange, kept: port.KeptAnswers, request: str) -> bool:
+    """Send the recorded answer, if there is one; return whether there was."""
     if kept.found is None:
         return False
     if kept.found.request != request:

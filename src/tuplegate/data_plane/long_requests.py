@@ -1,7 +1,10 @@
-"""Reads the parameters of a long request, without keeping the event loop waiting, and no more of them than can be."""
+"""Reads the parameters of a long request in pieces, so that the event loop is not blocked, up to the most allowed."""
+
+from typing import Any
 
 import msgspec
 
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.http.requests import read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import (
@@ -9,12 +12,13 @@ from tuplegate.protocol.messages import (
     LongQueryRequest,
     LongStatementItem,
     LongTransactionRequest,
+    QueryOptions,
     QueryRequest,
     StatementItem,
+    TransactionOptions,
     TransactionRequest,
 )
 from tuplegate.protocol.pieces import split_array
-from tuplegate.reply import next_turn
 
 _decode_query = msgspec.json.Decoder(LongQueryRequest).decode
 _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
@@ -22,7 +26,7 @@ _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.D
 
 
 class _Params(msgspec.Struct, frozen=True):
-    """The parameters alone, under their name."""
+    """Only the parameters, under their name, for the words of an error."""
 
     params: list[msgspec.Raw] | None
 
@@ -30,13 +34,13 @@ class _Params(msgspec.Struct, frozen=True):
 _decode_named = msgspec.json.Decoder(_Params).decode
 
 
-async def read_query(body: bytes) -> QueryRequest:
+async def read_long_query(body: bytes) -> QueryRequest:
     long = read_json(_decode_query, body, QueryRequest)
     params = await _read_params(long.params)
-    return QueryRequest(long.sql, params, long.timeout_ms, long.max_rows, long.row_mode, long.big_numbers)
+    return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
-async def read_transaction(body: bytes) -> TransactionRequest:
+async def read_long_transaction(body: bytes) -> TransactionRequest:
     long = read_json(_decode_transaction, body, TransactionRequest)
     statements: list[str | StatementItem] = []
     for index, item in enumerate(long.statements):
@@ -47,12 +51,16 @@ async def read_transaction(body: bytes) -> TransactionRequest:
                 raise exc.at_statement(index) from exc
         else:
             statements.append(item)
-    return TransactionRequest(statements, long.read_only, long.timeout_ms, long.row_mode, long.big_numbers)
+    return TransactionRequest(statements, **_options(long, TransactionOptions))
+
+
+def _options(request: QueryOptions | TransactionOptions, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in kind.__struct_fields__}
 
 
 async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     text = bytes(raw)
-    if text[:1] != b"[":  # null, or what is refused by its name
+    if text[:1] != b"[":  # null, or something else, which is refused with the name of the field
         return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
     if text.count(b",") < PARAMS_MAX:
         return read_json(_params_decoder.decode, text, _Params)
@@ -65,5 +73,5 @@ async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
             if len(params) > PARAMS_MAX:
                 message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
-        await next_turn()
+        await yield_to_loop()
     return params

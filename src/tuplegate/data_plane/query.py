@@ -1,4 +1,4 @@
-"""`POST /v1/query` and `POST /query`: one statement in, its rows out, buffered or as a stream."""
+"""`POST /v1/query` and `POST /query`: run one statement, and answer with its rows at once or as a stream."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Final, get_args
 import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.answers import timings
-from tuplegate.data_plane.consistency import position_of, tell_newest, tell_position, tell_server, wants_snapshot
+from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
-from tuplegate.data_plane.long_requests import read_query
-from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.long_requests import read_long_query
+from tuplegate.data_plane.stream import QueryJob, StreamWriter
+from tuplegate.data_plane.timings import write_timings
 from tuplegate.engine import port
-from tuplegate.http.answers import respond_error
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
@@ -58,7 +58,7 @@ class QueryRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, QueryRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_query(body))
+        await self._answer(exchange, identity, await read_long_query(body))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "text/plain")
@@ -70,7 +70,7 @@ class QueryRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: QueryRequest) -> None:
         accept = exchange.headers.get(b"accept")
-        format = None if accept is None or accept == b"*/*" else wanted_format(accept.decode("latin-1"))
+        format = None if accept is None or accept == b"*/*" else choose_format(accept.decode("latin-1"))
         if is_streamed(request.sql):
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
@@ -82,7 +82,7 @@ class QueryRoutes:
         if request.timeout_ms is not None or request.max_rows is not None:
             timeout_ms = min(request.timeout_ms or self._limit_ms, self._limit_ms)
             bounds = port.Bounds(timeout_ms, request.max_rows, bounds.bytes_max)
-        key = idempotency_key(exchange)
+        key = read_idempotency_key(exchange)
         snapshot = False
         headers = exchange.headers
         if identity.reads_snapshots or b"tuplegate-consistency" in headers or b"tuplegate-position" in headers:
@@ -90,16 +90,17 @@ class QueryRoutes:
         if format is not None:
             if key is not None:
                 raise ServiceError("malformed_request", "an Idempotency-Key cannot be used with a stream")
-            await self._streams.answer(exchange, format, target, statement, shape, bounds, snapshot=snapshot)
+            job = QueryJob(target, statement, shape, bounds)
+            await self._streams.answer(exchange, format, job, snapshot=snapshot)
             return
         try:
             if key is not None:
                 if snapshot:
                     tell_server(exchange, on_replica=False)
-                await self._answer_once(exchange, target, key, statement, shape, bounds)
+                await self._answer_once(exchange, key, QueryJob(target, statement, shape, bounds))
                 return
             if snapshot:
-                result = await self._read(exchange, target, statement, shape, bounds)
+                result = await self._read_snapshot(exchange, QueryJob(target, statement, shape, bounds))
             else:
                 result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
@@ -113,29 +114,16 @@ class QueryRoutes:
                 await tell_newest(exchange, self._engine)
             exchange.respond(200, _result_body(exchange, result))
 
-    async def _read(
-        self,
-        exchange: Exchange,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-    ) -> port.Result:
-        """As it was at some moment behind what the client has seen."""
-        result = await self._engine.snapshots.query(target, statement, shape, bounds, position_of(exchange))
+    async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
+        """Read from a snapshot that is no older than what the client has seen."""
+        result = await self._engine.snapshots.query(
+            job.target, job.statement, job.shape, job.bounds, read_position(exchange)
+        )
         tell_server(exchange, on_replica=result.on_replica)
         return result
 
-    async def _answer_once(
-        self,
-        exchange: Exchange,
-        target: port.Target,
-        key: str,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-    ) -> None:
-        """As a transaction of one statement, so that its answer can be recorded with what it did."""
+    async def _answer_once(self, exchange: Exchange, key: str, job: QueryJob) -> None:
+        """Run it as a transaction of one statement, which records the answer together with its changes."""
 
         def make(done: port.TransactionResult) -> Answer:
             [result] = done.results
@@ -146,7 +134,12 @@ class QueryRoutes:
         async def run(keep: port.Keep) -> None:
             try:
                 await self._engine.transaction(
-                    target, [statement], shape, bounds, read_only=False, promise=port.Promise(keep=keep)
+                    job.target,
+                    [job.statement],
+                    job.shape,
+                    job.bounds,
+                    read_only=False,
+                    promise=port.Promise(keep=keep),
                 )
             except port.StatementFailed as failure:
                 failure.statement = None
@@ -155,11 +148,11 @@ class QueryRoutes:
                     raise ServiceError("malformed_request", message, sqlstate="25001") from failure
                 raise
 
-        await once(self._engine, exchange, target, key, run, make)
+        await run_once(self._engine, exchange, job.target, key, run, make)
 
 
-def wanted_format(accept: str) -> StreamFormat | None:
-    """What `Accept` asks for most: a stream's format, or None for the buffered answer. Raises not_acceptable."""
+def choose_format(accept: str) -> StreamFormat | None:
+    """Return the format that `Accept` prefers: a stream's, or None for the buffered answer. Raises not_acceptable."""
     best: tuple[float, StreamFormat | None] | None = None
     for entry in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in entry.split(";"))
@@ -197,7 +190,7 @@ def _result_body(exchange: Exchange, result: port.Result) -> bytes:
         result.types,
         result.rows,
         result.affected_rows,
-        timings(exchange, result.exec_us),
+        write_timings(exchange, result.exec_us),
         extra,
     )
 
@@ -214,7 +207,7 @@ def _respond_failure(exchange: Exchange, failure: port.EngineFailure, statement:
     body = (
         b'{"success":false,"columns":[],"types":[],"rows":[],"affected_rows":0,%b,"error":%b,"request_id":"%b"%b}'
         % (
-            timings(exchange, failure.exec_us),
+            write_timings(exchange, failure.exec_us),
             _encode(error.body),
             exchange.request_id.encode(),
             extra,

@@ -1,4 +1,4 @@
-"""`POST /admin/reset`: everything in the caller's database goes; the database, its keys and its settings stay."""
+"""`POST /admin/reset`: deletes everything in the caller's database; the database, its keys and its settings stay."""
 
 from time import perf_counter_ns
 

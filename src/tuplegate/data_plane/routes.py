@@ -1,11 +1,11 @@
-"""The data plane's table of routes: what each is called, needs, takes and gives."""
+"""The route table of the data plane: the name, scope, request and answer of each route."""
 
 from dataclasses import dataclass, replace
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.openapi import Description, Parameter
-from tuplegate.admission.plane import Route, RouteTable, grouped
+from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
@@ -99,7 +99,7 @@ def data_routes(
     secret: bytes,
     streams: StreamWriter,
 ) -> RouteTable:
-    """In the order of the banner."""
+    """Return the table, in the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
     transaction_bounds = TransactionBounds(
         settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
@@ -119,9 +119,9 @@ def data_routes(
 
 def _table(of: _Routes) -> RouteTable:
     return {
-        **grouped("Queries", _queries(of)),
-        **grouped("Transactions", _transactions(of)),
-        **grouped("The database", _database(of)),
+        **put_in_group("Queries", _queries(of)),
+        **put_in_group("Transactions", _transactions(of)),
+        **put_in_group("The database", _database(of)),
     }
 
 
@@ -178,14 +178,14 @@ def _database(of: _Routes) -> RouteTable:
 
 
 def _stream(framing: Framing) -> str:
-    """An example of one."""
+    """Return an example of a stream."""
     done = b'{"success":true,"row_count":1,"affected_rows":0,"timings":{"total_us":900,"exec_us":700}}'
     columns = framing.event("columns", b'{"columns":["n"],"types":["int4"]}')
     return (columns + framing.rows(b'{"n":42}\n') + framing.event("done", done)).decode()
 
 
 def _in_database(described: Description) -> Description:
-    """Every route of this plane with a token is about one database, and can be asked through the alias."""
+    """Add what all routes with a token have in common: they are about one database, and the alias can forward them."""
     return replace(
         described,
         parameters=(*described.parameters, _DATABASE),

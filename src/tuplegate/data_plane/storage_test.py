@@ -1,7 +1,7 @@
-"""`GET /storage/test`: random bytes are written, committed, read back on another connection, compared and deleted.
+"""`GET /storage/test`: writes random bytes, commits, reads them back on another connection, compares and deletes them.
 
-A difference between what was written and what is read is the worst that a database can do: it is answered as a failure
-of its own and logged, with both hashes.
+A difference between the bytes written and read is the worst that a database can do. It has an error code of its own,
+and is logged with both hashes.
 """
 
 import asyncio
@@ -138,5 +138,5 @@ class _Stopwatch:
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
-    """A payload of megabytes is not worked on in the loop's own time."""
+    """Run the work in a thread: it takes too long for the event loop."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

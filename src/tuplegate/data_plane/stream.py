@@ -1,15 +1,16 @@
-"""A query answered as a stream: columns, rows as they come, then exactly one of `done` and `error`."""
+"""Answers a query as a stream of events: `columns`, a `row` each as they come, then exactly one `done` or `error`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 import msgspec
 
-from tuplegate.data_plane.answers import note_engine
-from tuplegate.data_plane.consistency import position_of, tell_position, tell_server
+from tuplegate.data_plane.consistency import read_position, tell_position, tell_server
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ErrorBody, ServiceError
@@ -19,28 +20,30 @@ from tuplegate.protocol.messages import StreamFormat
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, slots=True)
+class QueryJob:
+    """A query, read and checked, for every way to run it but the hot path."""
+
+    target: port.Target
+    statement: port.Statement
+    shape: port.Shape
+    bounds: port.Bounds
+
+
 class StreamWriter:
+    """Answers with streams. `begun` counts them, `open` those that run now, and `rows` the rows of those that ended."""
+
     def __init__(self, engine: port.Engine, heartbeat_s: float) -> None:
         self._engine = engine
         self._heartbeat_s = heartbeat_s
         self.begun = self.open = self.rows = 0
-        """Streams since the start and now, and the rows of those that have ended."""
 
-    async def answer(
-        self,
-        exchange: Exchange,
-        format: StreamFormat,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        *,
-        snapshot: bool,
-    ) -> None:
-        framing = FRAMINGS[format]
+    async def answer(self, exchange: Exchange, format: StreamFormat, job: QueryJob, *, snapshot: bool) -> None:
+        """Run the query and write its events. Raises a failure only while nothing was written."""
+        framing, statement = FRAMINGS[format], job.statement
         rows: port.RowStream | None = None
         try:
-            async with self._stream(exchange, target, statement, shape, bounds, snapshot=snapshot) as rows:
+            async with self._open(exchange, job, snapshot=snapshot) as rows:
                 self.begun += 1
                 self.open += 1
                 if rows.reached is not None:
@@ -60,19 +63,19 @@ class StreamWriter:
             exchange.error_code = error.code
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            await exchange.write(framing.event("error", _error(rows, error)))
+            await exchange.write(framing.event("error", _write_error(rows, error)))
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
                 exchange.error_code = stopping.body.code
-                exchange.write_last(framing.event("error", _error(rows, stopping.body)))
+                exchange.write_last(framing.event("error", _write_error(rows, stopping.body)))
             raise
         else:
             position = rows.reached
             if position is not None and not rows.on_replica:
-                position = await self._engine.position()  # behind what the statement has written
-            await exchange.write(framing.event("done", _done(exchange, rows, position)))
+                position = await self._engine.position()  # one that includes what the statement has written
+            await exchange.write(framing.event("done", _write_done(exchange, rows, position)))
             exchange.finish()
         finally:
             if rows is not None:
@@ -80,31 +83,24 @@ class StreamWriter:
                 self.rows += rows.row_count
                 self.open -= 1
                 if exchange.traced:
-                    note_engine(exchange, rows.exec_us)
+                    note_engine_time(exchange, rows.exec_us)
 
-    def _stream(
-        self,
-        exchange: Exchange,
-        target: port.Target,
-        statement: port.Statement,
-        shape: port.Shape,
-        bounds: port.Bounds,
-        *,
-        snapshot: bool,
+    def _open(
+        self, exchange: Exchange, job: QueryJob, *, snapshot: bool
     ) -> AbstractAsyncContextManager[port.RowStream]:
-        if snapshot:
-            return self._engine.snapshots.stream(target, statement, shape, bounds, position_of(exchange))
-        return self._engine.stream(target, statement, shape, bounds)
+        if not snapshot:
+            return self._engine.stream(job.target, job.statement, job.shape, job.bounds)
+        return self._engine.snapshots.stream(job.target, job.statement, job.shape, job.bounds, read_position(exchange))
 
     async def _write_rows(self, exchange: Exchange, framing: Framing, rows: port.RowStream) -> None:
-        """Rows as they come, and a sign of life where none come."""
-        async with aclosing(_with_silences(rows.lines(), self._heartbeat_s)) as blocks:
+        """Write rows as they come, and a sign of life while none come."""
+        async with aclosing(_fill_silences(rows.lines(), self._heartbeat_s)) as blocks:
             async for lines in blocks:
                 await exchange.write(framing.rows(lines) if lines else framing.silence)
 
 
-async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
-    """The blocks of the source, and b"" for every stretch of silence. The source is never cancelled by a silence."""
+async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) -> AsyncGenerator[bytes, None]:
+    """Yield the blocks of the source, and b"" after every `silence_s` without one. The source is not cancelled."""
     pending: asyncio.Future[bytes] | None = None
     try:
         while True:
@@ -119,15 +115,15 @@ async def _with_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         if pending is not None and not pending.done():
             pending.cancel()
             await asyncio.wait([pending])
-        pending = None  # with a failure in it, it would hold this, and this it
+        pending = None  # a failure in it refers to this frame: the two would keep each other alive
         await source.aclose()
 
 
-def _error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
+def _write_error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
     return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
 
 
-def _done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
+def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     summary: dict[str, object] = {
         "success": True,

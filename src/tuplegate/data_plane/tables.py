@@ -1,4 +1,4 @@
-"""`GET /tables`: what the caller's database holds, as far as the caller may see it."""
+"""`GET /tables`: lists the tables and views of the caller's database that the caller may see."""
 
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest

@@ -1,4 +1,5 @@
-"""`POST /v1/transaction`: statements in, all of them or none applied; and what became of it, by its id."""
+"""`POST /v1/transaction`: applies all statements or none. Also finds, or settles, the outcome of a transaction by its
+id."""
 
 import re
 import secrets
@@ -9,22 +10,28 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import NONCE_BYTES, Kind, TransactionId, make, read
+from tuplegate.access.transaction_ids import (
+    NONCE_BYTES,
+    IdKind,
+    TransactionId,
+    make_transaction_id,
+    read_transaction_id,
+)
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.answers import timings
-from tuplegate.data_plane.consistency import position_of, tell_newest, tell_position, tell_server, wants_snapshot
+from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.idempotency import Answer, idempotency_key, once
-from tuplegate.data_plane.long_requests import read_transaction
+from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
+from tuplegate.data_plane.long_requests import read_long_transaction
+from tuplegate.data_plane.timings import write_timings
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.http.answers import respond_error
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.requests import check_request, read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import StatementItem, TransactionRequest
 from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import keyword_of_one
-from tuplegate.reply import next_turn
 
 _decode: Final = msgspec.json.Decoder(TransactionRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -40,7 +47,7 @@ class TransactionBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A request, read and judged. `chosen` is the id that the client gave it."""
+    """A request, read and checked. `chosen` is the id that the client gave it."""
 
     target: port.Target
     statements: list[port.Statement]
@@ -51,7 +58,7 @@ class _Job:
 
     @property
     def may_be_snapshot(self) -> bool:
-        """It writes nothing, no record of an id either."""
+        """Whether it writes nothing, not even a record of its id."""
         return (self.read_only or not self.target.may_write) and self.chosen is None
 
 
@@ -76,31 +83,31 @@ class TransactionRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, TransactionRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_transaction(body))
+        await self._answer(exchange, identity, await read_long_transaction(body))
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
-        key = idempotency_key(exchange)
-        job = await self._job(exchange, await self._identities.target(identity, exchange), request)
+        key = read_idempotency_key(exchange)
+        job = await self._read_job(exchange, await self._identities.target(identity, exchange), request)
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):
             reads = False
             tell_server(exchange, on_replica=False)
         try:
             if key is None:
-                done = await (self._read(exchange, job) if reads else self._run(job, None))
+                done = await (self._read_snapshot(exchange, job) if reads else self._run(job, None))
                 if done.reached is not None:
                     tell_position(exchange, done.reached)
                 else:
                     await tell_newest(exchange, self._engine)
-                exchange.respond(200, self._body(exchange, job, done).body)
+                exchange.respond(200, self._make_answer(exchange, job, done).body)
             else:
-                await once(
+                await run_once(
                     self._engine,
                     exchange,
                     job.target,
                     key,
                     lambda keep: self._run(job, keep),
-                    lambda done: self._body(exchange, job, done),
+                    lambda done: self._make_answer(exchange, job, done),
                 )
         except port.Superseded as exc:
             raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
@@ -109,27 +116,27 @@ class TransactionRoutes:
                 await tell_newest(exchange, self._engine)
             self._respond_failure(exchange, job, failure)
 
-    async def _read(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
-        """As it was at some moment behind what the client has seen."""
+    async def _read_snapshot(self, exchange: Exchange, job: _Job) -> port.TransactionResult:
+        """Read from a snapshot that is no older than what the client has seen."""
         done = await self._engine.snapshots.transaction(
-            job.target, job.statements, job.shape, job.bounds, position_of(exchange)
+            job.target, job.statements, job.shape, job.bounds, read_position(exchange)
         )
         tell_server(exchange, on_replica=done.on_replica)
         return done
 
-    async def _job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
+    async def _read_job(self, exchange: Exchange, target: port.Target, request: TransactionRequest) -> _Job:
         limit_ms = self._bounds.timeout_ms
         timeout_ms = limit_ms if request.timeout_ms is None else min(request.timeout_ms, limit_ms)
         return _Job(
             target,
-            await self._statements(request),
+            await self._read_statements(request),
             port.Shape(request.row_mode, request.big_numbers),
             port.Bounds(timeout_ms, None, self._bounds.answer_bytes_max),
             request.read_only,
-            self._chosen_id(exchange, target),
+            self._read_chosen_id(exchange, target),
         )
 
-    async def _statements(self, request: TransactionRequest) -> list[port.Statement]:
+    async def _read_statements(self, request: TransactionRequest) -> list[port.Statement]:
         count, most = len(request.statements), self._bounds.statements_max
         if not 1 <= count <= most:
             raise ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
@@ -138,16 +145,16 @@ class TransactionRoutes:
         for index, item in enumerate(request.statements):
             sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
             length += len(sql)
-            if length > LARGE:  # comments before a statement take long to skip
+            if length > LARGE:  # skipping the comments before a statement takes long
                 length = 0
-                await next_turn()
+                await yield_to_loop()
             try:
                 statements.append(port.Statement(sql, keyword_of_one(sql), params))
             except ServiceError as exc:
                 raise exc.at_statement(index) from exc
         return statements
 
-    def _chosen_id(self, exchange: Exchange, target: port.Target) -> str | None:
+    def _read_chosen_id(self, exchange: Exchange, target: port.Target) -> str | None:
         header = exchange.headers.get(b"tuplegate-transaction-id")
         if header is None:
             return None
@@ -155,7 +162,7 @@ class TransactionRoutes:
         if _CHOSEN_ID.fullmatch(id) is None:
             takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
             raise ServiceError("malformed_request", f"a Tuplegate-Transaction-Id is {takes}")
-        if read(id, target.id, self._secret) is not None:
+        if read_transaction_id(id, target.id, self._secret) is not None:
             raise _used(id)
         return id
 
@@ -165,7 +172,7 @@ class TransactionRoutes:
         return self._begin(job, None if keep is None else port.Promise(None, keep))
 
     async def _run_as(self, id: str, job: _Job, keep: port.Keep | None) -> port.TransactionResult:
-        """The id that the client chose is this request's alone, and shows as in progress while it runs."""
+        """Run under the id that the client chose. No other request can use it, and it is in progress meanwhile."""
         database = job.target.database
         async with self._engine.hold_in(database, port.Lock.TRANSACTION, id) as free:
             if not free or not await self._engine.begin_id(database, id):
@@ -183,30 +190,31 @@ class TransactionRoutes:
 
     # -- answers ------------------------------------------------------------------------------------------------
 
-    def _body(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
-        kind = TransactionId(Kind.READ_ONLY)
+    def _make_answer(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
+        kind = TransactionId(IdKind.READ_ONLY)
         if done.number is not None:
-            kind = TransactionId(Kind.NUMBERED, done.number, mark=done.mark)
-        id = (job.chosen or self._id(kind, job.target)).encode()
+            kind = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark)
+        id = (job.chosen or self._make_id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
         return Answer(
-            _written(exchange, id, done, with_rows=True), partial(_written, exchange, id, done, with_rows=False)
+            _write_answer(exchange, id, done, with_rows=True),
+            partial(_write_answer, exchange, id, done, with_rows=False),
         )
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
-        error = to_service_error(failure, _failed(job, failure))
+        error = to_service_error(failure, _find_failed(job, failure))
         if isinstance(failure, port.OutcomeUnknown):
             known = job.chosen or failure.id
             if known is None and failure.ticket is not None:
                 ticket = failure.ticket
-                known = self._id(TransactionId(Kind.LOST, ticket.number, ticket.word, failure.mark), job.target)
+                known = self._make_id(TransactionId(IdKind.LOST, ticket.number, ticket.word, failure.mark), job.target)
             if known is None:
                 respond_error(exchange, error)
             else:
                 error = error.with_hint(f"Ask GET /v1/transaction/{known}")
                 respond_error(exchange, error, {"transaction_id": known})
             return
-        id = job.chosen or self._id(TransactionId(Kind.ABORTED), job.target)
+        id = job.chosen or self._make_id(TransactionId(IdKind.ABORTED), job.target)
         if error.status != 200:
             respond_error(exchange, error, {"transaction_id": id})
             return
@@ -219,15 +227,15 @@ class TransactionRoutes:
             % (
                 id.encode(),
                 failure.attempts,
-                timings(exchange, failure.exec_us),
+                write_timings(exchange, failure.exec_us),
                 _encode(error.body),
                 exchange.request_id.encode(),
             )
         )
         exchange.respond(200, body)
 
-    def _id(self, id: TransactionId, target: port.Target) -> str:
-        return make(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
+    def _make_id(self, id: TransactionId, target: port.Target) -> str:
+        return make_transaction_id(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -243,14 +251,15 @@ class TransactionRoutes:
         identity: Identity,
         of_chosen: Callable[[str, str], Awaitable[port.Outcome | None]],
     ) -> None:
-        """`of_chosen` asks for, or makes, the outcome of an id that a client chose; others tell theirs themselves."""
+        """Respond with the outcome. `of_chosen` finds, or settles, that of an id that a client chose; the service's own
+        ids tell theirs."""
         target = await self._identities.target(identity, exchange)
         text = exchange.path_values["id"]
-        id = read(text, target.id, self._secret)
+        id = read_transaction_id(text, target.id, self._secret)
         if id is None and _CHOSEN_ID.fullmatch(text) is None:
             raise ServiceError("not_found", "this is not the id of a transaction")
         try:
-            outcome = await (of_chosen(target.database, text) if id is None else self._known(id, target))
+            outcome = await (of_chosen(target.database, text) if id is None else self._find_own_outcome(id, target))
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
         if outcome is None:
@@ -260,17 +269,17 @@ class TransactionRoutes:
         await tell_newest(exchange, self._engine)
         exchange.respond(200, _encode({"success": True, "transaction_id": text, "state": outcome.value}))
 
-    async def _known(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
-        """An id of the service's own making tells, or the engine does."""
-        if id.kind is Kind.NUMBERED:
+    async def _find_own_outcome(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
+        """Return the outcome of an id of the service's own, from the id itself or from the engine."""
+        if id.kind is IdKind.NUMBERED:
             return await self._engine.outcome(target, id.number, id.mark)
-        if id.kind is Kind.LOST:
+        if id.kind is IdKind.LOST:
             return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word), id.mark)
-        return port.Outcome.COMMITTED if id.kind is Kind.READ_ONLY else port.Outcome.ABORTED
+        return port.Outcome.COMMITTED if id.kind is IdKind.READ_ONLY else port.Outcome.ABORTED
 
 
-def _failed(job: _Job, failure: port.EngineFailure) -> port.Statement | None:
-    """The statement that failed, where it was one."""
+def _find_failed(job: _Job, failure: port.EngineFailure) -> port.Statement | None:
+    """Return the statement that failed, if one did."""
     index = failure.statement if isinstance(failure, port.StatementFailed) else None
     return None if index is None else job.statements[index]
 
@@ -279,8 +288,8 @@ def _used(id: str) -> ServiceError:
     return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
 
 
-def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
-    results = [_result(result, result.rows if with_rows else b"[]") for result in done.results]
+def _write_answer(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
+    results = [_write_result(result, result.rows if with_rows else b"[]") for result in done.results]
     return (
         b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'
         % (
@@ -289,12 +298,12 @@ def _written(exchange: Exchange, id: bytes, done: port.TransactionResult, *, wit
             sum(result.affected_rows for result in done.results),
             done.attempts,
             done.commit.value.encode(),
-            timings(exchange, done.exec_us),
+            write_timings(exchange, done.exec_us),
         )
     )
 
 
-def _result(result: port.Result, rows: bytes) -> bytes:
+def _write_result(result: port.Result, rows: bytes) -> bytes:
     truncated = result.truncated or rows is not result.rows
     return b'{"columns":%b,"types":%b,"rows":%b,"affected_rows":%d%b}' % (
         result.columns,

@@ -1,4 +1,4 @@
-"""The workloads of `GET /bench` and of `make bench`: their tables and their statements, in one place."""
+"""The workloads of `GET /bench` and `make bench`: their tables and statements."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 ROWS = 10_000
-"""In the table that is read."""
+"""Rows in the table that is read."""
 
 SETUP = (
     "create table {schema}.bench_users (id int primary key, name text, email text, score float8,"
@@ -23,7 +23,7 @@ SCAN = "select id, name, email, score, created from {schema}.bench_users order b
 STREAM = "select id, name from {schema}.bench_users"
 
 
-class Kind(Enum):
+class RunKind(Enum):
     """How the statements of a workload are run."""
 
     QUERY = auto()
@@ -33,10 +33,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One operation is all of its statements, with a random {id}."""
+    """One operation runs all of its statements, with a random {id}."""
 
     name: str
-    kind: Kind
+    kind: RunKind
     texts: tuple[str, ...]
 
     def statements(self, schema: str, draw: Callable[[], int] = lambda: random.randint(1, ROWS)) -> list[str]:  # noqa: S311
@@ -47,10 +47,10 @@ class Workload:
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("point_read", Kind.QUERY, (POINT_READ,)),
-        Workload("insert", Kind.QUERY, (INSERT,)),
-        Workload("transaction", Kind.TRANSACTION, (UPDATE, INSERT)),
-        Workload("scan", Kind.QUERY, (SCAN,)),
-        Workload("stream", Kind.STREAM, (STREAM,)),
+        Workload("point_read", RunKind.QUERY, (POINT_READ,)),
+        Workload("insert", RunKind.QUERY, (INSERT,)),
+        Workload("transaction", RunKind.TRANSACTION, (UPDATE, INSERT)),
+        Workload("scan", RunKind.QUERY, (SCAN,)),
+        Workload("stream", RunKind.STREAM, (STREAM,)),
     )
 }

@@ -1,12 +1,12 @@
 """Takes connections from a socket that several workers listen on, so that each worker gets as many as the others.
 
-The event loop's own server takes whatever waits, in one go: of 64 connections opened at once, one worker of four took
-63, and kept them. Here a worker takes one at a time, and one that has more connections open than another leaves the
-next to it for a moment. Sockets of their own (SO_REUSEPORT) would share more evenly than the loop's server too, but
-what waits in the socket of a worker that has died would wait until it is back.
+The event loop's own server takes all that wait at once: of 64 connections opened together, one worker of four took 63
+and kept them. Here a worker takes one at a time, and a worker with more open connections than another leaves the next
+one to it for a moment. A socket for each worker (SO_REUSEPORT) would also share more evenly than the loop's server, but
+connections that wait in the socket of a dead worker would wait until it is back.
 
-Where there is no file descriptor left, connections wait in the socket. It stays readable meanwhile, so it is not
-listened to for a moment: the loop would do nothing else.
+When no file descriptor is left, connections wait in the socket. The socket stays readable meanwhile, so the worker
+stops listening to it for a moment: the loop would do nothing else.
 """
 
 import asyncio
@@ -21,22 +21,21 @@ import structlog
 _log = structlog.get_logger()
 
 _LEAVE_S = 0.002
-"""So long is a connection left to workers that have fewer; then it is taken, in case that they are gone."""
-
+"""How long a connection is left to workers that have fewer. Then it is taken: they may be gone."""
 
 _AT_ONCE = 64
-"""So many does a worker without fellows take in one go."""
+"""How many connections the only worker takes at once."""
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _REST_S, _REST_S_MAX = 0.1, 1.0
 _EPISODE_S = 10.0
-"""A shortage that comes so long after the last one is logged again."""
+"""A shortage that comes this long after the last one is logged again."""
 
 
 class Balance:
-    """How many connections each worker has open, in memory that they share: made before they are forked.
+    """How many connections each worker has open, in shared memory that is made before the fork.
 
-    A descriptor of `files_max` or above says that a worker has hardly any left.
+    A descriptor of `files_max` or above means that a worker has hardly any left.
     """
 
     def __init__(self, workers: int, files_max: int = 2**31) -> None:
@@ -45,7 +44,8 @@ class Balance:
 
 
 class Acceptor:
-    """`worker` is this one's place in the balance; whoever owns the acceptor keeps the number there."""
+    """Takes connections for one worker. `worker` is its place in the balance; the acceptor's owner keeps the number
+    there."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Acceptor:
         self._loop.add_reader(sock, self._on_waiting)
 
     def close(self) -> None:
-        """Takes no more; what is taken goes on."""
+        """Take no more connections; those that were taken stay open."""
         if self._later is not None:
             self._later.cancel()
         else:
@@ -97,13 +97,13 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._on_waiting)
 
     def _take(self) -> bool:
-        """Return whether there was one, and more may be taken."""
+        """Take one connection. Return whether there was one, and more may be taken."""
         try:
             taken, _ = self._sock.accept()
         except OSError as exc:
             if exc.errno in _SHORTAGES:
                 self._rest()
-            return False  # another worker has it, or it went
+            return False  # another worker took it, or the client left
         taken.setblocking(False)
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task: asyncio.Task[object] = self._loop.create_task(self._begin(taken))
@@ -115,7 +115,7 @@ class Acceptor:
         return False
 
     def _rest(self) -> None:
-        """Leave connections where they wait, for longer each time."""
+        """Leave connections in the socket, for longer each time."""
         now = self._loop.time()
         if now - self._short_at < _EPISODE_S:
             self._rest_s = min(2 * self._rest_s, _REST_S_MAX)
@@ -144,4 +144,4 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, taken)
         except OSError:
-            taken.close()  # it left before it was greeted
+            taken.close()  # the client has left already

@@ -1,15 +1,15 @@
-"""The body of a request that has not come whole with its head.
+"""The body of a request that did not arrive whole with its head.
 
-Nothing of it is read before somebody asks for it: whoever answers the request has judged the head by then. It is either
-collected, within the memory there is for that, or passed on to a BodySink as it comes.
+Nothing of it is read until the handler asks for it, which has judged the head by then. The body is either collected,
+within the memory there is for that, or passed on to a BodySink as it arrives.
 """
 
 import asyncio
 from typing import Protocol
 
-from tuplegate.http.memory import STRANGER, Memory
+from tuplegate.direct_future import DirectFuture
+from tuplegate.http.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.reply import Reply
 
 
 class BodySink(Protocol):
@@ -18,14 +18,14 @@ class BodySink(Protocol):
     def body_end(self) -> None: ...
 
     def body_failed(self, error: ServiceError) -> None:
-        """The rest will not come: the client was too slow, or what it sent is no body."""
+        """The rest will not arrive: the client was too slow, or it sent something that is no body."""
 
 
 class Source(Protocol):
     """Where a body comes from."""
 
     def want_body(self) -> None:
-        """Gives it from now on, but not within this call."""
+        """Deliver the body from now on, but not within this call."""
 
     def pause_reading(self) -> None: ...
 
@@ -33,43 +33,43 @@ class Source(Protocol):
 
 
 class IncomingBody:
-    """`length` is what its head says, or negative. `is_wanted` once somebody has asked for it."""
+    """`length` is the length that the head gives, or negative. `is_wanted` is set once a handler has asked for the
+    body."""
 
     __slots__ = (
-        "_error", "_held", "_memory", "_most", "_owner", "_sink", "_source", "_taken", "_waiter", "complete", "failed",
+        "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_waiter", "complete", "failed",
         "is_wanted", "length",
     )  # fmt: skip
 
     def __init__(self, first: bytes, length: int, source: Source, memory: Memory, owner: str) -> None:
-        """`first` is what came with the head. Raises busy. `release` must follow."""
+        """`first` is the part that arrived with the head. Raises busy. `release` must follow."""
         self._held = bytearray(first)
         self._source = source
         self._memory = memory
-        self._owner = owner
-        self._taken = 0
-        self._take(len(first))
+        self._holding = Holding(memory, owner)
+        self._holding.resize(len(first))
         self._most = 0
         self._sink: BodySink | None = None
-        self._waiter: Reply[None] | None = None
+        self._waiter: DirectFuture[None] | None = None
         self.length = length
         self.is_wanted = False
         self.complete = False
         self.failed = False
         self._error: ServiceError | None = None
-        """Until it is raised: it would know of whoever raised it, and the two could not be freed at once."""
+        """Forgotten when it is raised: it and the frame that raises it would keep each other alive."""
 
     # -- from the connection --------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Raises what is wrong with so long a body."""
+        """Take a piece of the body. Raises body_too_large and busy."""
         if self._sink is not None:
             self._sink.body_piece(data)
             return
         size = len(self._held) + len(data)
         if size > self._most:
             raise too_large(self._most)
-        if size > self._taken:
-            self._take(max(size, min(2 * size, self.length if self.length >= 0 else self._most)))
+        if size > self._holding.size:
+            self._holding.resize(max(size, min(2 * size, self.length if self.length >= 0 else self._most)))
         self._held += data
 
     def end(self) -> None:
@@ -91,19 +91,19 @@ class IncomingBody:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    # -- for whoever takes it -------------------------------------------------------------------------------------
+    # -- for the handler ------------------------------------------------------------------------------------------
 
     async def collect(self, owner: str, most: int) -> bytes:
-        """All of it, once it is there. Raises what went wrong with it, body_too_large, and busy."""
+        """Return the whole body, once it is there. Raises what went wrong with it, body_too_large and busy."""
         self._check()
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()
-        self._owner, self._most = owner, most
-        # Who has a key is told at once that there is no room for it; what strangers promise is not believed.
-        self._take(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
+        self._holding, self._most = Holding(self._memory, owner), most
+        # A client with a key is refused at once if its whole body has no room. A stranger's length is not trusted.
+        self._holding.resize(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
-        self._waiter = Reply(asyncio.get_running_loop())
+        self._waiter = DirectFuture(asyncio.get_running_loop())
         self._source.want_body()
         await self._waiter
         self._check()
@@ -114,23 +114,17 @@ class IncomingBody:
             raise self._pop_error()
 
     def _pop_error(self) -> ServiceError:
-        """Whoever raises it must not have it in a variable, which the error would know of."""
+        """Return the error and forget it. The caller must raise it without a variable: the error would refer to its
+        frame."""
         error, self._error = self._error, None
         assert error is not None
         return error
 
     def release(self) -> None:
-        if self._taken:
-            self._memory.give_back(self._owner, self._taken)
-            self._taken = 0
-
-    def _take(self, size: int) -> None:
-        """So much is needed for it in all."""
-        self._memory.take(self._owner, size - self._taken)
-        self._taken = size
+        self._holding.resize(0)
 
     def flow_to(self, sink: BodySink) -> bytes:
-        """What has come so far; the sink gets the rest, as it comes."""
+        """Return what has arrived so far, and give the rest to the sink as it arrives."""
         self._check()
         held, self._held = bytes(self._held), bytearray()
         self.release()

@@ -1,9 +1,9 @@
-"""One client's connection: its requests are read, run and answered one after the other.
+"""One client's connection: reads, runs and answers its requests one after the other.
 
-A request is begun when its head is there, and nothing of the next one is looked at before it was answered, and the
-answer taken. What comes meanwhile stays unread in the socket, but for one piece. There is no recursion: `_advance` is
-the only place that begins a request or moves a body on, and whoever else wants that asks it to go on. In one turn of
-the loop it takes a few steps, each of them short; then it is the others' turn, and nothing is read before its next.
+A request begins when its head is there. Nothing of the next one is looked at before the answer was written and taken;
+what arrives meanwhile stays in the socket, except for one piece. There is no recursion: only `_advance` begins a
+request or moves a body on, and all other code asks it to go on. In one pass of the loop it takes a few short steps.
+Then other connections have their turn, and nothing is read before its next one.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from time import perf_counter_ns
 from typing import Any, Final, cast
 
 from tuplegate.eager import EagerRun
-from tuplegate.http.answers import respond_error
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.errors import respond_error
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.memory import Memory, stranger_at
-from tuplegate.http.message import Head, Heads
-from tuplegate.http.reading import END, RequestReader
+from tuplegate.http.memory import Holding, Memory, stranger_at
+from tuplegate.http.message import Head, HeadCache
+from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota, Turn
-from tuplegate.http.stalls import Taker, cut_off
-from tuplegate.http.writing import CommonHeaders, Outgoing, nothing
+from tuplegate.http.stalls import ClientProgress, cut_off
+from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 _LINGER_S: Final = 2.0
 _STEPS_MAX: Final = 8
-"""Requests that are begun, or pieces of a body that are read, in one turn of the loop."""
+"""Requests begun, or pieces of a body read, in one pass of the loop."""
 _GONE_LOOK_S: Final = [0.05, 0.05, 0.2, 0.5]
-"""Pauses between looks at a client that sends no more: whether it still takes something."""
+"""Pauses between looks at a client that sends no more."""
 _NO_REQUEST: Final = Head(b"GET / HTTP/1.1\r\nHost: -\r\n\r\n")
 _HEX: Final = [b"%02x" % number for number in range(256)]
 
@@ -63,8 +63,8 @@ class RequestIds:
         return self._stem + _HEX[last]
 
 
-class Surroundings:
-    """What the connections of a server have in common."""
+class SharedState:
+    """What the connections of a server share."""
 
     def __init__(
         self,
@@ -81,76 +81,78 @@ class Surroundings:
         self.memory = memory
         self.rota = rota
         self.cors = cors
-        self.heads = Heads()
+        self.heads = HeadCache()
         self.ids = RequestIds()
         self.common = CommonHeaders(with_tls=with_tls)
         self.connections: dict[HttpConnection, None] = {}
-        """In the order in which they came."""
+        """In the order in which they were opened."""
         self.stopping = False
         self.now = 0.0
         """By the loop's clock; a second old at most."""
-        self.on_change: Callable[[], None] = nothing
+        self.on_change: Callable[[], None] = do_nothing
         """Called when a connection was opened or closed."""
-        self.on_end: Callable[[], None] = nothing
+        self.on_end: Callable[[], None] = do_nothing
         """Called when a request has ended while the server stops."""
-        self.has_room: Callable[[str], bool] = _always
-        """Whether there is a place for another connection of this address; one may have to be cleared first."""
+        self.make_place: Callable[[str], bool] = _accept_all
+        """Returns whether there is a place for another connection of this address, after closing one if need be."""
 
 
+# size: the life of a connection is one state machine. Its parts (reader, body, writing, memory, progress) are classes
+# of their own; what is left are the transitions, which share their state.
 class HttpConnection(asyncio.Protocol):
-    def __init__(self, around: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
-        self._around = around
+    def __init__(self, shared: SharedState, loop: asyncio.AbstractEventLoop) -> None:
+        self._shared = shared
         self._loop = loop
-        self._reader = RequestReader(around.heads)
+        self._reader = RequestReader(shared.heads)
         self._advancing = False
         self._next_turn: Turn | None = None
-        """There is something to do that was put off until then."""
+        """Set while something was put off until then."""
         self._reading_paused = False
         self._body_held_back = False
-        """Whoever takes the body of the request in hand wants no more of it just now."""
+        """The handler wants no more of the current body just now."""
         self._closing = False
-        """Nothing more is read from it, but for its end."""
+        """Nothing more is read from it, except its end."""
         self._sends_no_more = False
         self._look: asyncio.TimerHandle | None = None
-        """For whether a client that sends no more is still there."""
+        """The next look at a client that sends no more."""
         self._deadline: float | None = None
         self._is_idle = True
-        """Nothing of a request has come yet."""
-        self._charged = 0
+        """Nothing of the next request has arrived yet."""
         self.current: Exchange | None = None
-        """The request in hand."""
+        """The current request."""
 
     # -- the transport --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        around = self._around
+        shared = self._shared
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
-        self._out = Outgoing(self._transport, around.common, around.memory, address, self._advance)
+        self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
+        self._holding = Holding(shared.memory, address)
         self._opened_at = self._loop.time()
-        self._taker = Taker(self._transport, self._opened_at)
-        self._expect_request(around.bounds.header_timeout_s)
-        if not around.has_room(self._out.address):
+        self._progress = ClientProgress(self._transport, self._opened_at)
+        self._expect_request(shared.bounds.header_timeout_s)
+        if not shared.make_place(self._out.address):
             self._refuse(ServiceError("busy", "too many connections are open"))
-        around.connections[self] = None
-        around.on_change()
+        shared.connections[self] = None
+        shared.on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        around = self._around
-        around.connections.pop(self, None)
-        around.on_change()
+        shared = self._shared
+        shared.connections.pop(self, None)
+        shared.on_change()
         self._closing = True
-        self._charge(0)
+        self._holding.resize(0)
         if self._look is not None:
             self._look.cancel()
         if self._next_turn is not None:
             self._next_turn.cancel()
             self._next_turn = None
         exchange = self.current
-        # Before it is told that it may write on: else the first wait of its clean-up would be what is cancelled.
+        # Cancelled before `note_lost` resumes it: otherwise the first wait of its clean-up would be cancelled.
         if exchange is not None and exchange.run is not None:
             exchange.run.cancel()
-        self._out.lost()
+        self._out.note_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -159,7 +161,7 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may have left, or wait for the answers to what it has sent."""
+        """The client sends no more. It may have left, or wait for the answers to its requests."""
         self._sends_no_more = True
         exchange = self.current
         if self._closing:
@@ -175,10 +177,10 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        self._out.fell_behind()
+        self._out.note_behind()
 
     def resume_writing(self) -> None:
-        self._out.caught_up_now()
+        self._out.note_caught_up()
 
     def pause_reading(self) -> None:
         self._body_held_back = True
@@ -189,8 +191,8 @@ class HttpConnection(asyncio.Protocol):
         self._listen()
 
     def _listen(self) -> None:
-        """Reads on, unless there is something to do first with what has come. Without a word from the client that there
-        is nothing to do with, it is listened to, for its end."""
+        """Read on, unless what has arrived must be handled first. A connection with nothing unread is always read from,
+        to notice its end."""
         exchange = self.current
         if self._closing:
             pause = False
@@ -213,10 +215,10 @@ class HttpConnection(asyncio.Protocol):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Does what can be done now, in this turn of the loop."""
+        """Do what can be done now, in this pass of the loop."""
         if self._advancing or self._closing:
             return
-        if self._next_turn is None and self._around.rota.is_late(self._out.owner):
+        if self._next_turn is None and self._shared.rota.is_late(self._out.owner):
             self._go_on_later()
         self._go_on()
 
@@ -248,55 +250,55 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on_later(self) -> None:
         if self._next_turn is None:
-            self._next_turn = self._around.rota.ask(self._out.owner, self._have_turn)
+            self._next_turn = self._shared.rota.ask(self._out.owner, self._have_turn)
 
     def _have_turn(self) -> None:
         self._next_turn = None
         self._go_on()
 
     def _begin_next(self) -> bool:
-        """Whether a request was begun. Raises what is wrong with what has come."""
-        around, reader = self._around, self._reader
+        """Begin the next request; return whether there was one. Raises what is wrong with it."""
+        shared, reader = self._shared, self._reader
         head = reader.next()
         if head is None:
             if self._sends_no_more:
                 self.close()
             elif self._is_idle and reader.unread:
                 self._is_idle = False
-                self._deadline = self._loop.time() + around.bounds.header_timeout_s
+                self._deadline = self._loop.time() + shared.bounds.header_timeout_s
             return False
         assert isinstance(head, Head)
-        exchange = Exchange(self._out, around.ids.next(), head)
+        exchange = Exchange(self._out, shared.ids.next(), head)
         exchange.chunked = head.is_http_1_1
-        exchange.keep_alive = head.keep_alive and not around.stopping
-        if around.cors is not None and b"origin" in head.headers:
-            exchange.extra_headers = around.cors.answer_headers(head.headers[b"origin"], head.headers.get(b"host"))
+        exchange.keep_alive = head.keep_alive and not shared.stopping
+        if shared.cors is not None and b"origin" in head.headers:
+            exchange.extra_headers = shared.cors.answer_headers(head.headers[b"origin"], head.headers.get(b"host"))
         event = reader.next()
         if isinstance(event, bytes):
             exchange.body = event
             event = reader.next() if reader.has_whole_body else None
         if event is not END:
-            exchange.incoming = IncomingBody(exchange.body, head.length, self, around.memory, self._out.owner)
+            exchange.incoming = IncomingBody(exchange.body, head.length, self, shared.memory, self._out.owner)
             exchange.body = b""
         self._deadline = None
         self.current = exchange
         exchange.started_ns = perf_counter_ns()
-        exchange.run = EagerRun(around.handler(exchange), self._done)
+        exchange.run = EagerRun(shared.handler(exchange), self._done)
         exchange.run.resume()
         if self._sends_no_more and self._look is None:
             self._look_for_client(0)
         return True
 
     def want_body(self) -> None:
-        """The body of the request in hand is asked for."""
-        self._deadline = self._loop.time() + self._around.bounds.body_timeout_s
+        """Deliver the body of the current request from now on."""
+        self._deadline = self._loop.time() + self._shared.bounds.body_timeout_s
         self._is_idle = False
         self._body_held_back = False
         if not self._advancing:
             self._go_on_later()
 
     def _move_body(self, exchange: Exchange) -> bool:
-        """Whether more of its body had come."""
+        """Move on what has arrived of the body; return whether there was any."""
         incoming = exchange.incoming
         assert incoming is not None
         if incoming.complete or incoming.failed:
@@ -320,18 +322,18 @@ class HttpConnection(asyncio.Protocol):
         self._body_held_back = False
         if exchange.incoming is not None:
             exchange.incoming.release()
-        around = self._around
+        shared = self._shared
         if cancelled and not self._out.is_lost and not exchange.answered:
             exchange.keep_alive = False
             respond_error(exchange, _cut_off(exchange))
-        if around.stopping:
-            around.on_end()
+        if shared.stopping:
+            shared.on_end()
         if self._closing:
             return
-        if not exchange.keep_alive or not exchange.answered or around.stopping:
+        if not exchange.keep_alive or not exchange.answered or shared.stopping:
             self._linger()
             return
-        self._expect_request(around.bounds.keep_alive_s)
+        self._expect_request(shared.bounds.keep_alive_s)
         if self._advancing:
             return
         if self._reader.unread or self._sends_no_more:
@@ -339,10 +341,10 @@ class HttpConnection(asyncio.Protocol):
         self._listen()
 
     def _refuse(self, error: ServiceError) -> None:
-        """Answers what is not a request, or none that will be read, and closes the connection."""
+        """Answer something that is no request, or will not be read, and close the connection."""
         if self._closing:
             return
-        exchange = Exchange(self._out, self._around.ids.next(), _NO_REQUEST)
+        exchange = Exchange(self._out, self._shared.ids.next(), _NO_REQUEST)
         exchange.keep_alive = False
         respond_error(exchange, error)
         self._linger()
@@ -350,15 +352,15 @@ class HttpConnection(asyncio.Protocol):
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def _charge_unread(self) -> None:
-        """What has come and waits here is held for somebody. Who holds too much is not listened to any more."""
+        """Account for unread bytes. A client that holds too much is not read from any more."""
         unread = self._reader.unread
-        if unread == self._charged:
+        if unread == self._holding.size:
             return
-        self._charge(0)
         try:
-            self._charge(unread)
+            self._holding.resize(unread)
         except ServiceError as error:
-            self._reader = RequestReader(self._around.heads)
+            self._reader = RequestReader(self._shared.heads)
+            self._holding.resize(0)
             exchange = self.current
             if exchange is None:
                 self._refuse(error)
@@ -367,22 +369,13 @@ class HttpConnection(asyncio.Protocol):
             if exchange.incoming is not None and not exchange.incoming.complete:
                 exchange.incoming.fail(error)
 
-    def _charge(self, size: int) -> None:
-        memory = self._around.memory
-        if self._charged:
-            memory.give_back(self._out.address, self._charged)
-            self._charged = 0
-        if size:
-            memory.take(self._out.address, size)
-            self._charged = size
-
     # -- time and the end -----------------------------------------------------------------------------------------
 
     def check_time(self, now: float) -> None:
-        """Once a second."""
-        self._out.look()
-        if not self._taker.up_to_date(now, self._out.written):
-            if self._taker.stalled_for(now, self._out.written) > self._around.bounds.reader_timeout_s:
+        """Close the connection if the client is too slow. Called once a second."""
+        self._out.charge_again()
+        if not self._progress.has_taken_all(now, self._out.written):
+            if self._progress.measure_stall_s(now, self._out.written) > self._shared.bounds.reader_timeout_s:
                 cut_off(self._transport)
             elif self._deadline is not None and self.current is None:
                 self._deadline = max(self._deadline, now + _LINGER_S)
@@ -404,8 +397,8 @@ class HttpConnection(asyncio.Protocol):
             self.current.incoming.fail(late)
 
     def _expect_request(self, timeout_s: float) -> None:
-        """Nothing of a request is there yet: if nothing comes, the connection is closed without a word."""
-        self._deadline = self._around.now + timeout_s
+        """Wait for a request. If nothing of one arrives, the connection is closed without an answer."""
+        self._deadline = self._shared.now + timeout_s
         self._is_idle = True
 
     @property
@@ -414,12 +407,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def owner(self) -> str:
-        """Who it is, as far as that is known: an organization, or an address."""
+        """The organization whose connection this is, or its address while that is unknown."""
         return self._out.owner
 
     def readiness(self) -> tuple[int, float] | None:
-        """See `Places`. What it waits for now, in the order of its classes, and since when."""
-        bounds, deadline, exchange = self._around.bounds, self._deadline, self.current
+        """Return the class of what it waits for now, and since when; see `Places`."""
+        bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
         if self._closing or deadline is None or self._out.is_behind or self._transport.get_write_buffer_size():
             return None
         if exchange is not None:
@@ -430,7 +423,7 @@ class HttpConnection(asyncio.Protocol):
         return 1, deadline - (bounds.keep_alive_s if self._is_idle else bounds.header_timeout_s)
 
     def stop_when_idle(self) -> None:
-        """Close it, unless a request runs. One whose body is still coming has not begun, and will not."""
+        """Close it, unless a request runs. One whose body is still arriving has not begun, and is refused."""
         exchange = self.current
         if exchange is None:
             self.close()
@@ -444,10 +437,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport.close()
 
     def _linger(self) -> None:
-        """Closes, but not before the client could read the answer: closing on unread input would reset it away."""
+        """Close after the client could read the answer: closing with unread input would reset the connection."""
         self._closing = True
         self._reader.forget()
-        self._charge(0)
+        self._holding.resize(0)
         self._deadline = self._loop.time() + _LINGER_S
         if self._transport.is_closing():
             return
@@ -458,8 +451,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write_eof()
 
     def _look_for_client(self, times: int) -> None:
-        """Whether a client that sends no more is still there. Only writing to it can tell: to one that has gone, the
-        network answers that it has."""
+        """Look again and again whether a client that sends no more is still there. Only a write can tell: the network
+        answers it with an error if the client has left."""
         self._look = None
         if self._closing or self.current is None or self._transport.is_closing():
             return
@@ -478,7 +471,7 @@ class HttpConnection(asyncio.Protocol):
         return bool(look.poll(0))
 
 
-def _always(_: str) -> bool:
+def _accept_all(_: str) -> bool:
     return True
 
 
@@ -487,7 +480,7 @@ def _not_run() -> ServiceError:
 
 
 def _cut_off(exchange: Exchange) -> ServiceError:
-    """Why a request was not answered by its handler, which was cancelled."""
+    """Return the error for a request whose handler was cancelled."""
     if exchange.incoming is not None and not exchange.incoming.complete:
         return _not_run()
     return ServiceError("outcome_unknown", "the service had to stop; it may have been applied")

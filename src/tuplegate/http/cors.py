@@ -1,7 +1,7 @@
-"""Which pages of other origins may use the service from a browser: the headers that tell it so.
+"""The headers that tell a browser which pages of other origins may use the service.
 
-Tokens travel in a header that a page must set itself, so no credentials are allowed for. A request from another origin
-is not refused here: the browser keeps the answer from the page.
+Tokens travel in a header that a page must set itself, so no credentials are allowed. A request from another origin is
+not refused here: the browser keeps the answer from the page.
 """
 
 from typing import Final
@@ -27,8 +27,8 @@ ANY = "*"
 
 
 class CorsPolicy:
-    """Of one plane. `origins` are exact, as a browser sends them; one of them may be `*`. `refused` counts requests of
-    other pages than those and the plane's own: their browsers keep the answers from them."""
+    """The policy of one plane. `origins` are exact, as a browser sends them; one of them may be `*`. `refused` counts
+    requests of other pages than those and the plane's own: their browsers keep the answers from them."""
 
     def __init__(self, origins: frozenset[str]) -> None:
         self.refused = 0
@@ -36,7 +36,8 @@ class CorsPolicy:
         self._origins = frozenset(origin.encode() for origin in origins)
 
     def answer_headers(self, origin: bytes, host: bytes | None) -> bytes:
-        """For every answer to a request with this `Origin`; made whole, since it is put into heads as it is."""
+        """Return the header lines for answers to requests with this `Origin`, as bytes that go into the head
+        unchanged."""
         if self._any:
             return b"access-control-allow-origin: *\r\naccess-control-expose-headers: %b\r\n" % _EXPOSE_HEADERS
         if origin not in self._origins:
@@ -52,7 +53,7 @@ class CorsPolicy:
 
 
 def respond_options(exchange: Exchange, methods: list[str]) -> None:
-    """What a path takes; to a preflight of an allowed origin, that the request may be sent."""
+    """Respond with the methods of a path. A preflight of an allowed origin is told that the request may be sent."""
     allowed = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
     headers = [("allow", allowed)]
     if (

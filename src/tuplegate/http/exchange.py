@@ -17,11 +17,11 @@ Headers = Iterable[tuple[str, str]]
 
 
 class ClientGone(Exception):
-    """The client went away while its answer was being written."""
+    """The client left while its answer was being written."""
 
 
 class Counts:
-    """What whoever admits a request counts of it."""
+    """What is counted of an organization's requests."""
 
     __slots__ = ("bytes", "errors", "requests", "rows")
 
@@ -32,18 +32,19 @@ class Counts:
         self.errors = 0
 
 
+# size: everything that a request carries through the layers is here, so that no layer needs an object of its own.
 class Exchange:
     """A request, and the means to answer it once. Owned by its connection.
 
-    Its body is there, or has not come whole and is `incoming`: then it is there after `collect`.
+    The body is in `body`, or has not arrived whole and is `incoming`: then `collect` completes it.
 
-    `extra_headers` are lines that every answer to it carries. `row_count`, `sent_bytes`, `failed` and `error_code` say
-    what was answered, for the `usage` that it counts towards and for the metrics. Of one that is `traced` it is noted
-    when it was admitted and when the engine was done, by `perf_counter_ns`. `sign_of_life` is what may be written at
-    any time in the middle of its answer.
+    `extra_headers` are lines that every answer to the request carries. `row_count`, `sent_bytes`, `failed` and
+    `error_code` describe the answer, for metrics and for the `usage` that the request counts towards. If `traced`, the
+    exchange also records when it was admitted and when the engine was done, by `perf_counter_ns`. `sign_of_life` may be
+    written at any time in the middle of the answer.
     """
 
-    # What most requests leave as it is, so that making one costs next to nothing.
+    # Defaults that most requests keep: as attributes of the class they cost nothing when an exchange is made.
     body = b""
     incoming: IncomingBody | None = None
     keep_alive = True
@@ -80,7 +81,7 @@ class Exchange:
 
     @property
     def answered(self) -> bool:
-        """Whether a status has left already."""
+        """Whether a status was written already."""
         return self._started
 
     @property
@@ -88,7 +89,7 @@ class Exchange:
         return self.outgoing.is_lost
 
     async def collect(self, owner: str, most: int) -> None:
-        """Waits until all of the body is there, which is held for the `owner`. Raises what went wrong with it."""
+        """Wait until the whole body is there, held in memory for the `owner`. Raises what went wrong with it."""
         if self.incoming is None:
             if len(self.body) > most:
                 raise too_large(most)
@@ -98,19 +99,19 @@ class Exchange:
         self.body = await self.incoming.collect(owner, most)
 
     def send_continue(self) -> None:
-        """Tells the client to send the body."""
+        """Tell the client to send the body."""
         self.outgoing.write(_CONTINUE)
 
     def respond(
         self, status: int, body: bytes, headers: Headers = (), content_type: bytes = b"application/json"
     ) -> None:
-        """The whole answer at once."""
+        """Write the whole answer at once."""
         self._started = True
         self.status = status
         self.sent_bytes += len(body)
-        self._look_at_body()
+        self._note_unread_body()
         if status == 200 and not headers and self.keep_alive and content_type == b"application/json":
-            # The same as below, made of parts that are put together once a second.
+            # The same as below, from parts that are assembled once a second.
             start = self.outgoing.common.json_head
             head = b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (start, self._request_id, self.extra_headers, len(body))
             self._write_whole(head, body)
@@ -121,13 +122,13 @@ class Exchange:
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head(status, content_type, headers), len(body))
         self._write_whole(head, body)
 
-    def _look_at_body(self) -> None:
-        """A client that is answered before its body has come will not be read from any more."""
+    def _note_unread_body(self) -> None:
+        """Close after the answer if the body has not arrived: nothing more will be read from this client."""
         if self.incoming is not None and not self.incoming.complete:
             self.keep_alive = False
 
     def _write_whole(self, head: bytes, body: bytes) -> None:
-        """In one piece, which is what a client can read at once; a large body is not copied for it."""
+        """Write in one piece, which a client can read at once, unless the body is too large to be copied for it."""
         if self.method == "HEAD":
             self.outgoing.write(head)
         elif len(body) < _LARGE:
@@ -137,34 +138,34 @@ class Exchange:
             self.outgoing.write(body)
 
     def respond_page(self, body: bytes, policy: bytes) -> None:
-        """A page of the service's own, which may do what `policy` says and nothing else."""
+        """Respond with a page of the service's own, which may do only what `policy` allows."""
         self._started = True
         self.status = 200
         self.sent_bytes += len(body)
-        self._look_at_body()
+        self._note_unread_body()
         head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
         head += b"content-length: %d\r\n\r\n" % len(body)
         self._write_whole(head, body)
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
-        """Begins an answer whose length is not known; `write` and `finish` follow."""
+        """Begin an answer of unknown length; `write` and `finish` follow."""
         self._started = True
         self.status = status
-        self._look_at_body()
+        self._note_unread_body()
         if not self.chunked:  # HTTP/1.0 knows the end of the answer by the end of the connection
             self.keep_alive = False
         head = self._head(status, content_type, headers)
         self.outgoing.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
     def pass_on(self, status: int, headers: bytes, *, sized: bool) -> None:
-        """Begins an answer whose headers were made elsewhere; `sized` if they say its length, or it has no body."""
+        """Begin an answer whose headers were made elsewhere. `sized`: they give its length, or it has no body."""
         self._started = True
         self.status = status
         if sized:
             self.chunked = False
         elif not self.chunked:
             self.keep_alive = False
-        self._look_at_body()
+        self._note_unread_body()
         self.outgoing.write(
             b"%b%b%b%b\r\n"
             % (
@@ -176,20 +177,20 @@ class Exchange:
         )
 
     async def write(self, data: bytes) -> None:
-        """One piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
+        """Write a piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""
         outgoing = self.outgoing
         if outgoing.is_lost:
             raise ClientGone
         self.sent_bytes += len(data)
-        outgoing.write(self._framed(data))
+        outgoing.write(self._frame(data))
         if outgoing.is_behind:
-            await outgoing.caught_up()
+            await outgoing.wait_until_taken()
             if outgoing.is_lost:
                 raise ClientGone
 
     def write_last(self, data: bytes) -> None:
-        """The last piece, without waiting for the client to take it."""
-        self.outgoing.write(self._framed(data))
+        """Write the last piece, without waiting for the client to take it."""
+        self.outgoing.write(self._frame(data))
         self.finish()
 
     def finish(self) -> None:
@@ -197,18 +198,18 @@ class Exchange:
             self.outgoing.write(b"0\r\n\r\n")
 
     def show_life(self) -> None:
-        """Writes something that means nothing: whoever has gone will not take it."""
+        """Write something that means nothing: the write fails if the client has left."""
         if self._started:
             if self.sign_of_life:
-                self.outgoing.write(self._framed(self.sign_of_life))
+                self.outgoing.write(self._frame(self.sign_of_life))
         elif self.head.is_http_1_1:
             self.outgoing.write(STATUS_LINES[102] + b"\r\n")
 
     def cut_off(self) -> None:
-        """Ends the connection at once, whatever the client has not taken yet."""
+        """End the connection at once, whatever the client has not taken yet."""
         self.outgoing.cut_off()
 
-    def _framed(self, data: bytes) -> bytes:
+    def _frame(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data
 
     def _head(self, status: int, content_type: bytes | None, headers: Headers) -> bytes:

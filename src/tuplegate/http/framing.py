@@ -1,6 +1,7 @@
-"""Where the body of a message ends: after so many bytes, or where its chunks say so. Pure, for requests and answers.
+"""Where the body of a message ends: after a number of bytes, or where its chunks say so. Pure; for requests and
+answers.
 
-A body takes what is its own from a Buffer, and leaves the rest there.
+A body takes its own bytes from a Buffer and leaves the rest there.
 """
 
 import re
@@ -11,7 +12,7 @@ from tuplegate.http.message import TOKEN, malformed, read_fields
 _LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8 * 1024
 _OVERHEAD_MAX: Final = 64 * 1024
-"""Bytes of sizes and line ends that a body may have beyond as many as it has of its own."""
+"""Bytes of sizes and line ends that a body may have, beyond as many as it has content."""
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -20,7 +21,7 @@ _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*" % (
 
 
 class Buffer:
-    """What has come and was not taken yet: `data` from `at` on."""
+    """Bytes that have arrived and were not taken yet: `data` from `at` on."""
 
     __slots__ = ("at", "data")
 
@@ -37,7 +38,7 @@ class Buffer:
         return len(self.data) - self.at
 
     def take(self, size: int) -> bytes:
-        """So many bytes, or all there are if these are fewer."""
+        """Take this many bytes, or all if there are fewer."""
         at = self.at
         data = self.data
         if at == 0 and len(data) <= size:
@@ -49,7 +50,7 @@ class Buffer:
 
 
 class Body:
-    """`read` gives what has come of it; once it is `complete` there is no more."""
+    """`read` returns what has arrived of the body; once it is `complete` there is no more."""
 
     __slots__ = ("complete",)
 
@@ -76,8 +77,8 @@ class SizedBody(Body):
 
 
 class ChunkedBody(Body):
-    """Raises malformed_request for what are no chunks, and for chunks so small that they are mostly frames. So many are
-    read `at_once`; there may be more."""
+    """Reads at most `at_once` chunks in one call. Raises malformed_request for bytes that are no chunks, and for chunks
+    so small that they are mostly sizes."""
 
     __slots__ = ("_at_once", "_in_trailers", "_left", "_overhead", "_trailers")
 
@@ -85,9 +86,9 @@ class ChunkedBody(Body):
         super().__init__()
         self._at_once = at_once
         self._left = 0
-        """Of the chunk that is coming, the line end behind it included; 0 where the size of the next one comes."""
+        """Bytes left of the current chunk, including its line end; 0 where the size of the next chunk follows."""
         self._overhead = _OVERHEAD_MAX
-        """What is left of it."""
+        """How many more bytes of sizes and line ends may follow."""
         self._in_trailers = False
         self._trailers = 0
 
@@ -139,7 +140,7 @@ class ChunkedBody(Body):
         return True
 
     def _read_trailer(self, buffer: Buffer) -> bool:
-        """What comes behind the body says nothing about the request, but has to be well-formed."""
+        """Read a header behind the body. It says nothing about the request, but has to be well-formed."""
         line = _take_line(buffer)
         if line is None:
             return False
@@ -155,7 +156,7 @@ class ChunkedBody(Body):
 
 
 def _take_line(buffer: Buffer) -> bytes | None:
-    """The next line without its end; None if it has not come yet."""
+    """Take the next line, without its end; None if it has not arrived yet."""
     end = buffer.data.find(b"\n", buffer.at, buffer.at + _LINE_BYTES_MAX + 2)
     if end < 0:
         if buffer.size > _LINE_BYTES_MAX:

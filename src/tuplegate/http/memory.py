@@ -1,8 +1,8 @@
-"""What is held in memory for clients: bodies that are coming in, and answers that are not taken.
+"""Bounds the memory held for clients: bodies that are arriving, and answers that are not taken.
 
-All of it together has a bound, and so has what one owner holds: an organization, or the address of somebody whose key
-was not seen yet. Whoever is at its bound is told `busy`, and not read from. Where all of it is held, those are told so
-that hold much of it; the others do not notice. Strangers cannot take more than half, from however many addresses.
+There is a bound for all of it, and one for each owner: an organization, or the address of a client whose key was not
+seen yet. An owner at its bound is told `busy`, and not read from. When all memory is held, only owners that hold much
+of it are refused; the others do not notice. Strangers cannot take more than half, from however many addresses.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from typing import Final
 from tuplegate.protocol.errors import ServiceError
 
 STRANGER: Final = "address "
-"""How the name of an owner begins whose key was not seen yet."""
+"""The start of an owner's name while its key was not seen yet."""
 
 _SHARE: Final = 4
-"""One owner may hold a fourth."""
+"""One owner may hold a quarter of all memory, and strangers together a half."""
 _STRANGERS_SHARE: Final = 2
 _LITTLE: Final = 64
-"""An organization that holds less than such a part is no reason that there is too little for all."""
+"""An organization that holds less than this part is not refused when all memory is held."""
 _COLLECTED_EVERY: Final = 32 * 2**20
-"""Bytes that are given back until the collector looks whether they are free: it counts objects, however large."""
+"""Bytes given back between two runs of the garbage collector, which itself counts objects, however large."""
 
 
 def stranger_at(transport: asyncio.BaseTransport) -> str:
-    """Who memory is held for while no key was seen."""
+    """Return the owner for whom memory is held until a key was seen."""
     peer = transport.get_extra_info("peername")
     return STRANGER + (peer[0] if isinstance(peer, tuple) else "")
 
@@ -37,17 +37,17 @@ class Memory:
         self._little = bytes_max // _LITTLE
         self._held: dict[str, int] = {}
         self._strangers = 0
-        """What they hold together."""
+        """Bytes that strangers hold together."""
         self._given_back = 0
         self.used = 0
 
     def take(self, owner: str, size: int) -> None:
-        """`give_back` must follow. Raises busy."""
-        if not self._has_room(owner, size):
+        """Hold memory for the owner; `give_back` must follow. Raises busy."""
+        if not self._may_hold(owner, size):
             raise too_much_held()
         self.charge(owner, size)
 
-    def _has_room(self, owner: str, size: int) -> bool:
+    def _may_hold(self, owner: str, size: int) -> bool:
         held = self._held.get(owner, 0) + size
         if held > self._share:
             return False
@@ -56,7 +56,7 @@ class Memory:
         return self.used + size <= self._bytes_max or held <= self._little
 
     def charge(self, owner: str, size: int) -> None:
-        """Of what is there already. `give_back` must follow."""
+        """Account for memory that is in use already; `give_back` must follow."""
         self.used += size
         self._held[owner] = self._held.get(owner, 0) + size
         if owner.startswith(STRANGER):
@@ -77,11 +77,37 @@ class Memory:
             del self._held[owner]
 
     def is_spent(self, owner: str) -> bool:
-        """Whether nothing more should be begun for it."""
+        """Return whether the owner holds so much that no request of it may begin."""
         if self.used == 0:
             return False
         held = self._held.get(owner, 0)
         return held > self._share or (self.used > self._bytes_max and held > self._little)
+
+
+class Holding:
+    """The memory that is held for one owner in one place."""
+
+    __slots__ = ("_memory", "_owner", "size")
+
+    def __init__(self, memory: Memory, owner: str) -> None:
+        self._memory = memory
+        self._owner = owner
+        self.size = 0
+
+    def resize(self, size: int) -> None:
+        """Hold `size` bytes from now on. Raises busy, and then holds as many as before."""
+        more = size - self.size
+        if more > 0:
+            self._memory.take(self._owner, more)
+        elif more < 0:
+            self._memory.give_back(self._owner, -more)
+        self.size = size
+
+    def record(self, owner: str, size: int) -> None:
+        """Hold bytes that are in memory already, for this owner from now on. Never refused."""
+        self.resize(0)
+        self._memory.charge(owner, size)
+        self._owner, self.size = owner, size
 
 
 def too_much_held() -> ServiceError:

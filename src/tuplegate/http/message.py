@@ -1,8 +1,8 @@
-"""The head of a request: what its bytes say, and which are refused.
+"""The head of a request: what its bytes say, and which heads are refused.
 
-Strict: RFC 9112 and 9110 as docs/http.md lists them, and where those leave a choice, the answer that no other reader in
-front of us can understand differently. Pure: the same bytes give the same Head, whoever sent them and whatever came
-before, so one that comes again need not be read again (see `Heads`).
+Strict: RFC 9112 and 9110 as docs/http.md lists them. Where those leave a choice, it takes the reading that no other
+server in front of us can understand differently. Pure: the same bytes give the same Head, whoever sent them and
+whatever came before. So a head that arrives again need not be parsed again (see `HeadCache`).
 """
 
 import re
@@ -16,7 +16,7 @@ HEAD_BYTES_MAX: Final = 32 * 1024
 FIELDS_MAX: Final = 100
 BLANK_LINE: Final = b"\r\n\r\n"
 CHUNKED: Final = -1
-"""The length of a body that says itself where it ends."""
+"""The length of a body in chunks, which tell themselves where it ends."""
 
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 VALUE: Final = rb"[\t\x20-\x7e\x80-\xff]*"
@@ -27,10 +27,10 @@ _VALUE: Final = re.compile(VALUE)
 _TARGET_WRONG: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})|#")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*)([/?].*)?", re.IGNORECASE)
 _CONNECTION_BYTES_MAX: Final = 256
-"""Of options for the connection; with more it is closed after the answer."""
+"""Bytes of the Connection header; with more the connection is closed after the answer."""
 _HOST: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
-# What says who asks, for what, and where the request ends, is said once: of two, another reader may take the other.
+# Headers that say who asks, for what, and where the request ends may come once: another reader may take the other one.
 _ONCE: Final = frozenset({
     b"authorization", b"content-length", b"content-type", b"expect", b"host", b"idempotency-key", b"origin",
     b"transfer-encoding", b"tuplegate-database", b"tuplegate-transaction-id",
@@ -42,10 +42,10 @@ def malformed(message: str) -> ServiceError:
 
 
 class Head:
-    """Of a request. Not changed once it is made; it may be that of many requests, over many connections.
+    """The head of a request. Immutable: many requests over many connections may share it.
 
-    `length` is that of the body, or CHUNKED. `origin_form` is the target without the host that it may name; `path` and
-    `query` are its parts, as they were sent: what is percent-encoded in them is still.
+    `length` is that of the body, or CHUNKED. `origin_form` is the target without its host, if it names one; `path` and
+    `query` are its parts as they were sent, still percent-encoded.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Head:
 
 
 def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
-    """Headers by their names in lower case. Blanks around a value are no part of it; repeated ones become a list."""
+    """Return headers by their names in lower case, without blanks around a value; repeated ones become a list."""
     if len(lines) > FIELDS_MAX:
         raise malformed(f"it has more than {FIELDS_MAX} headers")
     headers: dict[bytes, bytes] = {}
@@ -97,7 +97,7 @@ def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
 
 
 def is_kept_alive(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> bool:
-    """Whether another message may follow over the connection."""
+    """Return whether another message may follow over the connection."""
     given = headers.get(b"connection")
     if given is None:
         return is_http_1_1
@@ -150,7 +150,7 @@ def _check_host(headers: Mapping[bytes, bytes], *, is_http_1_1: bool) -> None:
 
 
 def _shown(data: bytes) -> str:
-    """For a message: the start of it, as text."""
+    """Return the start of the data as text, for an error message."""
     return ascii(data[:40].decode("latin-1"))
 
 
@@ -158,11 +158,11 @@ _HELD_MAX: Final = 1024
 _HELD_BYTES_MAX: Final = 4 * 1024
 
 
-class Heads:
-    """Reads heads, and need not read one again that came before, byte for byte: clients send the same again and again.
+class HeadCache:
+    """Parses heads, and remembers them: clients send the same bytes again and again.
 
-    What comes from memory is what reading would give, so nobody can tell the difference. A head that was not sent for a
-    while is forgotten, and the token in it (see `age`).
+    A remembered head equals what parsing would give, so nobody can tell the difference. A head that was not sent for a
+    while is forgotten, with the token in it (see `age`).
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Heads:
         self._old: dict[bytes, Head] = {}
 
     def read(self, raw: bytes) -> Head:
-        """Raises malformed_request."""
+        """Return the head of these bytes. Raises malformed_request."""
         head = self._young.get(raw)
         if head is not None:
             return head
@@ -182,7 +182,7 @@ class Heads:
         return head
 
     def age(self) -> None:
-        """What was not sent since the last time is forgotten."""
+        """Forget the heads that were not sent since the last call."""
         self._old, self._young = self._young, {}
 
     def __len__(self) -> int:

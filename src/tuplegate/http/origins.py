@@ -1,4 +1,4 @@
-"""Addresses as a scheme, a host and a port: of the planes, of pages that may call them, of where the alias leads."""
+"""Origins: scheme, host and port of the planes, of pages that may call them, and of where the alias leads."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """As in a `Host` header."""
+        """Host and port as in a `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -26,7 +26,8 @@ class Origin:
 
 
 def parse_origin(text: str) -> Origin:
-    """Of `http://host`, `https://host:port` and the like. Raises ValueError for anything that says more or less."""
+    """Parse `http://host`, `https://host:port` and the like. Raises ValueError for anything that has more or fewer
+    parts."""
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError(text)
     parts = urlsplit(text)

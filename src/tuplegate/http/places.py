@@ -1,9 +1,9 @@
-"""Who gives way when all places for connections are taken, and another client comes.
+"""Chooses which connection gives way when all places are taken and another client arrives.
 
-It is one that waits for nothing but its client, of the address that has the most places: so nobody keeps the others out
-by holding connections, and an address that has half of the places or more gets another only in exchange for one of its
-own. Of an address, those go first that have never asked anything, the oldest first; then those that have waited longest
-between two requests; then requests of strangers whose body does not come.
+It is one that only waits for its client, of the address with the most places. So nobody can keep others out by holding
+connections, and an address with half of the places or more gets another only in exchange for one of its own. Of one
+address, connections go in this order: those that never sent a request, the oldest first; those that have waited longest
+between two requests; requests of strangers whose body does not arrive.
 """
 
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 _FEW: Final = 16
 _PAUSE_S: Final = 1.0
-"""Where one look has found fewer than one in so many, the next one is not before so long."""
+"""After a look that found fewer than one in `_FEW`, the next look waits this long."""
 
 
 class Occupant(Protocol):
@@ -20,30 +20,31 @@ class Occupant(Protocol):
     def address(self) -> str: ...
 
     def readiness(self) -> tuple[int, float] | None:
-        """Return how readily it gives way, the least first; None where there is something to do for it."""
+        """Return how readily it gives way, the least first; None while it is busy."""
 
     def close(self) -> None: ...
 
 
 class Places:
-    """Looks through all occupants once for many newcomers: a flood of them must not cost more than it does anyway."""
+    """Looks through all occupants once for many newcomers, so that a flood of them stays cheap."""
 
     def __init__(self, places_max: int) -> None:
         self._half = max(1, places_max // 2)
         self._order: list[Occupant] = []
-        """Those who can give way, the first one last."""
+        """Occupants that can give way; the next one is the last of the list."""
         self._fresh = 0
-        """So many of them are of addresses that still have the most places, whoever has come meanwhile."""
+        """How many of them are of addresses that still have the most places, whoever has arrived meanwhile."""
         self._taken: Counter[str] = Counter()
         self._not_before = 0.0
 
     def forget(self) -> None:
-        """Once a second: those that were found may be gone."""
+        """Forget the order of occupants, who may be gone. Called once a second."""
         self._order = []
         self._fresh = 0
 
     def find(self, newcomer: str, occupants: Callable[[], Sequence[Occupant]], now: float) -> Occupant | None:
-        """Return who is to give way to one of this address: it has to be closed, and is an occupant no more."""
+        """Return who gives way to a newcomer of this address. The caller must close it; it does not count as an
+        occupant any more."""
         while self._order and self._order[-1].readiness() is None:
             self._pop()
         if self._fresh == 0 and now >= self._not_before:
@@ -66,7 +67,7 @@ class Places:
         places: list[tuple[int, tuple[int, float], Occupant]] = []
         for address, of_address in ready.items():
             of_address.sort(key=lambda one: one[0])
-            # Whoever is to go next counts for one place more of its address than the one behind it.
+            # The next one to go counts for one place more of its address than the one behind it.
             left = self._taken[address]
             places += [(left - number, *one) for number, one in enumerate(of_address)]
         places.sort(key=lambda one: (-one[0], one[1]), reverse=True)

@@ -1,4 +1,4 @@
-"""Reading the part of a URL behind the question mark. What a route does not know is refused, not passed over."""
+"""Reads the query string of a URL. Parameters that a route does not know are refused, not ignored."""
 
 from collections.abc import Collection
 from urllib.parse import parse_qsl
@@ -10,7 +10,7 @@ _FIELDS_MAX = 20
 
 
 def read_query(exchange: Exchange, names: Collection[str] = ()) -> dict[str, str]:
-    """The parameters by name, of those that the route takes, each at most once."""
+    """Return the parameters by name. Refuses names that the route does not take, and names given twice."""
     if not exchange.query:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Reading a request: its content type and its body. Everything wrong with it is the client's to know."""
+"""Reads a request: its content type and its body. Everything that is wrong with it is told to the client."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,13 +8,13 @@ import msgspec
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.query_string import read_query
 from tuplegate.protocol.errors import ServiceError
-from tuplegate.protocol.mistakes import not_json, not_taken
+from tuplegate.protocol.mistakes import explain_mistake, explain_not_json
 
 _T = TypeVar("_T")
 
 
 def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
-    """The body as a message of this kind, which `decode` makes; what is wrong with it is told in words.
+    """Return the body as a message of this kind, which `decode` makes. Raises malformed_request in plain words.
 
     The strict decoder does not look into raw parts, so UTF-8 is checked first.
     """
@@ -23,22 +23,22 @@ def read_json(decode: Callable[[bytes], _T], body: bytes, kind: Any) -> _T:
             body.decode()
         return decode(body)
     except msgspec.ValidationError as exc:
-        raise not_taken(str(exc), kind) from exc
+        raise explain_mistake(str(exc), kind) from exc
     except RecursionError as exc:
         raise ServiceError("malformed_request", "the body is nested too deeply") from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise not_json(body, exc, kind) from exc
+        raise explain_not_json(body, exc, kind) from exc
 
 
 def check_request(exchange: Exchange, wanted: str) -> None:
-    """Of a route that takes a body of this type and nothing in its URL."""
+    """Check a request to a route that takes a body of this type and no query string."""
     if exchange.query:
         read_query(exchange)
     check_content_type(exchange, wanted)
 
 
 def check_content_type(exchange: Exchange, wanted: str) -> None:
-    """A body without a type is taken for what the route takes."""
+    """Check the content type. A body without one is taken to have the type that the route takes."""
     header = exchange.headers.get(b"content-type")
     if header is None or header == wanted.encode():
         return

@@ -1,9 +1,9 @@
-"""Turns of connections, where all that have something to do would take too long together.
+"""Gives connections their turns when all that have something to do would take too long together.
 
-In one pass of the event loop a connection does little; but there can be thousands of them. So a pass in which much was
-done already begins nothing more for strangers, and later for nobody: they are put on the rota. Each pass of the loop
-has some of them, for a few milliseconds, and one owner's after another's: whoever opens many connections waits for
-himself, not the others for him.
+A connection does little in one pass of the event loop, but there can be thousands of them. So once a pass has done much
+already, it begins nothing more for strangers, and later for nobody: they go on the rota. Each pass of the loop then
+serves some of them, for a few milliseconds, one owner after another. An owner with many connections waits for itself;
+the others do not wait for it.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from tuplegate.http.memory import STRANGER
 
 _STRANGERS_NS: Final = 4_000_000
 _KNOWN_NS: Final = 40_000_000
-"""Time after which a pass of the loop begins nothing more, for those without a key and for those with one."""
+"""Time after which a pass of the loop begins nothing more, for clients without a key and for those with one."""
 
 
 class Turn:
-    """One that was asked for. `act` is None when it was had, or is not wanted any more."""
+    """A turn that was asked for. `act` is None once it was taken or cancelled."""
 
     __slots__ = ("act",)
 
@@ -32,18 +32,18 @@ class Turn:
 
 
 class Rota:
-    """Of all connections of one loop."""
+    """The turns of all connections of one event loop."""
 
     def __init__(self) -> None:
         self._began_ns = 0
-        """When the pass began; 0 where nothing was done in it yet."""
+        """When the current pass began; 0 if nothing was done in it yet."""
         self._is_scheduled = False
         self._waiting: dict[str, deque[Turn]] = {}
         self._asked = 0
-        """How many wait."""
+        """How many turns wait."""
 
     def is_late(self, owner: str) -> bool:
-        """Whether it should ask for a turn: in this pass too much was done already."""
+        """Return whether the owner must ask for a turn, because this pass has done too much already."""
         now = perf_counter_ns()
         if self._began_ns == 0:
             self._began_ns = now
@@ -64,26 +64,26 @@ class Rota:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pass)
+            asyncio.get_running_loop().call_soon(self._begin_pass)
 
-    def _pass(self) -> None:
-        """A new pass of the loop begins."""
+    def _begin_pass(self) -> None:
+        """Give turns for a few milliseconds, in a new pass of the loop."""
         self._is_scheduled = False
         self._began_ns = 0
         if self._asked == 0:
             return
         began = perf_counter_ns()
         try:
-            for _ in range(self._asked):  # who asks again meanwhile has its next turn in the next pass
-                self._have_turn()
+            for _ in range(self._asked):  # a turn that is asked for meanwhile comes in the next pass
+                self._give_turn()
                 if perf_counter_ns() - began > _STRANGERS_NS:
                     break
         finally:
             if self._asked:
                 self._schedule()
 
-    def _have_turn(self) -> None:
-        """The owner's that has waited longest since its last one."""
+    def _give_turn(self) -> None:
+        """Give a turn to the owner that has waited longest since its last one."""
         owner = next(iter(self._waiting))
         turns = self._waiting.pop(owner)
         turn = turns.popleft()

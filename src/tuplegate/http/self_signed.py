@@ -1,7 +1,7 @@
-"""A certificate of the installation's own making, for where nobody has issued one.
+"""Makes a certificate for an installation that has none.
 
-It is made once, kept, and made anew a month before it expires, or when it is missing or cannot be read. Clients either
-trust the file or compare the fingerprint. `cryptography` is imported only here, and only when it is needed.
+It is made once and kept. It is made again a month before it expires, or when it is missing or unreadable. Clients
+either trust the file or compare the fingerprint. `cryptography` is imported only here, and only when it is needed.
 """
 
 import contextlib
@@ -24,17 +24,18 @@ _CLOCK_SKEW = timedelta(hours=1)
 
 
 def provide(directory: Path, names: Iterable[str], now: datetime) -> TlsFiles:
-    """The files of a certificate that is good for at least a month, for these names and those of this machine."""
+    """Return the files of a certificate that is valid for at least a month, for these names and those of this
+    machine."""
     files = TlsFiles(directory / "certificate.pem", directory / "key.pem")
     try:
-        if _expires(files) - now < _RENEW_BEFORE or not _usable(files):
+        if _read_expiry(files) - now < _RENEW_BEFORE or not _is_usable(files):
             _make(files, names, now)
     except OSError as exc:
         raise TlsError(f"cannot keep a certificate in {directory}: {exc.strerror}") from exc
     return files
 
 
-def _expires(files: TlsFiles) -> datetime:
+def _read_expiry(files: TlsFiles) -> datetime:
     from cryptography import x509
 
     try:
@@ -43,8 +44,8 @@ def _expires(files: TlsFiles) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _usable(files: TlsFiles) -> bool:
-    """Not so after a crash between writing the key and the certificate."""
+def _is_usable(files: TlsFiles) -> bool:
+    """Return whether key and certificate fit: after a crash between writing the two they do not."""
     try:
         load(files)
     except TlsError:
@@ -92,7 +93,7 @@ def _general_name(name: str) -> "x509.GeneralName":
 
 
 def _write(file: Path, data: bytes, mode: int) -> None:
-    """Whole or not at all, and never through a link that somebody else has put there."""
+    """Write the file whole or not at all, and never through a link that somebody else has put there."""
     made = file.with_suffix(".new")
     with contextlib.suppress(FileNotFoundError):
         made.unlink()

@@ -1,12 +1,12 @@
 """An HTTP/1.1 server on asyncio protocols.
 
-Why not an ASGI server: on the hot path the bookkeeping of one costs about a third of the whole request (see
-docs/decisions). What a service on the open net needs is in the pieces that it puts together: `message`, `framing` and
-`reading` make requests of bytes, `connection` runs them one after the other, `writing` and `stalls` look after what is
-sent, `memory` bounds what is held. Here it listens, keeps time and stops.
+Why not an ASGI server: its bookkeeping costs about a third of a whole request on the hot path (see docs/decisions). The
+parts do what a service on the open net needs: `message`, `framing` and `request_reader` make requests of bytes,
+`connection` runs them one after the other, `writing` and `stalls` look after what is sent, `memory` bounds what is
+held. This module listens, keeps time and stops.
 
-A handler is a coroutine that answers its Exchange. It is cancelled when its client goes away. See `eager` for what it
-may not do.
+A handler is a coroutine that answers its Exchange. It is cancelled when its client leaves. See `eager` for what it may
+not do.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Callable, KeysView
 from typing import Any, Final
 
 from tuplegate.http.acceptor import Acceptor, Balance
-from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, Surroundings
+from tuplegate.http.connection import Handler, HttpBounds, HttpConnection, SharedState
 from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.memory import Memory
@@ -31,7 +31,7 @@ _END_S: Final = 2.0
 
 
 class HttpServer:
-    """Listens on one socket and gives every request to one handler, as soon as its head is there."""
+    """Listens on one socket and passes every request to one handler, as soon as its head is there."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class HttpServer:
         cors: CorsPolicy | None = None,
     ) -> None:
         """Servers on the same loop share the rota."""
-        self._around = Surroundings(handler, bounds, memory, rota or Rota(), cors, with_tls=tls is not None)
-        self._around.on_change = self._connections_changed
-        self._around.on_end = self._one_less
-        self._around.has_room = self._has_room
+        self._shared = SharedState(handler, bounds, memory, rota or Rota(), cors, with_tls=tls is not None)
+        self._shared.on_change = self._publish_count
+        self._shared.on_end = self._on_request_end
+        self._shared.make_place = self._make_place
         self._places = Places(bounds.connections_max)
         self._tls = tls
         self._negotiating: dict[TlsTransport, float] = {}
@@ -58,125 +58,131 @@ class HttpServer:
 
     @property
     def connections(self) -> KeysView[HttpConnection]:
-        return self._around.connections.keys()
+        return self._shared.connections.keys()
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
-        """`balance` is shared with other workers that listen on the same socket."""
+        """Start to listen. `balance` is shared with other workers that listen on the same socket."""
         loop = asyncio.get_running_loop()
-        self._around.now = loop.time()
+        self._shared.now = loop.time()
         balance = balance or Balance(1)
         self._open = balance.open[worker : worker + 1]
-        self._connections_changed()
+        self._publish_count()
         self._server = Acceptor(sock, self._protocol_factory(loop), balance, worker)
         self._ticker = keep("http", self._tick)
 
     def _protocol_factory(self, loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Protocol]:
-        tls, around = self._tls, self._around
+        tls, shared = self._tls, self._shared
         if tls is None:
-            return lambda: HttpConnection(around, loop)
+            return lambda: HttpConnection(shared, loop)
 
         return lambda: TlsTransport(
-            tls.context, self._agreed, self._refused, memory=around.memory, rota=around.rota, on_opened=self._opened
+            tls.context,
+            self._on_agreed,
+            self._on_refused,
+            memory=shared.memory,
+            rota=shared.rota,
+            on_opened=self._on_opened,
         )
 
-    # Bound to the server and not to the newcomer, which would hold itself otherwise.
-    def _opened(self, newcomer: TlsTransport) -> None:
-        has_room = self._has_room(newcomer.address)
-        patience_s = self._around.bounds.header_timeout_s if has_room else 0
+    # Bound to the server, not to the newcomer, which would refer to itself otherwise.
+    def _on_opened(self, newcomer: TlsTransport) -> None:
+        has_place = self._make_place(newcomer.address)
+        patience_s = self._shared.bounds.header_timeout_s if has_place else 0
         self._negotiating[newcomer] = asyncio.get_running_loop().time() + patience_s
 
-    def _agreed(self, newcomer: TlsTransport) -> HttpConnection:
+    def _on_agreed(self, newcomer: TlsTransport) -> HttpConnection:
         self._negotiating.pop(newcomer, None)
-        return HttpConnection(self._around, asyncio.get_running_loop())
+        return HttpConnection(self._shared, asyncio.get_running_loop())
 
-    def _refused(self, newcomer: TlsTransport, _: Exception) -> None:
+    def _on_refused(self, newcomer: TlsTransport, _: Exception) -> None:
         self._negotiating.pop(newcomer, None)
 
-    def _has_room(self, address: str) -> bool:
-        """Return whether another connection of this address is taken; where all places are, one is cleared if it can
-        be."""
-        around = self._around
-        if around.stopping:
+    def _make_place(self, address: str) -> bool:
+        """Return whether another connection of this address may stay. If all places are taken, one is cleared if
+        possible."""
+        shared = self._shared
+        if shared.stopping:
             return False
-        if len(around.connections) + len(self._negotiating) < around.bounds.connections_max:
+        if len(shared.connections) + len(self._negotiating) < shared.bounds.connections_max:
             return True
-        leaving = self._places.find(address, lambda: [*around.connections, *self._negotiating], around.now)
+        leaving = self._places.find(address, lambda: [*shared.connections, *self._negotiating], shared.now)
         if leaving is None:
             return False
         leaving.close()
         if isinstance(leaving, TlsTransport):
             self._negotiating.pop(leaving, None)
         elif isinstance(leaving, HttpConnection):
-            around.connections.pop(leaving, None)
+            shared.connections.pop(leaving, None)
         return True
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
-        """Takes no more requests and lets the running ones finish within the time.
+        """Take no more requests, and let the running ones finish within the time.
 
-        `on_late` is to bring the others to an end; those that even then do not are cut off, their outcome unknown.
+        `on_late` must bring the rest to an end; requests that still run after that are cut off, with an unknown
+        outcome.
         """
-        self._around.stopping = True
+        self._shared.stopping = True
         if self._server is not None:
             self._server.close()
         for newcomer in list(self._negotiating):
             newcomer.abort()
         for connection in list(self.connections):
             connection.stop_when_idle()
-        if self._running() and not await self._finished(timeout_s):
+        if self._running() and not await self._wait_until_idle(timeout_s):
             on_late()
-        if self._running() and not await self._finished(_LATE_S):
+        if self._running() and not await self._wait_until_idle(_LATE_S):
             for exchange in self._running():
                 if exchange.run is not None:
                     exchange.run.cancel()
-            await self._finished(_END_S)
+            await self._wait_until_idle(_END_S)
         for connection in list(self.connections):
             connection.close()
         if self._ticker is not None:
             self._ticker.cancel()
 
-    def _connections_changed(self) -> None:
+    def _publish_count(self) -> None:
         if self._open is not None:
             self._open[0] = len(self.connections)
 
     @property
     def running(self) -> int:
-        """Requests in hand."""
+        """The number of running requests."""
         return len(self._running())
 
     def _running(self) -> list[Exchange]:
         return [connection.current for connection in self.connections if connection.current is not None]
 
-    async def _finished(self, timeout_s: float) -> bool:
-        """Whether no request runs any more, within the time."""
+    async def _wait_until_idle(self, timeout_s: float) -> bool:
+        """Wait until no request runs, at most this long. Return whether none does."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._running() and (left := deadline - asyncio.get_running_loop().time()) > 0:
             self._ended = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._ended], timeout=left)
         return not self._running()
 
-    def _one_less(self) -> None:
-        """A request ended while the server stops."""
+    def _on_request_end(self) -> None:
+        """Wake `_wait_until_idle`: a request has ended while the server stops."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     async def _tick(self) -> None:
-        """Once a second: the date, and whoever is too slow."""
+        """Once a second, renew the date and check which clients are too slow."""
         loop = asyncio.get_running_loop()
         ticks = 0
         while True:
             await asyncio.sleep(_TICK_S)
             ticks += 1
-            self._look(loop.time())
+            self._check_connections(loop.time())
             if ticks % _HEADS_AGE_S == 0:
-                self._around.heads.age()
+                self._shared.heads.age()
 
-    def _look(self, now: float) -> None:
-        """A function of its own, because a coroutine that waits would hold the last connection that it has seen."""
-        around = self._around
-        around.common.renew()
-        around.now = now
+    def _check_connections(self, now: float) -> None:
+        """Check all clients. A function, because a waiting coroutine would keep the last connection alive."""
+        shared = self._shared
+        shared.common.renew()
+        shared.now = now
         self._places.forget()
-        for connection in list(around.connections):
+        for connection in list(shared.connections):
             connection.check_time(now)
         for newcomer, deadline in list(self._negotiating.items()):
             if now > deadline:

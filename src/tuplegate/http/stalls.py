@@ -1,4 +1,4 @@
-"""Whether a client takes what is sent to it. One that is behind may take its time, as long as it takes something."""
+"""Tells whether a client takes what is sent to it. A slow client may take its time, as long as it takes something."""
 
 import asyncio
 import fcntl
@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Final
 
 _NOT_AT_ALL: Final = struct.pack("ii", 1, 0)
-"""How long the kernel goes on trying to send."""
+"""SO_LINGER: the kernel drops what is unsent."""
 
 
-class Taker:
-    """The client of one connection, seen by what is left unsent of all that was `written`. Looked at once a second."""
+class ClientProgress:
+    """How far one client is, judged once a second by what is unsent of all that was `written`."""
 
     __slots__ = ("_taken", "_taken_at", "_transport", "_unsent")
 
@@ -24,15 +24,15 @@ class Taker:
         self._taken_at = now
         self._unsent = 0
 
-    def up_to_date(self, now: float, written: int) -> bool:
-        """Whether nothing waits for it here."""
+    def has_taken_all(self, now: float, written: int) -> bool:
+        """Return whether nothing waits for the client here."""
         if self._transport.get_write_buffer_size():
             return False
         self._taken, self._taken_at, self._unsent = written, now, 0
         return True
 
-    def stalled_for(self, now: float, written: int) -> float:
-        """Seconds since it last took anything."""
+    def measure_stall_s(self, now: float, written: int) -> float:
+        """Return the seconds since the client last took anything."""
         unsent = self._transport.get_write_buffer_size() + _held_by_kernel(self._transport)
         taken = written - unsent  # under TLS a little less, by what encryption adds to what is unsent
         if unsent < self._unsent or taken > self._taken:
@@ -42,7 +42,8 @@ class Taker:
 
 
 def _held_by_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel has taken and the client has not: megabytes, so a slow reader shows here first."""
+    """Return the bytes that the kernel has taken and the client has not: often megabytes, so a slow reader shows here
+    first."""
     try:
         number = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     except OSError:  # not every system counts them
@@ -51,7 +52,7 @@ def _held_by_kernel(transport: asyncio.Transport) -> int:
 
 
 def cut_off(transport: asyncio.Transport) -> None:
-    """Ends the connection at once, and with it what the kernel has not sent: that would stay for minutes otherwise."""
+    """End the connection at once, and drop what the kernel has not sent, which would stay for minutes otherwise."""
     sock = transport.get_extra_info("socket")
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOT_AT_ALL)

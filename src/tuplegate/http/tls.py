@@ -1,4 +1,4 @@
-"""Certificates: the one that the service shows, tried out before it serves, and how others' are judged."""
+"""Certificates: loads and tries out the one that the service shows, and decides how those of others are verified."""
 
 import hashlib
 import ssl
@@ -21,7 +21,7 @@ class TlsFiles:
 
 
 class TlsContext:
-    """What new connections are served with. `reload` takes up files that have changed."""
+    """Holds the context for new connections. `reload` takes up files that have changed."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -29,13 +29,13 @@ class TlsContext:
         self.reload()
 
     def reload(self) -> None:
-        """Raises TlsError and leaves everything as it was if the files cannot be used."""
+        """Load the files again. Raises TlsError, and changes nothing then."""
         certificate, context = load(self._files)
         self.certificate, self.context = certificate, context
 
 
 def load(files: TlsFiles) -> tuple[str, ssl.SSLContext]:
-    """The certificate as PEM, and a context that serves it. Raises TlsError."""
+    """Return the certificate as PEM, and a context that serves it. Raises TlsError."""
     text = _read(files.certificate, "certificate")
     _read(files.key, "key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -56,13 +56,14 @@ def load(files: TlsFiles) -> tuple[str, ssl.SSLContext]:
 
 
 def fingerprint(pem: str) -> str:
-    """SHA-256 of the first certificate, in the form that browsers and openssl show."""
+    """Return the SHA-256 of the first certificate, in the form that browsers and openssl show."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(pem))).hexdigest().upper()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def client_context(pinned: str | None = None) -> ssl.SSLContext:
-    """For connections to a server: its certificate is judged as usual, or must be the pinned one, whatever its name."""
+    """Return a context for connections to a server. Its certificate is verified as usual, or must be the pinned one,
+    whatever its name."""
     context = ssl.create_default_context(cadata=None if pinned is None else _first(pinned))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if pinned is not None:
@@ -95,7 +96,7 @@ def _first(pem: str) -> str:
 
 
 def _try_out(context: ssl.SSLContext, certificate: str, file: Path) -> None:
-    """Shakes hands with itself as a client would that trusts this certificate: it must be valid, now, for a server."""
+    """Shake hands with itself as a client that trusts this certificate: it must be valid now, for a server."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = context.wrap_bio(to_server, to_client, server_side=True)
     client = client_context(certificate).wrap_bio(to_client, to_server, server_hostname="localhost")

@@ -1,10 +1,11 @@
-"""Which groups clients may ask the server to agree on a key in.
+"""Limits the groups in which clients may ask the server to agree on a key: only curves.
 
-OpenSSL offers finite fields of up to 8192 bits too. A client asks for one with bytes that it makes up, and the server
-computes for a good part of a second: a few clients without a key could stall everybody. So there are curves alone.
+OpenSSL also offers finite fields of up to 8192 bits. A client asks for one with bytes that it makes up, and the server
+computes for a good part of a second: a few clients without a key could stall everybody.
 
-Before Python 3.15 its `ssl` module can name one curve, no list. One would cost most clients a round trip, since they
-guess another, so the list is given to OpenSSL itself; where it cannot be, there is the one curve that all clients have.
+Before Python 3.15 the `ssl` module can name only one curve, not a list. One curve would cost most clients a round trip,
+because they guess another, so the list is given to OpenSSL directly. Where that is impossible, the server offers the
+one curve that all clients have.
 """
 
 import _ssl
@@ -15,11 +16,11 @@ import sysconfig
 
 GROUPS = "X25519:P-256:P-384"
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: the older ones would bring back the finite fields."""
+"""For TLS 1.2: older ciphers would bring back the finite fields."""
 
 _SET_GROUPS_LIST = 92
 _FIRST, _LAST = (3, 11), (3, 14)
-"""Versions of Python whose context begins with OpenSSL's."""
+"""Versions of Python whose context object begins with a pointer to OpenSSL's."""
 
 
 def offer_curves(context: ssl.SSLContext) -> None:
@@ -37,7 +38,7 @@ def _set_list(context: ssl.SSLContext) -> bool:
     try:
         library = ctypes.CDLL(_ssl.__file__)
         options, control = library.SSL_CTX_get_options, library.SSL_CTX_ctrl
-    except (AttributeError, OSError):  # OpenSSL is part of the interpreter, and not for others
+    except (AttributeError, OSError):  # OpenSSL is built into the interpreter and not exported
         return False
     options.argtypes, options.restype = [ctypes.c_void_p], ctypes.c_uint64
     control.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p]

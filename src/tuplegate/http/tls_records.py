@@ -1,7 +1,7 @@
-"""The frames of TLS, read before OpenSSL sees them: how many records there are, and how long a client's hello will be.
+"""Reads the frames of TLS before OpenSSL does: how many records there are, and how long a client's hello will be.
 
-OpenSSL does not say how many records it has read, keeps what is not whole, and makes room for all that a hello
-announces (128 KiB) when four bytes of it are there.
+OpenSSL does not tell how many records it has read, keeps incomplete ones, and allocates memory for the whole announced
+hello (128 KiB) after its first four bytes.
 """
 
 import ssl
@@ -12,16 +12,16 @@ _LENGTH_MAX: Final = 2**14 + 2048
 _CHANGE_CIPHER, _HANDSHAKE, _APPLICATION_DATA = 20, 22, 23
 _MESSAGE_HEADER: Final = 4
 _RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-"""What stands for the random number in a hello of the server that asks for another of the client (RFC 8446 §4.1.3)."""
+"""The random number of a server's hello that asks the client for another hello (RFC 8446 §4.1.3)."""
 
 HELLO_MAX: Final = 2**14
-"""Hellos with keys for post-quantum groups have 2 KiB."""
+"""For comparison: hellos with post-quantum keys have 2 KiB."""
 
 
 def end_of_records(data: bytes, at: int, records_max: int, bytes_max: int) -> tuple[int, int]:
-    """Return where whole records end and how many there are, at most so many; a first one of any size.
+    """Return where whole records end and how many there are, up to both bounds; the first record may have any size.
 
-    Raises SSLError where there is no record.
+    Raises SSLError for bytes that are no record.
     """
     end, count, size = at, 0, len(data)
     while count < records_max and end + HEADER <= size:
@@ -37,7 +37,7 @@ def end_of_records(data: bytes, at: int, records_max: int, bytes_max: int) -> tu
 
 
 class HelloCheck:
-    """Looks for the length that a client's hello announces."""
+    """Checks the length that a client's hello announces."""
 
     __slots__ = ("_begun",)
 
@@ -61,6 +61,6 @@ class HelloCheck:
                     raise ssl.SSLError(f"the hello is over {HELLO_MAX} bytes")
 
     def look_at_answer(self, flight: bytes) -> None:
-        """Look at what the server has said to it: it may have asked for another."""
+        """Look at the server's answer, which may ask for another hello."""
         if flight[11:43] == _RETRY:
             self._begun = b""

@@ -1,13 +1,13 @@
 """TLS between a TCP connection and an HTTP connection.
 
 asyncio can do this too, but its transport hides the one below it: bytes that a slow reader does not take would wait
-where nobody counts them, and one side cannot be closed alone. Here nothing that is written is kept in between: it goes
-to the transport below at once, whose buffer, pauses and end are passed up as they are, so that to an HTTP connection
-this is a transport like any other.
+where nobody counts them, and one direction cannot be closed separately. Here nothing that is written is kept in
+between. It goes to the transport below at once, whose buffer, pauses and end are passed up unchanged, so that to an
+HTTP connection this is a transport like any other.
 
-What is read waits here while its record is not whole, or for its turn: a connection has as many records decrypted in
-one turn of the loop as take a millisecond or so, and is not read from before the others had theirs. OpenSSL gets whole
-records, a few at a time, because its buffers never shrink. All of it is let go of with the connection, without the
+What is read waits here until its record is whole, or for its turn. In one pass of the loop a connection has as many
+records decrypted as take about a millisecond, and is not read again before the others had their turn. OpenSSL gets
+whole records, a few at a time, because its buffers never shrink. Everything is freed with the connection, without the
 garbage collector.
 """
 
@@ -16,23 +16,23 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from tuplegate.http.memory import Memory, stranger_at
+from tuplegate.http.memory import Holding, Memory, stranger_at
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.tls_records import HelloCheck, end_of_records
 from tuplegate.protocol.errors import ServiceError
 
 _PIECE: Final = 16 * 1024
-"""As much as a record can have. The buffers of OpenSSL become about as large as what they are given at once."""
+"""The size of a full record. OpenSSL's buffers grow to about what they are given at once."""
 _TURN_RECORDS: Final = 32
 _LONG_RECORDS, _LONG_BYTES = 16, 64 * 1024
-"""After a turn of so much the others have theirs before more is read."""
+"""After a turn this long, others have theirs before more is read."""
 _NEGOTIATION_MAX: Final = 32 * 1024
-"""Bytes that are taken from a client before both sides have agreed: two hellos, and some."""
+"""Bytes that a client may send before the handshake is done: two hellos, and some."""
 _NEGOTIATION_COST: Final = 40 * 1024
-"""Memory that OpenSSL needs meanwhile, beside what the client has sent."""
+"""Memory that OpenSSL needs during the handshake, in addition to what the client has sent."""
 
 
-class _Session:
+class _Endpoint:
     """OpenSSL's side of a connection."""
 
     __slots__ = ("incoming", "outgoing", "tls")
@@ -43,8 +43,9 @@ class _Session:
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_name is None, server_name)
 
 
+# size: a protocol and a transport at once; asyncio's two interfaces are half of its methods.
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """A protocol to what is below, a transport to what is above, which is made when both sides have agreed."""
+    """A protocol to the transport below, and a transport to the protocol above, which is made after the handshake."""
 
     def __init__(
         self,
@@ -56,10 +57,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         rota: Rota | None = None,
         on_opened: "Callable[[TlsTransport], None] | None" = None,
     ) -> None:
-        """With the name of a server this is the client's side. `on_refused` gets what went wrong before they agreed.
+        """With a `server_name` this is the client's side. `on_refused` is called with what went wrong before the
+        handshake was done.
 
-        What is held for the other side is charged to `memory`, under its address; one that is at its bound is closed.
-        Its turns are on the `rota`, where there are others.
+        What is held for the other side is charged to `memory` under its address; a connection at its bound is closed.
+        If there is a `rota`, the connection takes its turns there.
         """
         super().__init__()
         self._make_above: Callable[[TlsTransport], asyncio.Protocol] | None = make_above
@@ -68,21 +70,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._above: asyncio.Protocol | None = None
         self._context = context
         self._server_name = server_name
-        self._session: _Session | None = None
+        self._endpoint: _Endpoint | None = None
         self._is_over = False
-        """Nothing more is said or understood; what still comes is thrown away."""
+        """TLS has ended; what still arrives is thrown away."""
         self._hello: HelloCheck | None = None
         self._negotiated = 0
-        """Bytes that were taken before both sides had agreed."""
+        """Bytes that were taken during the handshake."""
         self._unread = b""
         self._rota = rota
         self._turn: Turn | asyncio.Handle | None = None
-        """The next one, where there is something to do in it."""
+        """The next turn, if there is something to do."""
         self._is_paused = False
-        """By what is above."""
+        """By the protocol above."""
         self._is_listening = True
         self._memory = memory
-        self._charged = 0
+        self._holding: Holding | None = None
         self.address = ""
 
     # -- towards the transport below ------------------------------------------------------------------------------
@@ -92,21 +94,23 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
         self.address = stranger_at(transport)
+        if self._memory is not None:
+            self._holding = Holding(self._memory, self.address)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
             self._negotiate(self._begin())
 
-    def _begin(self) -> _Session:
-        """Not before a client has said something: one that is silent costs little."""
+    def _begin(self) -> _Endpoint:
+        """Begin the handshake, but not before the client has sent something: a silent one costs little."""
         if self._server_name is None:
             self._hello = HelloCheck()
-        self._session = _Session(self._context, self._server_name)
-        return self._session
+        self._endpoint = _Endpoint(self._context, self._server_name)
+        return self._endpoint
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
-            return  # it is read so that the other side gets to read too
+            return  # it is still read, so that the other side can read too
         self._unread = self._unread + data if self._unread else data
         if self._turn is None and not self._is_paused:
             if self._rota is not None and self._rota.is_late(self._owner):
@@ -115,24 +119,24 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._take_turn()
 
     def _take_turn(self) -> None:
-        """Pass on what has come, as far as one turn goes, in one piece."""
+        """Decrypt what has arrived, as far as one turn goes, and pass it up in one piece."""
         self._turn = None
         pieces: list[bytes] = []
         try:
             try:
-                is_long = self._decrypt(self._session or self._begin(), pieces)
+                is_long = self._decrypt(self._endpoint or self._begin(), pieces)
             finally:
                 if pieces and self._above is not None:
                     self._above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             self._charge()
         except ssl.SSLZeroReturnError:
-            self.close()  # the other side has said goodbye: nobody does who waits for an answer
-        except (ssl.SSLError, ServiceError) as exc:  # it speaks no TLS, is not who it should be, or has sent too much
+            self.close()  # the other side has said goodbye, so it waits for no answer
+        except (ssl.SSLError, ServiceError) as exc:  # no TLS, a wrong certificate, or too many bytes
             self._give_up(exc)
         else:
             self._go_on(with_turn=is_long)
 
-    def _decrypt(self, session: _Session, pieces: list[bytes]) -> bool:
+    def _decrypt(self, endpoint: _Endpoint, pieces: list[bytes]) -> bool:
         """Return whether this turn was a long one."""
         data, at, left = self._unread, 0, _TURN_RECORDS
         self._unread = b""
@@ -145,25 +149,25 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 left -= count
                 if self._above is None:
                     self._look_at_negotiation(part)
-                session.incoming.write(part)
-                if self._above is not None or self._negotiate(session):
-                    _read(session, pieces)
-                if session.outgoing.pending:
-                    self._flush(session)  # TLS itself has had something to say
+                endpoint.incoming.write(part)
+                if self._above is not None or self._negotiate(endpoint):
+                    _read(endpoint, pieces)
+                if endpoint.outgoing.pending:
+                    self._flush(endpoint)  # a message of TLS itself
         finally:
             self._unread = data[at:]
         if self._hello is not None:
             self._look_at_size(len(self._unread))
         return left <= _TURN_RECORDS - _LONG_RECORDS or at >= _LONG_BYTES
 
-    def _negotiate(self, session: _Session) -> bool:
-        """Return whether both sides have agreed."""
+    def _negotiate(self, endpoint: _Endpoint) -> bool:
+        """Continue the handshake; return whether it is done."""
         try:
-            session.tls.do_handshake()
+            endpoint.tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._flush(session)
+            self._flush(endpoint)
             return False
-        self._flush(session)
+        self._flush(endpoint)
         assert self._make_above is not None
         self._above = self._make_above(self)
         self._hello = self._make_above = self._on_refused = None
@@ -171,7 +175,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _look_at_negotiation(self, records: bytes) -> None:
-        """Raises SSLError for more than anybody needs to agree, and busy."""
+        """Raises SSLError for more bytes than any handshake needs, and busy."""
         if self._hello is not None:
             self._hello.look(records)
             self._look_at_size(0)
@@ -183,7 +187,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             raise ssl.SSLError(f"over {_NEGOTIATION_MAX} bytes have come, and nothing is agreed")
 
     def _go_on(self, *, with_turn: bool) -> None:
-        """Have another turn where there may be something to do, and be read from otherwise."""
+        """Ask for another turn if there may be something to do; otherwise read on."""
         if with_turn and self._turn is None and not self._is_paused and not self._is_over:
             if self._rota is None:
                 self._turn = self._loop.call_soon(self._take_turn)
@@ -202,26 +206,18 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return str(getattr(self._above, "owner", self.address))
 
     def _charge(self) -> None:
-        """For what is held of it now. Raises busy."""
-        size = len(self._unread)
-        if self._hello is not None:
-            size += self._negotiated + _NEGOTIATION_COST
-        if size == self._charged or self._memory is None:
-            return
-        if self._charged:
-            self._memory.give_back(self.address, self._charged)
-            self._charged = 0
-        if size:
-            self._memory.take(self.address, size)
-            self._charged = size
+        """Account for what is held now. Raises busy."""
+        if self._holding is not None:
+            negotiating = 0 if self._hello is None else self._negotiated + _NEGOTIATION_COST
+            self._holding.resize(len(self._unread) + negotiating)
 
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`."""
         return None if self._is_over or self._above is not None else (0, self._opened_at)
 
     def _give_up(self, reason: Exception) -> None:
-        if self._session is not None:
-            self._flush(self._session)
+        if self._endpoint is not None:
+            self._flush(self._endpoint)
         self._end()
         self._below.close()
         self._refuse(reason)
@@ -232,9 +228,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             on_refused(self, reason)
 
     def _end(self) -> None:
-        """Let go of all that is held for it."""
+        """Free everything that is held for the connection."""
         self._is_over = True
-        self._session = self._hello = None
+        self._endpoint = self._hello = None
         self._unread = b""
         if self._turn is not None:
             self._turn.cancel()
@@ -262,31 +258,31 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # -- towards the connection above -----------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
-        session = self._session
-        if session is None or self._below.is_closing():
+        endpoint = self._endpoint
+        if endpoint is None or self._below.is_closing():
             return
         with memoryview(data) as whole:
             at = 0
             while at < len(whole):
-                at += session.tls.write(whole[at : at + _PIECE])
-                self._flush(session)
+                at += endpoint.tls.write(whole[at : at + _PIECE])
+                self._flush(endpoint)
 
-    def _flush(self, session: _Session) -> None:
-        if data := session.outgoing.read():
+    def _flush(self, endpoint: _Endpoint) -> None:
+        if data := endpoint.outgoing.read():
             if self._hello is not None:
                 self._hello.look_at_answer(data)
             self._below.write(data)
 
     def _say_goodbye(self) -> None:
-        """So that the other side can tell the end from a connection that was cut."""
-        session = self._session
-        if session is None or self._below.is_closing():
+        """Tell the other side that this is the end, and not a connection that was cut."""
+        endpoint = self._endpoint
+        if endpoint is None or self._below.is_closing():
             return
         try:
-            session.tls.unwrap()
+            endpoint.tls.unwrap()
         except ssl.SSLError:
-            pass  # it waits for a goodbye in return, which nobody needs
-        self._flush(session)
+            pass  # OpenSSL waits for a goodbye in return, which nobody needs
+        self._flush(endpoint)
         self._end()
         self._go_on(with_turn=False)
 
@@ -325,11 +321,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._below.get_extra_info(name, default)
 
 
-def _read(session: _Session, pieces: list[bytes]) -> None:
-    """Add what the records say. Raises SSLZeroReturnError after a goodbye."""
+def _read(endpoint: _Endpoint, pieces: list[bytes]) -> None:
+    """Append the content of the records. Raises SSLZeroReturnError after a goodbye."""
     try:
-        while session.incoming.pending:
-            data = session.tls.read(_PIECE)
+        while endpoint.incoming.pending:
+            data = endpoint.tls.read(_PIECE)
             if not data:
                 raise ssl.SSLZeroReturnError
             pieces.append(data)

@@ -1,4 +1,4 @@
-"""The way to a client: what is written to it, and how far behind it is."""
+"""Writes to a client, and tracks how far behind it is."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from tuplegate.http.memory import Memory
+from tuplegate.http.memory import Holding, Memory
 from tuplegate.http.stalls import cut_off
 
 STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 CONTENT_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
-"""Of answers that are no pages: a browser runs and shows nothing of them."""
+"""For answers that are no pages: a browser runs and shows nothing of them."""
 
 TLS_HEADERS: Final = "strict-transport-security: max-age=31536000\r\n"
 
@@ -25,7 +25,7 @@ _WRITE_HIGH: Final = 64 * 1024
 
 
 class CommonHeaders:
-    """What all answers of a server begin with; made anew once a second, for the date in it."""
+    """The headers that all answers of a server begin with; renewed once a second for the date."""
 
     __slots__ = ("_tls", "json_head", "lines")
 
@@ -33,7 +33,7 @@ class CommonHeaders:
         self._tls = TLS_HEADERS if with_tls else ""
         self.lines = b""
         self.json_head = b""
-        """Of the answer that most are: 200, in JSON."""
+        """The start of the most common answer: 200, in JSON."""
         self.renew()
 
     def renew(self) -> None:
@@ -42,20 +42,21 @@ class CommonHeaders:
 
 
 class Companion(Protocol):
-    """What lives and ends with a client's connection."""
+    """Something that lives and ends with a client's connection."""
 
     def end(self) -> None: ...
 
 
 class Outgoing:
-    """To one client. `owner` is who its answers are held for while it does not take them.
+    """The way to one client. `owner` is for whom its answers are held while the client does not take them.
 
-    `is_behind`: it has not taken what it was sent, so nothing more should be made for it. `written` counts bytes.
+    `is_behind`: the client has not taken what it was sent, so nothing more should be produced for it. `written` counts
+    bytes.
     """
 
     __slots__ = (
-        "_charged", "_charged_to", "_loop", "_memory", "_on_caught_up", "_transport", "_waiter", "address", "common",
-        "companion", "is_behind", "is_lost", "owner", "written",
+        "_holding", "_loop", "_on_caught_up", "_transport", "_waiter", "address", "common", "companion", "is_behind",
+        "is_lost", "owner", "written",
     )  # fmt: skip
 
     def __init__(
@@ -68,10 +69,8 @@ class Outgoing:
     ) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._memory = memory
+        self._holding = Holding(memory, address)
         self._waiter: asyncio.Future[None] | None = None
-        self._charged = 0
-        self._charged_to = ""
         self.common = common
         self.address = self.owner = address
         self._on_caught_up = on_caught_up
@@ -87,43 +86,43 @@ class Outgoing:
             self._transport.write(data)
 
     def accompany(self, companion: Companion) -> None:
-        """Ends it when the client's connection does."""
+        """End the companion when the client's connection ends."""
         self.companion = companion
         if self.is_lost:
             companion.end()
 
-    async def caught_up(self) -> None:
-        """Waits until the client has taken most of what it was sent, or is gone."""
+    async def wait_until_taken(self) -> None:
+        """Wait until the client has taken most of what it was sent, or has left."""
         if self.is_behind and not self.is_lost:
             self._waiter = self._loop.create_future()
             await self._waiter
 
     def cut_off(self) -> None:
-        """Ends the connection at once, whatever the client has not taken yet."""
+        """End the connection at once, whatever the client has not taken yet."""
         cut_off(self._transport)
 
     # -- from the connection --------------------------------------------------------------------------------------
 
-    def fell_behind(self) -> None:
+    def note_behind(self) -> None:
         self.is_behind = True
-        self._charge()
+        self.charge_again()
 
-    def caught_up_now(self) -> None:
+    def note_caught_up(self) -> None:
         self.is_behind = False
-        self._discharge()
+        self._holding.resize(0)
         self._wake()
         self._on_caught_up()
 
-    def look(self) -> None:
-        """Once a second: what is held may have become more, or less."""
+    def charge_again(self) -> None:
+        """Account for what waits to be sent, which may have become more or less. Called once a second."""
         if self.is_behind:
-            self._charge()
+            self._holding.record(self.owner, self._transport.get_write_buffer_size())
 
-    def lost(self) -> None:
+    def note_lost(self) -> None:
         self.is_lost = True
-        self._discharge()
+        self._holding.resize(0)
         self._wake()
-        self._on_caught_up = nothing  # the two would hold each other, and could not be freed at once
+        self._on_caught_up = do_nothing  # otherwise the two would keep each other alive
         companion, self.companion = self.companion, None
         if companion is not None:
             companion.end()
@@ -133,16 +132,6 @@ class Outgoing:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _charge(self) -> None:
-        self._discharge()
-        self._charged, self._charged_to = self._transport.get_write_buffer_size(), self.owner
-        self._memory.charge(self._charged_to, self._charged)
 
-    def _discharge(self) -> None:
-        if self._charged:
-            self._memory.give_back(self._charged_to, self._charged)
-        self._charged = 0
-
-
-def nothing() -> None:
+def do_nothing() -> None:
     pass

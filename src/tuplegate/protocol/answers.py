@@ -1,8 +1,8 @@
-"""What the data plane and every plane answer, as types: for the description of the service. The routes write the bytes
+"""The answers of the data plane, and of every plane, as types. They describe the service; the routes write the bytes
 themselves.
 
-A field that an answer may lack is `Unset` by default; None is for one that is there and null. Every answer says by a
-constant `success` which of its types it is: clients that are made from the description tell them apart by it.
+A field that an answer may lack is `Unset` by default; None is for a field that is there and null. Every answer tells
+its type by a constant `success`, by which generated clients tell answers apart.
 """
 
 from typing import Any, Literal
@@ -18,7 +18,7 @@ Rows = list[dict[str, Any] | list[Any]]
 
 
 class Timings(msgspec.Struct):
-    """In microseconds: of the whole request, and of the engine's part in it."""
+    """In microseconds: the whole request, and the part of the engine."""
 
     total_us: int
     exec_us: int
@@ -63,7 +63,7 @@ class QueryFailure(msgspec.Struct):
 
 
 class StatementResult(msgspec.Struct):
-    """What one statement of a transaction gave."""
+    """The result of one statement of a transaction."""
 
     columns: list[str]
     types: list[str]
@@ -73,7 +73,7 @@ class StatementResult(msgspec.Struct):
 
 
 class TransactionAnswer(msgspec.Struct):
-    """All statements are applied, or, where `commit` is `read_only`, there was nothing to apply."""
+    """All statements are applied; if `commit` is `read_only`, there was nothing to apply."""
 
     success: Literal[True]
     transaction_id: str
@@ -85,7 +85,7 @@ class TransactionAnswer(msgspec.Struct):
 
 
 class TransactionFailure(msgspec.Struct):
-    """Nothing was applied; `error.statement` is the index of what failed. `results` is empty."""
+    """Nothing was applied; `error.statement` is the index of the statement that failed. `results` is empty."""
 
     success: Literal[False]
     transaction_id: str
@@ -112,7 +112,7 @@ class ColumnBody(msgspec.Struct):
 
 
 class TableBody(msgspec.Struct):
-    """`locked` where another transaction has it for itself: then neither size nor defaults are known."""
+    """`locked`: another transaction has exclusive use of it, so neither size nor defaults are known."""
 
     schema: str
     name: str
@@ -135,7 +135,7 @@ class EngineBody(msgspec.Struct):
 
 
 class EngineState(msgspec.Struct):
-    """A commit that is `replicated` waits until a standby has it; one that is `local` does not."""
+    """A `replicated` commit waits until a standby has it; a `local` one does not."""
 
     kind: str
     version: str
@@ -157,7 +157,7 @@ class WeaknessBody(msgspec.Struct):
 
 
 class CapabilitiesAnswer(msgspec.Struct):
-    """`limits` are by the names of the settings, which carry their units. `weaknesses` is empty where a superuser has
+    """`limits` are by the names of the settings, which include their units. `weaknesses` is empty where a superuser has
     prepared the engine."""
 
     success: Literal[True]
@@ -173,7 +173,7 @@ class ProbeError(msgspec.Struct):
 
 
 class ProbeStatement(msgspec.Struct):
-    """`transaction` says whose move it was, in a race; of others `as_expected` is told."""
+    """In a race, `transaction` names the transaction that ran the statement; elsewhere there is `as_expected`."""
 
     sql: str
     rows: list[list[str | None]] | None
@@ -198,7 +198,7 @@ class ProbeAnswer(msgspec.Struct):
 
 
 class Percentiles(msgspec.Struct):
-    """In microseconds; null where no operation succeeded."""
+    """In microseconds; null if no operation succeeded."""
 
     p50: int | None
     p95: int | None
@@ -226,8 +226,8 @@ class StorageSteps(msgspec.Struct):
 
 
 class StorageAnswer(msgspec.Struct):
-    """`durable` says whether the engine's settings make a commit one that outlasts the loss of power, `replicated`
-    whether it waits until a standby has it."""
+    """`durable` tells whether the engine's settings let a commit survive a loss of power, `replicated` whether a commit
+    waits until a standby has it."""
 
     success: Literal[True]
     bytes: int
@@ -248,7 +248,7 @@ class ResetAnswer(msgspec.Struct):
 
 
 class Banner(msgspec.Struct):
-    """`data_url` and `control_url` are where the planes are reached; null where this one does not know."""
+    """`data_url` and `control_url` are the addresses of the planes; null if this plane does not know them."""
 
     service: str
     plane: str
@@ -263,8 +263,8 @@ class Banner(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """`checks` names every check with `ok` or what is wrong. `degraded` is what can be read from, and takes no more.
-    The alias knows no engine."""
+    """`checks` names every check with `ok` or what is wrong. A `degraded` service can be read from, but takes no more
+    data. The alias reports no engine."""
 
     status: Literal["ok", "degraded", "failing"]
     version: str
@@ -273,7 +273,7 @@ class Health(msgspec.Struct):
 
 
 class OpenApi(msgspec.Struct):
-    """A description by the OpenAPI Specification."""
+    """A description according to the OpenAPI Specification."""
 
     openapi: str
     info: dict[str, Any]

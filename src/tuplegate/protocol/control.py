@@ -1,4 +1,4 @@
-"""What the control plane takes and answers. Strict on the way in; records are what the catalog holds, shown."""
+"""The requests and answers of the control plane. Requests are strict; records show what the catalog holds."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ RULES = {
     _NAME: NAME_RULE,
     _TITLE: f"1 to {_TITLE_LENGTH_MAX} characters, without line breaks and other control characters",
 }
-"""What a text must be, in words, by its pattern."""
+"""What each pattern demands, in words."""
 Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
 Title = Annotated[str, msgspec.Meta(pattern=_TITLE)]
 ScopeName = Literal["read", "write", "admin", "operator"]
@@ -26,7 +26,7 @@ Grace = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 
 
 class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`scopes`, `database` and `expires_in` make it narrower and shorter than it would be."""
+    """`scopes`, `database` and `expires_in` restrict the session."""
 
     api_key: str | None = None
     scopes: Scopes | None = None
@@ -46,21 +46,21 @@ class DatabaseChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`organization` is the id of the one whose database it is, if that is not the token's own."""
+    """`organization` is the id of the database's owner, if that is not the token's own organization."""
 
     engine: Name
     organization: str | None = None
 
 
 class EngineChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """New databases go to the engine with the fewest for its weight; with 0 none do."""
+    """New databases go to the engine with the fewest for its weight; with weight 0 none do."""
 
     weight: Annotated[int, msgspec.Meta(ge=0, le=1000)] | msgspec.UnsetType = msgspec.UNSET
     state: Literal["active", "draining"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`consistency` is that of requests which do not say what theirs is."""
+    """`consistency` applies to requests that do not name one."""
 
     name: Title
     scopes: Scopes
@@ -70,7 +70,7 @@ class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`expires_in` counts from now; null takes the expiry away."""
+    """`expires_in` counts from now; null removes the expiry."""
 
     name: Title | msgspec.UnsetType = msgspec.UNSET
     scopes: Scopes | msgspec.UnsetType = msgspec.UNSET
@@ -93,7 +93,7 @@ class OrganizationChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """`database` is the name of the one it is bound to, or null for all of the organization."""
+    """`database` is the name of the database that the session is bound to; null for all of the organization."""
 
     id: str
     created_at: Moment
@@ -115,8 +115,8 @@ class DatabaseRecord(msgspec.Struct, frozen=True):
 
 
 class EngineRecord(msgspec.Struct, frozen=True):
-    """`problem` says why it cannot be used now; then what is asked of it is null. `running` are connections that run a
-    statement."""
+    """`problem` says why the engine cannot be used now; then what it would have to be asked for is null. `running` are
+    connections that run a statement."""
 
     name: str
     state: str
@@ -159,7 +159,7 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """`address` is where the request came from: of a proxy or the alias, where one stands between. Null for what was
+    """`address` is where the request came from: of a proxy or the alias, if there is one in between. Null for what was
     done on the machine itself."""
 
     id: int
@@ -200,7 +200,7 @@ class Gone(msgspec.Struct):
 
 
 class Listing(msgspec.Struct):
-    """`next_cursor`, where it is not null, is the `cursor` of the next page."""
+    """`next_cursor`, if not null, is the `cursor` of the next page."""
 
     success: Literal[True]
     next_cursor: str | None
@@ -231,8 +231,8 @@ class DatabaseAnswer(DatabaseRecord, frozen=True):
 
 
 class DatabaseMoved(DatabaseAnswer, frozen=True):
-    """`way` is how it was brought over: while it was in use, by replication, or all at once; then `reason` says why.
-    `held_ms` is how long what was asked of it was held."""
+    """`way` is how the database was moved: by replication, while it was in use, or by a dump; then `reason` says why.
+    `held_ms` is how long its requests were held."""
 
     way: Literal["dump", "replication"]
     held_ms: int
@@ -252,20 +252,20 @@ class KeyAnswer(KeyRecord, frozen=True):
 
 
 class KeyMade(KeyAnswer, frozen=True):
-    """`key` is shown this once."""
+    """`key` is shown only this once."""
 
     key: str
 
 
 class Rate(msgspec.Struct):
-    """`requests` is null where any number is let through."""
+    """`requests` is null if there is no limit."""
 
     requests: int | None
     window_seconds: int
 
 
 class OrganizationLimits(msgspec.Struct):
-    """`database_bytes` is null where a database may have any size."""
+    """`database_bytes` is null if a database may have any size."""
 
     rate: Rate
     database_bytes: int | None
@@ -281,7 +281,7 @@ class OrganizationAnswer(OrganizationRecord, frozen=True):
 
 
 class OrganizationMade(OrganizationAnswer, frozen=True):
-    """With its first database; `key` is shown this once."""
+    """The organization has its first database; `key` is shown only this once."""
 
     key: str
 

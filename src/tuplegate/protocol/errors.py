@@ -1,6 +1,6 @@
-"""The one table of error codes, and the exception that carries one of them to the client.
+"""The table of error codes, and the exception that carries one of them to the client.
 
-Every answer that is not a success has a code from `ERRORS`; the table gives its HTTP status, says whether the same
+Every answer that is not a success has a code from `ERRORS`. The table gives its HTTP status, tells whether the same
 request may be sent again, and makes `docs/errors.md`. Nothing else in the service decides a status.
 """
 
@@ -103,7 +103,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ServiceError(Exception):
-    """A request that ends with a code of the table. `headers` are added to the answer."""
+    """Ends a request with a code of the table. `headers` are added to the answer."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ServiceError(Exception):
         self.body = ErrorBody(code, message, sqlstate, position, hint, detail, statement, entry.retryable)
 
     def at_statement(self, index: int) -> "ServiceError":
-        """The same error, of the statement with this index."""
+        """Return the same error for the statement with this index."""
         return self._changed(statement=index)
 
     def with_hint(self, hint: str) -> "ServiceError":

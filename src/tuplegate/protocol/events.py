@@ -1,7 +1,7 @@
-"""The events of a stream as bytes: Server-Sent Events, or the same as one JSON object a line. Pure.
+"""The events of a stream as bytes: Server-Sent Events, or one JSON object a line. Pure.
 
-Rows come as lines of JSON, many at once; framing them is one replacement over the whole block, because JSON text of the
-service never contains a raw line break.
+Rows come as lines of JSON, many at once. A whole block is framed by one replacement, because the JSON of the service
+never contains a raw line break.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tuplegate.protocol.messages import StreamFormat
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """`before` and `after` stand around the JSON of one event of kind `%s`; `silence` is sent when nothing else is."""
+    """`before` and `after` enclose the JSON of one event of kind `%s`; `silence` is sent when nothing else is."""
 
     before: str
     after: bytes
@@ -21,7 +21,7 @@ class Framing:
         return self.before.replace("%s", kind).encode() + payload + self.after
 
     def rows(self, lines: bytes) -> bytes:
-        """`lines` is one row of JSON a line, each ended by a line feed."""
+        """Frame rows: `lines` is one row of JSON a line, each ended by a line feed."""
         if not lines:
             return b""
         before = self.before.replace("%s", "row").encode()

@@ -1,4 +1,4 @@
-"""Requests as they come in. Strict: an unknown field is refused, so that a misspelt `params` runs nothing."""
+"""The bodies of requests. Unknown fields are refused: a statement with a misspelt `params` must not run."""
 
 from enum import Enum
 from typing import Annotated, Literal
@@ -12,63 +12,62 @@ RowCount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 PARAMS_MAX = 65535
-"""Parameters of one statement: the engine's protocol counts them in 16 bits."""
+"""The most parameters of one statement: the engine's protocol counts them in 16 bits."""
 
 
-class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /v1/query`. Parameters stay JSON text, so that the digits of a number are kept."""
+# Fields by keyword come behind the others: a request lists its own fields first, and its options after them.
+class QueryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout_ms: Milliseconds | None = None
+    max_rows: RowCount | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+class QueryRequest(QueryOptions, frozen=True):
+    """The body of `POST /v1/query`. Parameters stay JSON text to keep the digits of numbers."""
 
     sql: str
     params: list[msgspec.Raw] | None = None
-    timeout_ms: Milliseconds | None = None
-    max_rows: RowCount | None = None
-    row_mode: RowMode = "objects"
-    big_numbers: BigNumbers = "number"
 
 
-class LongQueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `QueryRequest` whose parameters are not read yet: an object for each of millions would take too long."""
+class LongQueryRequest(QueryOptions, frozen=True):
+    """A `QueryRequest` with unread parameters: reading millions of them at once would block the event loop."""
 
     sql: str
     params: msgspec.Raw = msgspec.Raw(b"null")
-    timeout_ms: Milliseconds | None = None
-    max_rows: RowCount | None = None
-    row_mode: RowMode = "objects"
-    big_numbers: BigNumbers = "number"
 
 
 class StatementItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A statement of a transaction with its parameters."""
+    """A statement of a transaction and its parameters."""
 
     sql: str
     params: list[msgspec.Raw] | None = None
 
 
 class LongStatementItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `StatementItem` whose parameters are not read yet."""
+    """A `StatementItem` with unread parameters."""
 
     sql: str
     params: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class TransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TransactionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    read_only: bool = False
+    timeout_ms: Milliseconds | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+class TransactionRequest(TransactionOptions, frozen=True):
     """The body of `POST /v1/transaction`."""
 
     statements: list[str | StatementItem]
-    read_only: bool = False
-    timeout_ms: Milliseconds | None = None
-    row_mode: RowMode = "objects"
-    big_numbers: BigNumbers = "number"
 
 
-class LongTransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `TransactionRequest` whose parameters are not read yet."""
+class LongTransactionRequest(TransactionOptions, frozen=True):
+    """A `TransactionRequest` with unread parameters."""
 
     statements: list[str | LongStatementItem]
-    read_only: bool = False
-    timeout_ms: Milliseconds | None = None
-    row_mode: RowMode = "objects"
-    big_numbers: BigNumbers = "number"
 
 
 class StreamFormat(Enum):

@@ -1,6 +1,6 @@
-"""What is wrong with the body of a request, in words: what, where, and what would be right. Pure.
+"""Explains what is wrong with the body of a request: what, where, and what would be right. Pure.
 
-The decoder says it in its own words, which are for programmers of Python. A saying that is not known here is passed on.
+The decoder's own messages are for Python programmers. A message that is not known here is passed on.
 """
 
 import re
@@ -15,7 +15,7 @@ from tuplegate.protocol.control import RULES
 from tuplegate.protocol.errors import ServiceError
 
 _SHOWN_MAX = 80
-"""Characters of a name or value that are repeated to whoever sent it."""
+"""Characters of a name or value that an error repeats."""
 
 _PLACE = re.compile(r"(.*?)(?: - at `(\$[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[[^\]]*\]")
@@ -39,16 +39,16 @@ _TYPES = {
 _BOUNDS = {">=": "at least", "<=": "at most"}
 
 
-def not_json(body: bytes, problem: Exception, kind: Any) -> ServiceError:
-    """Of a body that is no JSON text at all."""
+def explain_not_json(body: bytes, problem: Exception, kind: Any) -> ServiceError:
+    """Return the error for a body that is no JSON."""
     if not body.strip():
         return ServiceError("malformed_request", "the body is empty; it must be JSON", hint=_fields_hint(kind, "$"))
     said = str(problem).replace("Input data was truncated", "it ends too early")
     return ServiceError("malformed_request", f"the body is not JSON: {said}", hint=_fields_hint(kind, "$"))
 
 
-def not_taken(said: str, kind: Any) -> ServiceError:
-    """Of a body that is JSON, but not a message of this kind. `said` is what the decoder says of it."""
+def explain_mistake(said: str, kind: Any) -> ServiceError:
+    """Return the error for a body that is JSON, but no message of this kind. `said` is the message of the decoder."""
     match = _PLACE.fullmatch(said)
     what, place = (match[1], match[2] or "$") if match is not None else (said, "$")
     for pattern, words in _WORDS:
@@ -64,40 +64,40 @@ Words = tuple[str, str | None]
 
 def _unknown_field(found: "re.Match[str]", kind: Any, place: str) -> Words:
     name = found[1][:_SHOWN_MAX]
-    message = f"there is no field `{name}`{_inside(place)}{_meant(name, _fields(kind, place))}"
+    message = f"there is no field `{name}`{_place_suffix(place)}{_suggest(name, _fields(kind, place))}"
     return message, _fields_hint(kind, place)
 
 
 def _missing_field(found: "re.Match[str]", kind: Any, place: str) -> Words:
-    return f"the field `{found[1]}` is missing{_inside(place)}", _fields_hint(kind, place)
+    return f"the field `{found[1]}` is missing{_place_suffix(place)}", _fields_hint(kind, place)
 
 
 def _wrong_type(found: "re.Match[str]", kind: Any, place: str) -> Words:
     wanted = " or ".join(_TYPES.get(name, name) for name in found[1].split(" | "))
     hint = _fields_hint(kind, place) if place == "$" else None
-    return f"{_named(place)} must be {wanted}, not {_TYPES.get(found[2], found[2])}", hint
+    return f"{_name_place(place)} must be {wanted}, not {_TYPES.get(found[2], found[2])}", hint
 
 
 def _wrong_text(_: "re.Match[str]", kind: Any, place: str) -> Words:
     rules = [RULES[schema["pattern"]] for schema in _schemas_at(kind, place) if schema.get("pattern") in RULES]
-    return f"{_named(place)} must be {' or '.join(rules) or 'another text'}", None
+    return f"{_name_place(place)} must be {' or '.join(rules) or 'another text'}", None
 
 
 def _wrong_number(found: "re.Match[str]", _: Any, place: str) -> Words:
-    return f"{_named(place)} must be {_BOUNDS[found[1]]} {found[2]}", None
+    return f"{_name_place(place)} must be {_BOUNDS[found[1]]} {found[2]}", None
 
 
 def _wrong_length(found: "re.Match[str]", _: Any, place: str) -> Words:
     entries = "entry" if found[2] == "1" else "entries"
-    return f"{_named(place)} must have {_BOUNDS[found[1]]} {found[2]} {entries}", None
+    return f"{_name_place(place)} must have {_BOUNDS[found[1]]} {found[2]} {entries}", None
 
 
 def _wrong_choice(found: "re.Match[str]", kind: Any, place: str) -> Words:
     choices = [choice for schema in _schemas_at(kind, place) for choice in schema.get("enum", ())]
     given = found[1][:_SHOWN_MAX]
     takes = ", ".join(msgspec.json.encode(choice).decode() for choice in choices)
-    meant = _meant(given.strip("'"), [choice for choice in choices if isinstance(choice, str)])
-    return f"{_named(place)} cannot be {given}{meant}", f"It takes: {takes}" if takes else None
+    meant = _suggest(given.strip("'"), [choice for choice in choices if isinstance(choice, str)])
+    return f"{_name_place(place)} cannot be {given}{meant}", f"It takes: {takes}" if takes else None
 
 
 _WORDS: tuple[tuple["re.Pattern[str]", Callable[["re.Match[str]", Any, str], Words]], ...] = (
@@ -111,21 +111,21 @@ _WORDS: tuple[tuple["re.Pattern[str]", Callable[["re.Match[str]", Any, str], Wor
 )
 
 
-def _named(place: str) -> str:
+def _name_place(place: str) -> str:
     return "the body" if place == "$" else f"`{place.removeprefix('$').removeprefix('.')}`"
 
 
-def _inside(place: str) -> str:
-    return "" if place == "$" else f" in {_named(place)}"
+def _place_suffix(place: str) -> str:
+    return "" if place == "$" else f" in {_name_place(place)}"
 
 
-def _meant(given: str, known: Iterable[str]) -> str:
+def _suggest(given: str, known: Iterable[str]) -> str:
     near = get_close_matches(given, list(known), 1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _fields(kind: Any, place: str) -> dict[str, bool]:
-    """The names of the fields that an object at this place may have, and of each whether it must."""
+    """Return the names of the fields that an object at this place may have, and for each whether it is required."""
     return {
         name: name in schema.get("required", ())
         for schema in _schemas_at(kind, place)
@@ -142,14 +142,14 @@ def _fields_hint(kind: Any, place: str) -> str | None:
 
 
 @cache
-def _described(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _describe(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     [schema], components = msgspec.json.schema_components([kind], ref_template="{name}")
     return schema, components
 
 
 def _schemas_at(kind: Any, place: str) -> list[dict[str, Any]]:
-    """The schemas of which what stands at this place must have one; none where the kind has no such place."""
-    schema, components = _described(kind)
+    """Return the schemas of which a value at this place must match one; none if the kind has no such place."""
+    schema, components = _describe(kind)
     found = _alternatives(schema, components)
     for step in _STEP.finditer(place):
         inner = [one.get("properties", {}).get(step[1]) if step[1] else one.get("items") for one in found]

@@ -1,7 +1,7 @@
-"""Cuts what is large into pieces, so that it can be converted without keeping the event loop waiting.
+"""Cuts large values into pieces, so that converting them does not block the event loop.
 
-A piece is so much that its conversion takes a few milliseconds. The text of an array, the engine's or JSON, is cut
-between two elements, at any depth; whoever converts a piece opens and closes the arrays around it again. Pure.
+Converting a piece takes a few milliseconds. The text of an array, the engine's or JSON, is cut between two elements, at
+any depth; the converter of a piece opens and closes the surrounding arrays again. Pure.
 """
 
 import re
@@ -10,14 +10,14 @@ from functools import cache
 from typing import Final
 
 PIECE: Final = 1 << 15
-"""Bytes of an array's text: about as many elements as are converted in five milliseconds, where they are short."""
+"""Bytes of an array's text: short elements of this size together are converted in about five milliseconds."""
 LARGE: Final = 1 << 16
-"""Bytes of a value that are converted at once."""
+"""Bytes of a value that may be converted at once."""
 
 _TRIES: Final = 8
 
 Piece = tuple[bytes, int, int]
-"""A part of an array's text without the delimiters around it, and how many arrays are open before and behind it."""
+"""A part of an array's text without the delimiters around it, and how many arrays are open before and after it."""
 
 _QUOTE, _BRACE, _END_BRACE = b'"{}'
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -26,14 +26,14 @@ _IN_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 @cache
 def _tokens(delimiter: bytes) -> "re.Pattern[bytes]":
-    """A string that does not end within the window is a quote alone."""
+    """Match tokens. A string that does not end within the window matches as a single quote."""
     return re.compile(rb'%b|["{}\[\]]|%b' % (_STRING, re.escape(delimiter)), re.DOTALL)
 
 
 def split_array(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Iterator[Piece | None]:
-    """Cut the text of an array, which must be well-formed; None where a window has no place to cut.
+    """Yield pieces of the text of an array, which must be well-formed; None for a window without a place to cut.
 
-    `brackets` are those of an array. Inside more than `deepest` arrays, and inside a JSON object, nothing is cut. An
+    `brackets` are those of an array. Nothing is cut inside more than `deepest` arrays or inside a JSON object. An
     element that is larger than a window is a piece of its own, with the brackets next to it.
     """
     start = opened = 0
@@ -48,15 +48,15 @@ def split_array(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) ->
 
 
 def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Iterator[tuple[int, int] | None]:
-    """The delimiters to cut at, and how many arrays are open there."""
+    """Yield the delimiters to cut at, and how many arrays are open there."""
     opening, closing, between = brackets[0], brackets[1], delimiter[0]
     has_objects = opening != _BRACE
     tokens = _tokens(delimiter)
     at = depth = objects = 0
-    in_string = alone = False
+    in_string = oversized = False
     while at < len(text):
         end = at + PIECE
-        if end >= len(text) and not alone:
+        if end >= len(text) and not oversized:
             return
         if in_string:
             at = _end_of_string(text, at, end)
@@ -68,12 +68,12 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
             yield None
             continue
         if depth > deepest and all(text.find(sign, at, end) < 0 for sign in (b'"', b"{", b"}", brackets[1:])):
-            # There is nothing but elements of what must not be cut; another array would be cut no more than this one.
+            # Only elements of an array that must not be cut. Arrays inside it must not be cut either.
             depth += text.count(brackets[:1], at, end)
-            at, alone = end, True
+            at, oversized = end, True
             yield None
             continue
-        cut, cut_depth = (-1, 0) if alone else _last_cut(text, at, brackets, delimiter, depth, deepest)
+        cut, cut_depth = (-1, 0) if oversized else _last_cut(text, at, brackets, delimiter, depth, deepest)
         if cut < 0:
             for token in tokens.finditer(text, at, end):
                 place = token.start()
@@ -81,7 +81,7 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 if byte == between:
                     if depth <= deepest and not objects:
                         cut, cut_depth = place, depth
-                        if alone:
+                        if oversized:
                             break
                 elif byte == opening:
                     depth += 1
@@ -96,21 +96,21 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 elif has_objects and byte == _END_BRACE:
                     objects -= 1
         if cut < 0:
-            at, alone = end, True
+            at, oversized = end, True
             yield None
         else:
-            at, depth, objects, in_string, alone = cut + 1, cut_depth, 0, False, False
+            at, depth, objects, in_string, oversized = cut + 1, cut_depth, 0, False, False
             yield cut, cut_depth
 
 
 def _last_cut(text: bytes, start: int, brackets: bytes, delimiter: bytes, depth: int, deepest: int) -> tuple[int, int]:
-    """One of the last delimiters of a window that begins between two elements; -1 where that is not found at once."""
+    """Return one of the last delimiters of a window that begins between two elements; -1 if none is found quickly."""
     found = start + PIECE
     for _ in range(_TRIES):
         found = text.rfind(delimiter, start, found)
         if found < 0:
             break
-        # Without what is escaped, every other part is between strings.
+        # Without escaped characters, every other part is outside of strings.
         parts = text[start:found].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         if len(parts) % 2 == 0:
             continue
@@ -128,7 +128,7 @@ def _end_of_string(text: bytes, start: int, end: int) -> int:
 
 
 def unescape(text: bytes) -> Iterator[bytes]:
-    """The content of a quoted element without its backslashes, in pieces."""
+    """Yield the content of a quoted element without its backslashes, in pieces."""
     at = 0
     while at < len(text):
         end = max(_end_of_string(text, at, at + PIECE), at + 1)

@@ -1,9 +1,9 @@
-"""Placeholders as other drivers write them, which the engine takes for something else. Pure."""
+"""Placeholders of other drivers, which the engine takes for something else. Pure."""
 
 import re
 
 _LOOKED_AT_MAX = 4096
-"""Characters: what is wrong with longer statements is told by the engine alone."""
+"""Characters: longer statements get only the error of the engine."""
 
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n\r]*|/\*.*?\*/", re.DOTALL)
 _OWN = re.compile(r"\$[0-9]")
@@ -11,7 +11,7 @@ _FOREIGN = re.compile(r"(?<![?|&<>@#~!*/+-])\?(?![?|&<>@#~!*/+-])|%s\b|%\([a-z_]
 
 
 def foreign_placeholder(sql: str) -> str | None:
-    """Return the first `?`, `%s` or `:name` of a text that has no `$1`, outside of quotes and comments."""
+    """Return the first `?`, `%s` or `:name` of a text without `$1`, outside of quotes and comments."""
     if len(sql) > _LOOKED_AT_MAX:
         return None
     bare = _QUOTED.sub(" ", sql)

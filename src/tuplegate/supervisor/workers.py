@@ -20,7 +20,7 @@ from tuplegate.http.tls import TlsFiles
 from tuplegate.metrics.board import Board
 from tuplegate.open_files import close_others, find_accept_limit
 from tuplegate.settings import Settings
-from tuplegate.standstill import Beats, Vigil, offer_stacks, read_stacks
+from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stacks
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
 from tuplegate.supervisor.engine_server import Server
@@ -51,7 +51,7 @@ class WorkerProcess:
     ready: int
     stacks: int
     started_at: float
-    vigil: Vigil
+    clock: StandstillClock
     serves: bool = False
     killed: bool = False
     dead: bool = False
@@ -61,7 +61,7 @@ class WorkerProcess:
         if not self.serves:
             with contextlib.suppress(BlockingIOError):
                 self.serves = os.read(self.ready, 1) == b"r"
-        still_s = self.vigil.look((self.serves, beat if self.serves else 0), now)
+        still_s = self.clock.look((self.serves, beat if self.serves else 0), now)
         return still_s > (_STILL_S_MAX if self.serves else _READY_TIMEOUT_S)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Supervisor:
         os.close(ready_write)
         os.close(stacks_write)
         now = time.monotonic()
-        return WorkerProcess(number, pid, ready_read, stacks_read, now, Vigil(now))
+        return WorkerProcess(number, pid, ready_read, stacks_read, now, StandstillClock(now))
 
     def _be_worker(self, number: int, ready_write: int, stacks_write: int, first: bool) -> None:
         """Never returns: the supervisor's own clean-up must not run twice."""
@@ -223,7 +223,7 @@ class Supervisor:
         if not watched.dead:
             pid, status = os.waitpid(watched.pid, os.WNOHANG)
             if pid == 0:
-                if not watched.killed and watched.stands_still(self._beats.of(number), time.monotonic()):
+                if not watched.killed and watched.stands_still(self._beats.read(number), time.monotonic()):
                     self._beats.count_replaced()
                     self._kill(watched, "the worker stands still and is killed")
                 return

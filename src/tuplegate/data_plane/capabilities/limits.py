@@ -9,8 +9,8 @@ from tuplegate.settings import Settings, list_settings
 _NOT_LIMITS = frozenset({"data_port", "alias_port", "control_port", "engine_shared_buffers_mb"})
 
 
-def limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
-    """By the names of the settings, which carry their units."""
+def list_limits(settings: Settings, engine: port.Engine) -> dict[str, object]:
+    """Return the limits by the names of the settings, which include their units."""
     numbers = {
         setting.name: getattr(settings, setting.name)
         for setting in list_settings()

@@ -1,4 +1,4 @@
-"""All probes, and what this worker knows of each: run at the first ask, and kept for the version of the engine."""
+"""All probes, and their verdicts: found on the first request to this worker, and kept for the version of the engine."""
 
 import asyncio
 from difflib import get_close_matches
@@ -20,21 +20,21 @@ PROBES: dict[str, AnyProbe] = {
 Verdicts = dict[str, bool]
 
 
-def near(name: str) -> list[str]:
-    """Names of probes that may have been meant."""
+def find_near(name: str) -> list[str]:
+    """Return names of probes that may have been meant."""
     return get_close_matches(name.lower(), PROBES, n=3, cutoff=0.5)
 
 
 class Matrix:
-    """The verdicts, by version of the engine. Those who ask while it is being made wait for the same run."""
+    """The verdicts, by version of the engine. Requests that come while the probes run wait for the same run."""
 
     def __init__(self, engine: port.Engine) -> None:
         self._engine = engine
         self._runs: dict[str, asyncio.Task[Verdicts]] = {}
 
-    async def verdicts(self, version: str, database: str) -> Verdicts:
-        """The run goes on when one of those who wait for it leaves. A run that failed is not kept, and whoever waited
-        for it in another's database tries in its own."""
+    async def find_verdicts(self, version: str, database: str) -> Verdicts:
+        """Return the verdicts. The run continues when a client that waits for it leaves. A failed run is not kept, and
+        requests that waited for it run the probes in their own database."""
         while True:
             run = self._runs.get(version)
             own = run is None

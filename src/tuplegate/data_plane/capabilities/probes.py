@@ -15,7 +15,7 @@ Rows = tuple[tuple[str | None, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement that must give `rows` (None: whatever it likes), or fail with `sqlstate`."""
+    """A statement that must return `rows` (None: any), or fail with `sqlstate`."""
 
     sql: str
     rows: Rows | None = None
@@ -35,7 +35,7 @@ def fails(sql: str, sqlstate: str) -> Step:
 
 
 def _text(value: Value) -> str | None:
-    """As the engine writes it."""
+    """Write the value as the engine does."""
     if isinstance(value, bool):
         return "t" if value else "f"
     return None if value is None else str(value)
@@ -43,10 +43,10 @@ def _text(value: Value) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Steps in a scratch schema; in one transaction that is rolled back, unless they cannot be in one.
+    """Steps in a scratch schema. They run in one transaction that is rolled back, unless they cannot.
 
-    `extension` is made for it where the database has not got it; {ext} in a statement stands for its schema, so that
-    nothing else of that schema can be meant.
+    `extension` is created if the database lacks it. {ext} in a statement stands for its schema, so that the statement
+    cannot use anything else.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A history of several transactions at once that the isolation level forbids.
+    """A history of concurrent transactions that the isolation level forbids.
 
-    Every transaction is begun at `isolation`. If all moves succeed and give what is written here, the forbidden history
-    has happened, and the level is not what it is called.
+    Every transaction begins at `isolation`. If all moves succeed and return the rows written here, the forbidden
+    history has happened, and the level does not keep its promise.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one statement did. `actor` tells the transactions of a race apart."""
+    """What one statement did. `actor` names its transaction in a race."""
 
     sql: str
     rows: Rows | None
@@ -104,7 +104,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """Something of the service that is no SQL, done through the port as any request would do it."""
+    """A feature of the service beyond SQL, used through the port as any request would."""
 
     name: str
     group: str

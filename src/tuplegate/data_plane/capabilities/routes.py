@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 
 from tuplegate.admission.identity import Identity, IdentityCache
-from tuplegate.data_plane.capabilities.limits import limits
-from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, near
+from tuplegate.data_plane.capabilities.limits import list_limits
+from tuplegate.data_plane.capabilities.matrix import PROBES, Matrix, find_near
 from tuplegate.data_plane.capabilities.probes import Observation
 from tuplegate.data_plane.capabilities.runner import run_probe
 from tuplegate.data_plane.failures import to_service_error
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 _RUNNING_MAX = 2
 _WAITING_MAX = 16
-"""Probes of this worker at once, and those that may wait for their turn: they must not become a load of their own."""
+"""How many probes this worker runs at once, and how many may wait: they must not become a load of their own."""
 
 
 class CapabilityRoutes:
@@ -37,7 +37,7 @@ class CapabilityRoutes:
         target = await self._identities.target(identity, exchange)
         try:
             health = await self._engine.health()
-            verdicts = await self._matrix.verdicts(health.version, target.database)
+            verdicts = await self._matrix.find_verdicts(health.version, target.database)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
         probes = [
@@ -47,7 +47,7 @@ class CapabilityRoutes:
         body = {
             "success": True,
             "engine": {"kind": health.kind, "version": health.version},
-            "limits": limits(self._settings, self._engine),
+            "limits": list_limits(self._settings, self._engine),
             "weaknesses": self._engine.weaknesses,
             "probes": probes,
         }
@@ -58,7 +58,7 @@ class CapabilityRoutes:
         name = exchange.path_values["name"]
         probe = PROBES.get(name)
         if probe is None:
-            names = near(name)
+            names = find_near(name)
             hint = f"Did you mean {', '.join(names)}?" if names else "GET /capabilities lists them."
             raise ServiceError("not_found", f"there is no probe {name!r}", hint=hint)
         target = await self._identities.target(identity, exchange)
@@ -78,14 +78,14 @@ class CapabilityRoutes:
             "group": probe.group,
             "title": probe.title,
             "supported": report.supported,
-            "statements": [_shown(one) for one in report.observations],
+            "statements": [_show(one) for one in report.observations],
             "timings": {"exec_us": report.microseconds},
         }
         exchange.respond(200, _encode(body))
 
 
-def _shown(one: Observation) -> dict[str, object]:
-    """The moves of a race are not expected to succeed: they say whose they are instead."""
+def _show(one: Observation) -> dict[str, object]:
+    """Return an observation as it is shown. Moves of a race need not succeed: instead, they name their transaction."""
     error = None if one.error is None else {"message": one.error, "sqlstate": one.sqlstate}
     about: dict[str, object] = {"as_expected": one.expected} if one.actor is None else {"transaction": one.actor}
     return {"sql": one.sql, "rows": one.rows, "error": error, **about, "exec_us": one.microseconds}

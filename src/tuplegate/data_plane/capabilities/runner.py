@@ -1,7 +1,7 @@
 """Runs a probe on the engine and judges it by what happened.
 
-Verdicts are about the engine, so every probe runs with the writing role, whoever asks. A probe that can be is one
-transaction that is rolled back: however it ends, nothing of it is ever there. The others work in a scratch schema.
+Verdicts are about the engine, so every probe runs with the writing role, whoever asks. If possible, a probe is one
+transaction that is rolled back: however it ends, nothing of it is ever visible. The others work in a scratch schema.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tuplegate.engine import port
 _TIMEOUT_MS = 20_000
 _ATTEMPTS_MAX = 3
 _BLOCKED_S = 2.0
-"""A move that takes longer waits for another transaction of its race; the others go on meanwhile."""
+"""A move that takes longer waits for another transaction of its race; the others continue meanwhile."""
 
 _EXTENSION_SCHEMA = """
 SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
@@ -27,7 +27,7 @@ SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a probe."""
+    """The result of a probe."""
 
     supported: bool
     observations: list[Observation]
@@ -35,7 +35,7 @@ class Report:
 
 
 async def run_probe(engine: port.Engine, database: str, probe: AnyProbe) -> Report:
-    """Raises the port's failures where the engine could not be asked."""
+    """Run the probe and return its report. Raises the port's failures if the engine could not be asked."""
     started = perf_counter_ns()
     attempt = 1
     while True:
@@ -51,7 +51,7 @@ async def run_probe(engine: port.Engine, database: str, probe: AnyProbe) -> Repo
                     observations = await probe.run(engine, database)
             return Report(all(one.expected for one in observations), observations, _since(started))
         except port.Conflict:
-            # Of something else with something else: it says nothing about what was asked.
+            # A conflict with something else tells nothing about what was asked.
             if attempt == _ATTEMPTS_MAX:
                 raise
             attempt += 1
@@ -79,7 +79,7 @@ async def _run_committed(engine: port.Engine, database: str, probe: Probe) -> li
 
 
 async def _prepare(session: port.EngineSession, schema: str, probe: Probe) -> list[Observation]:
-    """The extension of the probe is there, and names mean the scratch schema and the engine's own, nothing else."""
+    """Create the probe's extension, and let names mean only the scratch schema and the engine's own."""
     await session.run(f"SET LOCAL search_path = {schema}")
     if probe.extension is None:
         return []
@@ -94,7 +94,7 @@ async def _steps(session: port.EngineSession, probe: Probe) -> list[Step]:
 
 
 async def _run_steps(session: port.EngineSession, steps: list[Step], *, in_transaction: bool) -> list[Observation]:
-    """Up to the first that does not do what it must."""
+    """Run steps up to the first that fails its expectation."""
     observations: list[Observation] = []
     for step in steps:
         may_fail = in_transaction and step.sqlstate is not None
@@ -130,7 +130,7 @@ def _since(started: int) -> int:
 
 
 async def _race(engine: port.Engine, database: str, race: Race, started: int) -> Report:
-    """The level holds if the forbidden history did not happen, and not for another reason than that."""
+    """Run the race. The level holds if the forbidden history did not happen, and for no other reason than the level."""
     target = port.Target(database, port.Access.WRITE)
     async with AsyncExitStack() as stack:
         schema = await stack.enter_async_context(engine.scratch(database))
@@ -152,7 +152,7 @@ async def _race(engine: port.Engine, database: str, race: Race, started: int) ->
 
 
 class _Actor:
-    """A transaction of a race. Its moves are made in order; after a failure there are none."""
+    """A transaction of a race. Its moves run in order, up to its first failure."""
 
     def __init__(self, name: str, session: port.EngineSession) -> None:
         self.name = name
@@ -174,7 +174,7 @@ class _Actor:
             seen = await _observe(self.session, step, self.name)
         except port.Conflict as conflict:
             self.failed = True
-            await self.session.run("ROLLBACK")  # its locks must not keep the others
+            await self.session.run("ROLLBACK")  # its locks must not block the others
             return Observation(step.sql, None, conflict.message, conflict.sqlstate, False, _since(started), self.name)
         self.failed = seen.error is not None
         return seen

@@ -22,10 +22,10 @@ from typing import Final, Self
 from psycopg import OperationalError, pq
 from psycopg.pq.abc import PGconn, PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.failures import is_last_word, to_notice
 from tuplegate.engine.libpq.stocks import LITTLE, Stock
 from tuplegate.engine.port import Notice
-from tuplegate.reply import Reply
 
 # As plain numbers: comparing with a member of an enumeration takes three times as long.
 _SYNC: Final = int(pq.ExecStatus.PIPELINE_SYNC)
@@ -136,7 +136,9 @@ class Segment:
 
     __slots__ = ("commands", "ended", "failure", "notices", "notices_left", "on_rows", "reply", "results")
 
-    def __init__(self, reply: Reply[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None) -> None:
+    def __init__(
+        self, reply: DirectFuture[list[PGresult]], commands: Sequence[Command], on_rows: OnRows | None
+    ) -> None:
         self.reply = reply
         self.commands = commands
         self.on_rows = on_rows
@@ -242,7 +244,7 @@ class Connection:
     def is_paused(self) -> bool:
         return not self._reading
 
-    def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> Reply[list[PGresult]]:
+    def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> DirectFuture[list[PGresult]]:
         """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
@@ -261,7 +263,7 @@ class Connection:
             # Part of it may be on the wire already.
             self._lose(exc)
             raise ConnectionLost(_one_line(str(exc))) from exc
-        reply: Reply[list[PGresult]] = Reply(self._loop)
+        reply: DirectFuture[list[PGresult]] = DirectFuture(self._loop)
         segment = Segment(reply, commands, on_rows)
         self._segments.append(segment)
         if on_rows is not None and len(self._segments) == 1:
@@ -531,7 +533,7 @@ def _size_of(segments: Iterable[Segment]) -> int:
     )
 
 
-def _fail(reply: Reply[list[PGresult]], failure: Exception) -> None:
+def _fail(reply: DirectFuture[list[PGresult]], failure: Exception) -> None:
     if not reply.done():
         reply.set_exception(failure)
 

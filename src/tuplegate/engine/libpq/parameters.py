@@ -2,6 +2,7 @@
 
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.failures import check
@@ -10,7 +11,6 @@ from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.engine.libpq.values import PARAMS_AT_ONCE, add_texts, is_json_refusal, needs_types, to_texts
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.protocol.messages import PARAMS_MAX
-from tuplegate.reply import next_turn
 
 
 async def describe_statement(member: Member, sql: bytes) -> PGresult:
@@ -47,7 +47,7 @@ async def write_params(
     await learn_types(pool, member, oids)
     texts: list[bytes | None] = []
     for _ in add_texts(texts, params, oids, types):
-        await next_turn()
+        await yield_to_loop()
     return texts
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, text_rows
 from tuplegate.engine.libpq.failures import check
@@ -15,7 +16,6 @@ from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
 from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.postgres.pool import Member, Pool
-from tuplegate.reply import next_turn
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -191,13 +191,13 @@ class RowCollector:
     async def learn(self, member: Member, last: PGresult) -> None:
         """Asks for the types that were not known while the rows came, and encodes what is left."""
         while self._encoding is not None:
-            await next_turn()
+            await yield_to_loop()
         described = self._unread[0] if self._unread else last
         self._encoder = await find_encoder(self._pool, member, described, self._shape)
         waiting, self._unread = self._unread, []
         for chunk in waiting:
             for _ in self._encode_in_pieces(self._encoder, chunk):
-                await next_turn()
+                await yield_to_loop()
 
     def finished(self, last: PGresult) -> port.Result | None:
         """The result, once the engine is done; None where `learn` must be called first. `last` is its closing word."""

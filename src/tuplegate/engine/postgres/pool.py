@@ -22,6 +22,7 @@ import structlog
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, CopyStarted, LoginRefused, Meter
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX, Kept, Key
@@ -34,7 +35,6 @@ from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
 from tuplegate.engine.postgres.safety.stubborn import Ending, Stubborn
 from tuplegate.engine.postgres.safety.traces import UNTOLD
-from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()
 
@@ -156,7 +156,7 @@ class Pool:
         self._free: list[Member] = []
         self._members: set[Member] = set()
         self._opening = 0
-        self._waiters: deque[tuple[Reply[Member], float, float]] = deque()
+        self._waiters: deque[tuple[DirectFuture[Member], float, float]] = deque()
         """Each with its deadline, and since when it waits."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,7 +203,7 @@ class Pool:
             self._waiters = deque(entry for entry in self._waiters if not entry[0].done())
         if len(self._waiters) >= self._queue_max:
             raise EngineBusy(f"{self._queue_max} statements are waiting for a connection already")
-        waiter: Reply[Member] = Reply(self._loop)
+        waiter: DirectFuture[Member] = DirectFuture(self._loop)
         self._waiters.append((waiter, deadline, self._loop.time()))
         if self.size == 0 and not self._suspended:
             self._places.ask(self._place_found)
@@ -300,7 +300,7 @@ class Pool:
         if reset is not None:
             check(await member.run(reset))
 
-    def freshen_ahead(self, member: Member) -> Reply[list[PGresult]] | None:
+    def freshen_ahead(self, member: Member) -> DirectFuture[list[PGresult]] | None:
         """Puts the reset that is due in front of whatever is sent next. It is answered before that; whoever reads the
         answer checks this one, too."""
         reset = member.take_reset()
@@ -435,7 +435,7 @@ class Pool:
             if on_gone is not None:
                 on_gone()
 
-    def _after_reset(self, member: Member, reset: Reply[list[PGresult]]) -> None:
+    def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:
         if reset.cancelled() or reset.exception() is not None or find_error(reset.result()) is not None:
             member.close("its reset failed")
         else:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import structlog
 
-from tuplegate.access.tokens import base62
+from tuplegate.access.tokens import write_base62
 from tuplegate.access.transaction_ids import MARK_LENGTH
 from tuplegate.engine import port
 from tuplegate.engine.several.databases import Locate
@@ -361,7 +361,7 @@ _OF_THE_FIRST = ("serializable_", "disk_")
 def mark_of(database: str) -> str:
     """Return a short text that stands for a name: a database that was reset or moved since has another."""
     digest = hashlib.sha256(database.encode()).digest()
-    return base62(int.from_bytes(digest, "big"), MARK_LENGTH)
+    return write_base62(int.from_bytes(digest, "big"), MARK_LENGTH)
 
 
 def _add_mark(keep: port.Keep | None, mark: str) -> port.Keep | None:

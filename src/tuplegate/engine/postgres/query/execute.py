@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import (
     CHUNK_ROWS,
@@ -44,7 +45,6 @@ from tuplegate.engine.libpq.templates import Form, Template, find_form, find_tem
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.safety.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
-from tuplegate.reply import Reply
 
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
@@ -162,7 +162,7 @@ class Execution:
         self.crowding = False
         self.filling: int | None = None
         self.begun = 0
-        self.asked: Reply[list[PGresult]] | None = None
+        self.asked: DirectFuture[list[PGresult]] | None = None
         """The question for the engine's position, where it went along with the statement."""
 
     @property
@@ -317,7 +317,7 @@ class Execution:
 
     def _send(
         self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]
-    ) -> Reply[list[PGresult]]:
+    ) -> DirectFuture[list[PGresult]]:
         """Puts the statement, or what is kept of it, on the wire, behind the reset that is due and what is `first`."""
         member = self.member
         reset = member.take_reset()

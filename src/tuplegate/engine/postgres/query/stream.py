@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
@@ -46,7 +47,6 @@ from tuplegate.engine.postgres.query.execute import (
 from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.turns import pause_after
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, Room, full
-from tuplegate.reply import next_turn
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -326,7 +326,7 @@ class Stream:
         pieces = []
         for piece, _rows in self._encoder.in_pieces(result, count, lines=True):
             pieces.append(piece)
-            await next_turn()
+            await yield_to_loop()
         return b"".join(pieces)
 
     async def _commit(self) -> None:

@@ -16,7 +16,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from tuplegate.access.transaction_ids import NONCE_BYTES, random_word
+from tuplegate.access.transaction_ids import NONCE_BYTES, make_word
+from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import EagerRun
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
@@ -31,7 +32,6 @@ from tuplegate.engine.postgres.own.admin import (
     terminate,
 )
 from tuplegate.keeping import keep, within
-from tuplegate.reply import Reply
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
@@ -103,7 +103,7 @@ class Recovery:
 
     def new_gid(self) -> str:
         """The process id is for whoever looks at the list."""
-        return self._gid(os.getpid(), random_word(secrets.token_bytes(NONCE_BYTES)))
+        return self._gid(os.getpid(), make_word(secrets.token_bytes(NONCE_BYTES)))
 
     def _gid(self, worker: int, word: str) -> str:
         return f"{self._prefix}{worker}_{word}"
@@ -132,15 +132,15 @@ class Recovery:
             return Outcome.IN_PROGRESS
         return Outcome.COMMITTED if await self._session.fetch(metadata.FIND_RECOVERED, gid) else Outcome.ABORTED
 
-    def see_through(self, work: Coroutine[Any, Any, _T]) -> Reply[_T]:
+    def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
         """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
         it, but that nothing cancels it."""
-        reply: Reply[_T] = Reply(asyncio.get_running_loop())
+        reply: DirectFuture[_T] = DirectFuture(asyncio.get_running_loop())
         self._seen_through += 1
         EagerRun(self._settle(work, reply), self._one_less).resume()
         return reply
 
-    async def _settle(self, work: Coroutine[Any, Any, _T], reply: Reply[_T]) -> None:
+    async def _settle(self, work: Coroutine[Any, Any, _T], reply: DirectFuture[_T]) -> None:
         try:
             result = await work
         except BaseException as exc:  # noqa: BLE001 - it is raised where the work is waited for

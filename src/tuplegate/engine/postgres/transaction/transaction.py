@@ -18,6 +18,7 @@ from typing import Final
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
+from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
@@ -42,7 +43,6 @@ from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuar
 from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
 from tuplegate.engine.postgres.transaction.records import Records
 from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.reply import Reply
 
 _NOTICES_MAX: Final = 100
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
@@ -137,7 +137,7 @@ class TransactionRun:
         """It has come to its records: a conflict may be with whoever settled them."""
         self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
         self.is_plain = all(self._plain)
-        self._reset: Reply[list[PGresult]] | None = None
+        self._reset: DirectFuture[list[PGresult]] | None = None
         self._rows: list[RowCollector] = []
         self._closing: list[PGresult] = []
         self._notices: list[port.Notice] = []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.stage import without_collector
+from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import EagerRun
-from tuplegate.reply import Reply
 
 
 def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -21,8 +21,8 @@ def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
     return run
 
 
-def new_reply() -> Reply[int]:
-    return Reply(asyncio.get_running_loop())
+def new_reply() -> DirectFuture[int]:
+    return DirectFuture(asyncio.get_running_loop())
 
 
 @on_a_loop
@@ -148,7 +148,7 @@ async def test_a_failure_is_freed_when_it_was_dealt_with() -> None:
     class Failure(Exception):
         pass
 
-    async def wait_for(reply: Reply[int]) -> None:
+    async def wait_for(reply: DirectFuture[int]) -> None:
         await reply
 
     with without_collector():

@@ -1,8 +1,8 @@
-"""What answers of the engine, connections and turns are waited for with: a future that resumes whoever waits at once.
+"""A future that resumes its waiter at once. Answers of the engine, connections and turns are awaited with it.
 
-An asyncio future queues its callbacks for the loop's next turn, with a handle and a context for each: a few per cent of
-a whole request. This one does what tasks and the eager runner ask of a future and calls them directly. Whoever resolves
-it must be done with its own work: what waited runs inside the call.
+An asyncio future queues its callbacks for the loop's next pass, with a handle and a context for each: a few per cent of
+a whole request. This one offers what tasks and the eager runner need of a future, and calls them directly. So the code
+that resolves it must have finished its own work: the waiter runs inside that call.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _Callback = Callable[[Any], object]
 
 
 class Waiter:
-    """Waits for one thing at a time, and is resumed when that is there."""
+    """Waits for one thing at a time and is resumed when that is there."""
 
     __slots__ = ()
 
@@ -23,8 +23,8 @@ class Waiter:
         raise NotImplementedError
 
 
-class Reply(Generic[_T]):
-    """See the module's text."""
+class DirectFuture(Generic[_T]):
+    """A future that calls its waiter directly; see the module's docstring."""
 
     __slots__ = (
         "_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_done", "_exception", "_further", "_loop",
@@ -42,7 +42,7 @@ class Reply(Generic[_T]):
         self._callback: _Callback | None = None
         self._context: Context | None = None
         self._further: list[tuple[_Callback, Context | None]] | None = None
-        """The callbacks behind the first: hardly ever is there more than one."""
+        """The callbacks after the first; there is hardly ever more than one."""
         self._asyncio_future_blocking = False
 
     def __await__(self) -> Generator[Any, None, _T]:
@@ -61,7 +61,7 @@ class Reply(Generic[_T]):
         return self._cancelled
 
     def result(self) -> _T:
-        """An exception is raised once: whoever is given it must not be held by what it holds."""
+        """Return the result, or raise the exception, once: an exception must not be kept by what it refers to."""
         exception, self._exception = self._exception, None
         if exception is not None:
             self._raised = True
@@ -70,21 +70,21 @@ class Reply(Generic[_T]):
             finally:
                 exception = None
         if self._raised:
-            raise _raised()
+            raise _already_raised()
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
-        return self._result  # type: ignore[return-value]  # it is set once it is done
+        return self._result  # type: ignore[return-value]  # it is set when done
 
     def exception(self) -> BaseException | None:
         if self._cancelled:
             raise asyncio.CancelledError
         if not self._done:
             raise asyncio.InvalidStateError("there is no result yet")
-        return _raised() if self._raised else self._exception
+        return _already_raised() if self._raised else self._exception
 
-    def resumes(self, waiter: Waiter) -> None:
-        """As a callback, without an object for it. There may be one; it must not be done yet."""
-        assert self._waiter is None, "two wait for it"
+    def set_waiter(self, waiter: Waiter) -> None:
+        """Resume this waiter when done: a callback without an object for it. For one waiter, while not done."""
+        assert self._waiter is None, "only one may wait"
         self._waiter = waiter
 
     def add_done_callback(self, callback: _Callback, *, context: Context | None = None) -> None:
@@ -111,22 +111,22 @@ class Reply(Generic[_T]):
         self._resolve()
 
     def hand_over(self, result: _T) -> None:
-        """At once, unless a task waits, which has a context: this may be called in another, and none can run inside
-        another."""
+        """Set the result now, or in the loop's next pass if a task waits: a task has its own context, and no task may
+        run inside another."""
         if self._context is None:
             self.set_result(result)
         else:
             self.set_result_soon(result)
 
     def hand_over_failure(self, exception: BaseException) -> None:
-        """As `hand_over`."""
+        """Set the exception in the same way as `hand_over`."""
         if self._context is None:
             self.set_exception(exception)
         else:
             self.set_exception_soon(exception)
 
     def set_result_soon(self, result: _T) -> None:
-        """As with a future: it is done now, and whoever waits hears of it in the loop's next turn."""
+        """Set the result now and resume the waiter in the loop's next pass, as an asyncio future does."""
         self._result = result
         self._done = True
         self._loop.call_soon(self._resolve)
@@ -137,7 +137,7 @@ class Reply(Generic[_T]):
         self._loop.call_soon(self._resolve)
 
     def cancel(self, msg: object = None) -> bool:
-        """As with a future, whoever waits hears of it in the loop's next turn."""
+        """Cancel, and resume the waiter in the loop's next pass, as an asyncio future does."""
         if self._done:
             return False
         self._cancelled = self._done = True
@@ -158,23 +158,23 @@ class Reply(Generic[_T]):
                 callback(self)
             else:
                 context.run(callback, self)
-            callback = context = None  # a failure may hold this call, and would be held by whoever it called
+            callback = context = None  # a failure may refer to this frame, and must not be kept by the frame in turn
             if further:
                 callback, context = further.pop(0)
 
 
-def _raised() -> asyncio.InvalidStateError:
+def _already_raised() -> asyncio.InvalidStateError:
     return asyncio.InvalidStateError("its exception was raised already")
 
 
-async def next_turn() -> None:
-    """Wait for the loop's next turn. Unlike `asyncio.sleep(0)` it can be cancelled in the eager runner."""
+async def yield_to_loop() -> None:
+    """Wait for the loop's next pass. Unlike `asyncio.sleep(0)` it can be cancelled in the eager runner."""
     loop = asyncio.get_running_loop()
-    reply: Reply[None] = Reply(loop)
+    reply: DirectFuture[None] = DirectFuture(loop)
     loop.call_soon(_go_on, reply)
     await reply
 
 
-def _go_on(reply: Reply[None]) -> None:
+def _go_on(reply: DirectFuture[None]) -> None:
     if not reply.done():
         reply.set_result(None)

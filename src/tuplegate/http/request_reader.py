@@ -1,22 +1,22 @@
 """Reads requests: bytes in, events out. It calls nobody, and knows nothing of connections.
 
-After `feed`, `next` gives one event after the other: a Head, what has come of its body, END, and then the next Head;
-or None, when more bytes are needed. What is not a request raises, and nothing can be read after it.
+After `feed`, `next` returns one event after the other: a Head, pieces of its body, END, and then the next Head; or None
+when more bytes are needed. Bytes that are no request raise an error, and nothing can be read after them.
 """
 
 from typing import Final
 
 from tuplegate.http.framing import Body, Buffer, ChunkedBody, SizedBody
-from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, Heads, malformed
+from tuplegate.http.message import BLANK_LINE, CHUNKED, HEAD_BYTES_MAX, REQUEST_LINE, Head, HeadCache, malformed
 from tuplegate.protocol.errors import ServiceError
 
 _EMPTY_LINES_MAX: Final = 4
-"""In front of a request."""
+"""Empty lines that may come before a request."""
 _CHUNKS_AT_ONCE: Final = 256
 
 
 class End:
-    """Of a request."""
+    """The end of a request."""
 
     __slots__ = ()
 
@@ -27,35 +27,35 @@ Event = Head | bytes | End
 
 
 class RequestReader:
-    def __init__(self, heads: Heads) -> None:
+    def __init__(self, heads: HeadCache) -> None:
         self._heads = heads
         self._buffer = Buffer()
         self._body: Body | None = None
         self._refused = ""
-        """What was wrong, once something was."""
+        """The message of the first error."""
         self._searched = 0
-        """Bytes of the head that is coming in which its end is not."""
+        """Bytes of the current head that were searched for its end in vain."""
         self._empty_lines = 0
 
     def feed(self, data: bytes) -> None:
         self._buffer.feed(data)
 
     def forget(self) -> None:
-        """What has come and was not read: nobody wants it any more."""
+        """Drop what has arrived and was not read."""
         self._buffer = Buffer()
 
     @property
     def unread(self) -> int:
-        """Bytes that have come and were given in no event yet."""
+        """How many bytes have arrived and were not returned yet."""
         return self._buffer.size
 
     @property
     def has_whole_body(self) -> bool:
-        """Nothing but the END of the request in hand is to come."""
+        """Whether only the END of the current request is left to read."""
         return self._body is not None and self._body.complete
 
     def next(self) -> Event | None:
-        """Raises malformed_request, and from then on always."""
+        """Return the next event. Raises malformed_request, and from then on always."""
         if self._refused:
             raise ServiceError("malformed_request", self._refused)
         try:
@@ -88,7 +88,7 @@ class RequestReader:
             if self._empty_lines == _EMPTY_LINES_MAX:
                 raise malformed(f"there are more than {_EMPTY_LINES_MAX} empty lines in front of it")
             self._empty_lines += 1
-            buffer.at += 2  # RFC 9112 §2.2: a few are passed over
+            buffer.at += 2  # RFC 9112 §2.2: a few are ignored
         at = buffer.at
         end = data.find(BLANK_LINE, at + self._searched, at + HEAD_BYTES_MAX)
         if end < 0:
@@ -99,7 +99,7 @@ class RequestReader:
         return self._heads.read(data[at : end + 4])
 
     def _look_at_part(self) -> None:
-        """What is no head will not become one: it is refused before its end has come."""
+        """Refuse bytes that cannot become a head, before the end of the head has arrived."""
         buffer = self._buffer
         size = buffer.size
         if size == 0 or buffer.data[buffer.at :] == b"\r":

@@ -1,7 +1,7 @@
 """Reads the data plane's answer to one request: bytes in, a head, then its body. Pure.
 
-Interim answers come first and are told by their status. What is no answer raises; what is left over when the answer is
-complete is nobody's, and such a connection is of no more use.
+Interim answers come first and are reported by their status. Bytes that are no answer raise an error. Bytes left over
+after a complete answer belong to nobody, and such a connection is not used again.
 """
 
 import re
@@ -13,13 +13,13 @@ from tuplegate.protocol.errors import ServiceError
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 _CHUNKS_AT_ONCE: Final = 1 << 30
-"""All there are: they come from a data plane."""
+"""No bound: they come from a data plane."""
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: %b)?" % VALUE)
 _FIELD: Final = re.compile(rb"(%b):[ \t]*(%b)" % (TOKEN, VALUE))
 
 
 class NoAnswer(Exception):
-    """What came is no HTTP/1.1 answer."""
+    """The bytes are no HTTP/1.1 answer."""
 
 
 class _UntilClose(Body):
@@ -30,7 +30,7 @@ class _UntilClose(Body):
 
 
 class AnswerReader:
-    """`bodiless`: the answer has no body, whatever it says (HEAD)."""
+    """Reads one answer. `bodiless`: it has no body, whatever it says (HEAD)."""
 
     def __init__(self, *, bodiless: bool) -> None:
         self._bodiless = bodiless
@@ -39,10 +39,10 @@ class AnswerReader:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.length: bytes | None = None
-        """As the answer says it."""
+        """The Content-Length as the answer gives it."""
         self.keep_alive = False
         self.interim: list[int] = []
-        """Statuses of interim answers; whoever looks at them takes them out."""
+        """Statuses of interim answers; the reader of the list removes them."""
 
     @property
     def has_head(self) -> bool:
@@ -53,7 +53,7 @@ class AnswerReader:
         return self._body is not None and self._body.complete
 
     def feed(self, data: bytes) -> bytes:
-        """What has come of the body. Raises NoAnswer."""
+        """Return what has arrived of the body. Raises NoAnswer."""
         buffer = self._buffer
         buffer.feed(data)
         while self._body is None:
@@ -72,7 +72,7 @@ class AnswerReader:
         return got
 
     def end(self) -> bool:
-        """The connection has ended; whether the answer has too."""
+        """Note that the connection has ended; return whether the answer is complete."""
         if isinstance(self._body, _UntilClose):
             self._body.complete = True
         return self.complete

@@ -1,4 +1,4 @@
-"""Errors as answers: the one place that turns an exception into a status and a body."""
+"""Errors as answers: the only place that turns an exception into a status and a body."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def error_body(error: ErrorBody, request_id: str, more: Mapping[str, str] | None
 
 
 def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, str] | None = None) -> None:
-    """`more` stands beside the error."""
+    """Respond with the error; `more` are fields beside it."""
     exchange.error_code = error.body.code
     headers = list(error.headers)
     if error.status == 401:
@@ -29,7 +29,16 @@ def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, st
     exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
 
 
-def unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
-    """A fault of ours: the log gets everything but the request's text, the client only the id."""
+def end_with_error(exchange: Exchange, error: ServiceError) -> None:
+    """Respond with the error, or cut off the answer that has begun already."""
+    if not exchange.answered:
+        respond_error(exchange, error)
+    else:
+        exchange.keep_alive = False
+
+
+def report_unexpected(exchange: Exchange, exc: BaseException) -> ServiceError:
+    """Log a fault of the service, without the request's text, and return an error that tells the client only the
+    request id."""
     _log.error("unexpected failure", request_id=exchange.request_id, route=exchange.path, exc_info=exc)
     return ServiceError("internal", "the service failed; its log has the cause under this request id")
