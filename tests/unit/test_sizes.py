@@ -13,13 +13,10 @@ FUNCTION_LINES, FILE_LINES, CLASS_LINES, CLASS_ATTRIBUTES = 70, 500, 300, 15
 REASON = "# size: "
 
 STILL_TOO_LARGE = {
-    "admission/quota.py Quota",
     "engine/libpq/connection.py",
     "engine/libpq/connection.py Connection",
     "engine/libpq/rows.py RowCollector",
     "engine/libpq/values.py",
-    "engine/port.py",
-    "engine/postgres/engine.py PostgresEngine",
     "engine/postgres/own/settings.py EngineSettings",
     "engine/postgres/pool.py",
     "engine/postgres/pool.py Pool",
@@ -37,14 +34,6 @@ STILL_TOO_LARGE = {
     "engine/postgres/tenancy/databases.py PostgresDatabases",
     "engine/postgres/transaction/transaction.py",
     "engine/postgres/transaction/transaction.py TransactionRun",
-    "engine/several.py",
-    "http/connection.py HttpConnection",
-    "http/exchange.py Exchange",
-    "http/tls_transport.py TlsTransport",
-    "serve.py",
-    "serve.py Supervisor",
-    "worker.py WorkerInput",
-    "worker.py _main",
 }
 """To be made smaller. Nothing is added here: what is new stays within the limits, or states its reason."""
 

@@ -374,10 +374,6 @@ class Connection:
         notices, self._last_notices = self._last_notices, []
         return notices
 
-    def put_notices(self, notices: list[Notice]) -> None:
-        """Puts back what was taken from an earlier segment of the same statement."""
-        self._last_notices = notices + self._last_notices
-
     def look_soon(self) -> None:
         self._loop.call_soon(self.look)
 

@@ -22,8 +22,7 @@ _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 # The tags of statements whose count the contract calls affected rows; SELECT counts only without columns.
 _COUNTED: Final = (b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY")
 
-
-_UNREADABLE = port.Notice(
+UNREADABLE: Final = port.Notice(
     "WARNING", "rows were left out: the statement changed client_encoding while it ran", "22021", None, None
 )
 
@@ -215,7 +214,7 @@ class RowCollector:
         counted = affected_rows(last) if last.command_status else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
         if self.unreadable:
-            result.notices.append(_UNREADABLE)
+            result.notices.append(UNREADABLE)
         return result
 
 

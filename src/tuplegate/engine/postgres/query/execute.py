@@ -6,9 +6,7 @@ A statement runs at SERIALIZABLE, which is in the connection's start-up options,
 - VACUUM and what else commits in steps of its own at REPEATABLE READ: its steps take no place in the engine's pool of
   serializable transactions (see `guard`), however many there are;
 - CALL and DO inside a block that the service opened, where COMMIT is refused by the engine; in a database that is full
-  (see `sizes`) everything;
-- a text that can change settings while its rows are written, through a cursor that outlives its transaction, or through
-  a temporary table where it writes: its rows are computed with its own settings and written with the service's.
+  (see `sizes`) everything.
 """
 
 from time import perf_counter_ns
@@ -30,7 +28,7 @@ from tuplegate.engine.libpq.connection import (
 from tuplegate.engine.libpq.failures import check, find_error, is_internal, is_panic
 from tuplegate.engine.libpq.kept import LENGTH_MAX, Kept, Key, is_lasting
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, read_text
-from tuplegate.engine.libpq.parameters import describe_statement, texts_of, write_params
+from tuplegate.engine.libpq.parameters import texts_of, write_params
 from tuplegate.engine.libpq.plans import (
     ANY_NUMBER,
     CUSTOM_PLANS,
@@ -40,7 +38,7 @@ from tuplegate.engine.libpq.plans import (
     judge_text,
     read_columns,
 )
-from tuplegate.engine.libpq.rows import RowCollector, affected_rows, find_encoder
+from tuplegate.engine.libpq.rows import RowCollector, affected_rows
 from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.replication.positions import read_answer
@@ -68,10 +66,6 @@ NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", b
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
 """First words of what can be a cursor; "" is an opening parenthesis. The engine has the last word."""
 
-DECLARE_HELD: Final = b"DECLARE tuplegate CURSOR WITH HOLD FOR "
-# Not a query, one that writes, or with columns of no real type: the text is not wrong for that.
-_CANNOT_WRAP: Final = frozenset({"0A000", "42601", "42P16"})
-
 _IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
 """First words of statements that begin a transaction for every table they work on."""
 _STEPS_MAX: Final = 8
@@ -87,10 +81,6 @@ ENCODING_SETTINGS: Final = {
     "client_encoding": "UTF8",
 }
 """The settings under which the server writes the text that this service promises."""
-
-RESTORE_ENCODING: Final = [
-    Command(f"SET {name} = '{value}'".encode(), begins=False) for name, value in ENCODING_SETTINGS.items()
-]
 
 
 def begin(access: port.Access, *, on_replica: bool) -> list[Command]:
@@ -202,7 +192,7 @@ class Execution:
             # What runs code that could fill its session is looked at before it is committed.
             looked_at = state.full_at is not None or (state.has_lasting_code and self.target.may_write)
             if values is None or looked_at:
-                result = await self._carefully(plain)
+                result = await self._run_carefully()
             else:
                 rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
                 first: list[Command] = []
@@ -344,13 +334,13 @@ class Execution:
             return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
         return rows.finished(last)
 
-    async def _plainly(self, params: list[bytes | None] | None) -> port.Result:
+    async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         results = await self._send(params, rows, None, [])
         return self._read(results, rows) or await self._learned(results[-1], rows)
 
-    async def _carefully(self, plain: bool) -> port.Result:
-        """Whatever needs more than one exchange with the engine."""
+    async def _run_carefully(self) -> port.Result:
+        """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
         params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
         if self.timed_out:  # what is sent from now on would not be cancelled any more
@@ -359,52 +349,39 @@ class Execution:
         reader = as_reader(self.target, self.statement, room)
         if reader is not self.target:
             self.target = reader
-            return await self._reading(room, plain, params)
+            return await self._run_reading(room, params)
         if self.statement.keyword in ("call", "do"):
             # They can make a trigger that runs at the commit, behind what makes that durable.
             self.lazy = self.target.may_write
-            return await self._in_block(params, room)
+            return await self._run_in_block(params, room)
         if self.statement.keyword == "vacuum" and self.pool.state.has_code:
             self.runs_code = await vacuum_runs_code(self.member)
         if room is not None:
-            return await self._within(room, plain, params)
-        if not plain and self.statement.keyword in CURSORS:
-            held = await self._held(params)
-            if held is not None:
-                return held
-        if not plain and self.statement.keyword in CURSORS | WRITES and self.target.may_write:
-            stored = await self._through_table(params)
-            if stored is not None:
-                return stored
-            return await self._in_block(params, None)
+            return await self._run_within(room, params)
         if self.statement.keyword in CURSORS | WRITES and self.pool.state.has_lasting_code and self.target.may_write:
-            return await self._in_block(params, None)
+            return await self._run_in_block(params, None)
         await allow_steps(self.member, self.statement)
-        return await self._plainly(params)
+        return await self._run_plainly(params)
 
-    async def _reading(self, room: Room | None, plain: bool, params: list[bytes | None] | None) -> port.Result:
-        """Where nothing may be written."""
+    async def _run_reading(self, room: Room | None, params: list[bytes | None] | None) -> port.Result:
+        """Run it where nothing may be written."""
         try:
-            held = await self._held(params) if not plain and self.statement.keyword in CURSORS else None
-            return held or await self._in_block(params, None)
+            return await self._run_in_block(params, None)
         except port.StatementFailed as failure:
             if lacks_disk(failure, room):
                 raise full(DISK_LOW) from failure
             raise
 
-    async def _within(self, room: Room, plain: bool, params: list[bytes | None] | None) -> port.Result:
-        """In a database that is full: in a block, so that what it did is known before it is committed."""
+    async def _run_within(self, room: Room, params: list[bytes | None] | None) -> port.Result:
+        """Run it in a database that is full: in a block, so that what it did is known before it is committed."""
         try:
-            stored = None
-            if not plain and self.statement.keyword in CURSORS | WRITES:
-                stored = await self._through_table(params, room)
-            return stored or await self._in_block(params, room)
+            return await self._run_in_block(params, room)
         except port.StatementFailed as failure:
             if failure.sqlstate == "25001" and failure.context is None:
                 raise full(room.bound) from failure  # what cannot run in a block cannot be looked at either
             raise
 
-    async def _in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
+    async def _run_in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
         rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
@@ -417,7 +394,9 @@ class Execution:
         self.member.flush()
         results = await answer
         check(results)
+        notices: list[port.Notice] = []
         if room is not None:
+            notices = self.member.take_notices()
             await room.check(self.member)
             results += await self.member.run(*commit)
             check(results)
@@ -427,84 +406,9 @@ class Execution:
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
         if not in_chunks and results[2].nfields:
             rows.take(results[2])
-        return await self._result(results[2], rows)
-
-    async def _held(self, params: list[bytes | None] | None) -> port.Result | None:
-        """None where the statement cannot be a cursor."""
-        member = self.member
-        declare = Command(DECLARE_HELD + self.statement.sql.encode(), params)
-        results = await member.run(*begin(self.target.access, on_replica=self.target.on_replica), declare, _COMMIT)
-        if await self._is_refused(results, len(DECLARE_HELD)):
-            return None
-        self.applied = True
-        notices = member.take_notices()
-        check(await member.run(*RESTORE_ENCODING))
-        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
-        answer = member.send([Command(b"FETCH ALL FROM tuplegate", chunk_rows=CHUNK_ROWS)], rows.take)
-        member.flush()
-        results = await answer
-        check(results)
-        member.put_notices(notices)
-        return await self._result(results[-1], rows)
-
-    async def _is_refused(self, results: list[PGresult], prefix: int) -> bool:
-        """Whether the engine says that the text cannot be wrapped so. Any other failure is the statement's own."""
-        try:
-            check(results)
-        except port.StatementFailed as failure:
-            if failure.sqlstate not in _CANNOT_WRAP or self.timed_out:
-                if failure.position is not None:
-                    failure.position -= prefix
-                raise
-            check(await self.member.run(Command(b"ROLLBACK", begins=False)))
-            return True
-        return False
-
-    async def _through_table(self, params: list[bytes | None] | None, room: Room | None = None) -> port.Result | None:
-        """As `_held`, for what writes and so cannot be such a cursor: its rows go into a temporary table first.
-
-        None where there are no rows, or none that a table can hold.
-        """
-        member, sql = self.member, self.statement.sql.encode()
-        described = await describe_statement(member, sql)
-        if not described.nfields:
-            return None
-        encoder = await find_encoder(self.pool, member, described, self.shape)
-        names = b", ".join(b"c%d" % column for column in range(described.nfields))
-        query = sql if self.statement.keyword in CURSORS else b"WITH q AS (" + sql + b"\n) SELECT * FROM q"
-        table = b"CREATE TEMPORARY TABLE pg_temp.tuplegate (" + names + b") AS "
-        filled = await member.run(
-            *begin(self.target.access, on_replica=self.target.on_replica), Command(table + query, params)
-        )
-        if await self._is_refused(filled, len(table) + query.index(sql)):
-            return None
-        notices = member.take_notices()
-        if room is not None:
-            await room.check(member)
-        rows = RowCollector(self.pool, self.member, self.shape, self.bounds, encoder)
-        answer = member.send(
-            [
-                *RESTORE_ENCODING,
-                Command(b"TABLE pg_temp.tuplegate", None, CHUNK_ROWS),
-                self.pool.state.ready_to_commit,
-                _COMMIT,
-            ],
-            rows.take,
-        )
-        member.flush()
-        results = await answer
-        check(results)
-        if results[-1].command_status != b"COMMIT":
-            raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
-        member.put_notices(notices)
-        result = rows.finished(described)
-        assert result is not None, "its encoder was given, and all rows were read from the wire"
-        if self.statement.keyword in WRITES:
-            result.affected_rows = filled[-1].command_tuples or 0
+        result = self._read(results[2:3], rows) or await self._learned(results[2], rows)
+        result.notices += notices
         return result
-
-    async def _result(self, last: PGresult, rows: RowCollector) -> port.Result:
-        return self._read([last], rows) or await self._learned(last, rows)
 
     async def _learned(self, last: PGresult, rows: RowCollector) -> port.Result:
         self.applied = True

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
 
-from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
@@ -22,13 +21,11 @@ from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.rows import affected_rows, find_encoder
+from tuplegate.engine.libpq.rows import UNREADABLE, affected_rows, find_encoder
 from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.postgres.pool import Member, Pool
 from tuplegate.engine.postgres.query.execute import (
     CURSORS,
-    DECLARE_HELD,
-    RESTORE_ENCODING,
     allow_steps,
     as_reader,
     begin,
@@ -113,8 +110,6 @@ async def _describe(
                 raise why_ended(clock)
             room = await find_room(pool, member, target, statement)
             target = as_reader(target, statement, room)
-            if room is not None and statement.keyword in CURSORS and not is_plain(statement.sql, statement.keyword):
-                raise _not_streamed()  # it would be committed before its first row, unseen
             described = await _declare(member, target, statement, params)
             kind: type[Stream] = _CursorStream
             if described is None:
@@ -138,24 +133,14 @@ async def _declare(
     member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
 ) -> PGresult | None:
     """Opens the cursor and describes it; None where the statement cannot be one."""
-    plain = is_plain(statement.sql, statement.keyword)
     if statement.keyword not in CURSORS:
-        if statement.keyword in WRITES and not plain:
-            raise _not_streamed()
         return None
-    prefix = b"DECLARE tuplegate NO SCROLL CURSOR FOR " if plain else DECLARE_HELD
-    declare = Command(prefix + statement.sql.encode(), params)
-    # A text that could change how its rows are written is run to its end first, then written with our settings.
-    after = [Command(b"", portal=_CURSOR)] if plain else [Command(b"COMMIT", begins=False)]
-    results = await member.run(*begin(target.access, on_replica=target.on_replica), declare, *after)
+    declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + statement.sql.encode(), params)
+    describe = Command(b"", portal=_CURSOR)
+    results = await member.run(*begin(target.access, on_replica=target.on_replica), declare, describe)
     if find_error(results) is not None:
         check(await member.run(Command(b"ROLLBACK", begins=False)))
-        if not plain and results[2].error_field(pq.DiagnosticField.SQLSTATE) == b"0A000":
-            raise _not_streamed()
         return None
-    if not plain:
-        results = await member.run(*RESTORE_ENCODING, Command(b"", portal=_CURSOR))
-        check(results)
     return results[-1]
 
 
@@ -165,14 +150,6 @@ def _refuse_copy(statement: port.Statement) -> None:
         text = statement.sql.lower()
         if "stdin" in text or "stdout" in text:
             raise port.CopyRefused
-
-
-def _not_streamed() -> port.StatementFailed:
-    return port.StatementFailed(
-        "a statement that writes and names set_config or the like cannot be streamed; nothing was applied",
-        sqlstate="0A000",
-        hint="Send it without the streaming hint.",
-    )
 
 
 class EngineClock:
@@ -313,12 +290,23 @@ class Stream:
 
     async def _encode(self, result: PGresult) -> bytes:
         """The rows as lines, up to the bound of the whole stream. The loop is given back between pieces of them."""
+        if self.truncated:
+            return b""
         count = result.ntuples
         most = self.clock.bounds.rows_max
         if most is not None and self.row_count + count > most:
             count = most - self.row_count
             self.truncated = True
+        try:
+            lines = await self._write_lines(result, count)
+        except UnicodeDecodeError:
+            self.truncated = True
+            self.notices.append(UNREADABLE)
+            return b""
         self.row_count += count
+        return lines
+
+    async def _write_lines(self, result: PGresult, count: int) -> bytes:
         self._taken += size_of(result)
         if self._taken <= self._encoder.at_once:
             return self._encoder.lines(result, count)

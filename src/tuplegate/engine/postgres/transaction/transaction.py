@@ -60,14 +60,8 @@ _NUMBER_OF_HELD: Final = Command(
 )
 _CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
 _NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
-# Output styles go back to the service's own after every statement that may have changed one. The time zone stays: it
-# has a meaning for the statements that follow, and a value that shows an offset is rewritten.
-_RESTORE_STYLES: Final = Command(
-    b"SELECT pg_catalog.set_config('DateStyle', 'ISO', true), pg_catalog.set_config('IntervalStyle', 'postgres', true),"
-    b" pg_catalog.set_config('bytea_output', 'hex', true), pg_catalog.set_config('extra_float_digits', '1', true),"
-    b" pg_catalog.set_config('client_encoding', 'UTF8', true)",
-    begins=False,
-)
+# Statements, parameters and records are sent in UTF-8, whatever the statement before them has set.
+_SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
@@ -233,7 +227,7 @@ class TransactionRun:
             waiting.append(Command(statement.sql.encode(), params, chunk_rows(statement, self.bounds), begins=False))
             owners.append(index)
             if has_code or not self._plain[index]:
-                waiting.append(_RESTORE_STYLES)
+                waiting.append(_SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
         waiting.append(_CHECK_NOW)
