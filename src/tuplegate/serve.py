@@ -23,6 +23,7 @@ import structlog
 from tuplegate import logs
 from tuplegate.access.quotas import read_tiers
 from tuplegate.access.tokens import Token
+from tuplegate.engine.bundled.server import BundledServer
 from tuplegate.engine.opening import SharedEngine, owner_of, share_engine
 from tuplegate.engine.port import FIRST_ENGINE, BadUrl, EngineFailure, EngineOwner, EngineRefused
 from tuplegate.further_engines import EnginePreparation, read_engines
@@ -32,7 +33,12 @@ from tuplegate.open_files import WantedFiles, raise_limit
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import provide_self_signed, read_certificate
 from tuplegate.supervisor.edge import check_address, read_edge
-from tuplegate.supervisor.engine_server import Server, find_programs, open_server, read_replica_addresses
+from tuplegate.supervisor.engine_server import (
+    find_programs,
+    open_server,
+    read_engine_address,
+    read_replica_addresses,
+)
 from tuplegate.supervisor.failures import ServeError
 from tuplegate.supervisor.signals import watch_signals
 from tuplegate.supervisor.sockets import address_of, bind_metrics, bind_planes
@@ -58,7 +64,8 @@ def serve(settings: Settings) -> None:
     with watch_signals() as stopped, open_server(settings) as server:
         if stopped():
             return
-        owner = owner_of(server.conninfo, settings, is_bundled=not settings.engine)
+        address = read_engine_address(settings) if server is None else server.conninfo
+        owner = owner_of(address, settings, is_bundled=server is not None)
         installed, connections = _install(settings, owner)
         settings = _without_logins(settings, owner, further, connections)
         settings = replace(_within_file_limit(settings, sockets), replicas="")
@@ -90,21 +97,21 @@ def _without_logins(settings: Settings, owner: EngineOwner, further: Collection[
 
 def _share_engines(
     settings: Settings,
-    server: Server,
+    server: BundledServer | None,
     installed: Installed,
     replicas: tuple[str, ...],
     further: Mapping[str, EngineOwner],
 ) -> tuple[SharedEngine, ...]:
     """Return what workers get of each engine."""
     secret = installed.installation.secret
-    programs = find_programs(settings) if further else ()
+    programs = find_programs(settings) if further or server is None else ()
     return (
         share_engine(
             FIRST_ENGINE,
             installed.login,
-            server.dump_tools,
+            programs if server is None else server.dump_tools,
             settings,
-            is_bundled=not settings.engine,
+            is_bundled=server is not None,
             replicas=replicas,
             weaknesses=installed.weaknesses,
         ),

@@ -1,4 +1,4 @@
-"""The server of the first engine: the bundled one, which is started and stopped here, or somebody else's."""
+"""Starts and stops the bundled server, and reads from the settings where an engine of the user's own is."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,23 +6,15 @@ from pathlib import Path
 
 from tuplegate.engine.bundled.binaries import DumpTool, find_dump_tools
 from tuplegate.engine.bundled.server import BundledEngineError, BundledServer, BundledSettings
-from tuplegate.engine.external import ExternalServer
 from tuplegate.engine.opening import read_address, read_replica_address
 from tuplegate.engine.port import BadUrl
 from tuplegate.settings import Settings
 from tuplegate.supervisor.failures import ServeError
 
-Server = BundledServer | ExternalServer
 
-
-@contextlib.contextmanager
-def open_server(settings: Settings) -> Iterator[Server]:
-    """Give the engine of the user's own, if there is one, or start the bundled one."""
-    if settings.engine:
-        yield ExternalServer(read_engine_address(settings), find_programs(settings))
-        return
-    with open_bundled(settings) as engine:
-        yield engine
+def open_server(settings: Settings) -> contextlib.AbstractContextManager[BundledServer | None]:
+    """Start the bundled server; give None where somebody else runs the engine."""
+    return contextlib.nullcontext() if settings.engine else open_bundled(settings)
 
 
 def read_engine_address(settings: Settings) -> str:

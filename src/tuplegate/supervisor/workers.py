@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate import worker
-from tuplegate.engine.bundled.server import BundledEngineError
+from tuplegate.engine.bundled.server import BundledEngineError, BundledServer
 from tuplegate.engine.opening import SharedEngine
 from tuplegate.further_engines import EnginePreparation
 from tuplegate.http.acceptor import Balance
@@ -23,7 +23,6 @@ from tuplegate.settings import Settings
 from tuplegate.standstill import Beats, StandstillClock, offer_stacks, read_stacks
 from tuplegate.supervisor.certificates import provide_self_signed
 from tuplegate.supervisor.edge import Edge
-from tuplegate.supervisor.engine_server import Server
 from tuplegate.supervisor.failures import ServeError
 
 _log = structlog.get_logger()
@@ -74,7 +73,8 @@ class Supervisor:
     """Forks the workers, and watches them and the engine's server until `stopped` returns true."""
 
     settings: Settings
-    server: Server
+    server: BundledServer | None
+    """None where somebody else runs the engine."""
     engines: tuple[SharedEngine, ...]
     sockets: dict[str, socket.socket]
     edge: Edge
@@ -164,15 +164,15 @@ class Supervisor:
         """Restart what died or stands still, until a signal says stop."""
         bounded_at = reloaded_at = time.monotonic()
         while not self.stopped():
-            self._watch_engine()
-            self._keep_reserve()
+            if self.server is not None:
+                self._watch_server(self.server)
             self.preparing.watch(self._life[0])
             for number in range(len(self._workers)):
                 self._watch_worker(number)
             if self._reload_asked or time.monotonic() - reloaded_at > _CERTIFICATE_EVERY_S:
                 reloaded_at = time.monotonic()
                 self._reload_certificate()
-            if time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
+            if self.server is not None and time.monotonic() - bounded_at > _LOG_BOUND_EVERY_S:
                 bounded_at = time.monotonic()
                 self.server.bound_log()
         self.preparing.stop()
@@ -196,22 +196,19 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(watched.pid, signal.SIGHUP)
 
-    def _watch_engine(self) -> None:
-        status = self.server.poll()
-        if status is None:
-            return
-        _log.error("the engine died, starting it again", status=status)
-        try:
-            self.server.restart()
-        except BundledEngineError as exc:
-            _log.error("the engine did not start", reason=str(exc))
-            time.sleep(_RESTART_PAUSE_S)
-        else:
-            _log.warning("the engine is back", pid=self.server.pid)
-
-    def _keep_reserve(self) -> None:
-        """Keep room for the engine to start in, where others have filled its disk."""
-        match self.server.keep_reserve():
+    @staticmethod
+    def _watch_server(server: BundledServer) -> None:
+        """Start a dead server again, and keep room for that where others have filled its disk."""
+        if (status := server.poll()) is not None:
+            _log.error("the engine died, starting it again", status=status)
+            try:
+                server.restart()
+            except BundledEngineError as exc:
+                _log.error("the engine did not start", reason=str(exc))
+                time.sleep(_RESTART_PAUSE_S)
+            else:
+                _log.warning("the engine is back", pid=server.pid)
+        match server.keep_reserve():
             case False:
                 _log.error("the disk is full; the reserve is given up, so that room can be made")
             case True:

@@ -12,6 +12,7 @@ do with an engine before they use it). Records are msgspec structs, which cost a
 from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE
 from tuplegate.engine.port.databases import AllDatabases as AllDatabases
 from tuplegate.engine.port.databases import Databases as Databases
+from tuplegate.engine.port.databases import EngineDatabases as EngineDatabases
 from tuplegate.engine.port.databases import Following as Following
 from tuplegate.engine.port.engine import Engine as Engine
 from tuplegate.engine.port.engine import EngineSession as EngineSession

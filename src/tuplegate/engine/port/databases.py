@@ -11,7 +11,7 @@ FIRST_ENGINE = "first"
 
 
 class Databases(Protocol):
-    """The databases of an engine, by the names the engine knows them under. Every step may be repeated."""
+    """Databases by the names their engine knows them under. Every step may be repeated."""
 
     def furnishing_of(self, name: str) -> str:
         """Return a text that stands for the service's own objects in the database, as this version makes them."""
@@ -47,30 +47,11 @@ class Databases(Protocol):
         """Return the bytes on disk of those databases that can be measured."""
         ...
 
-    async def take_over(self, other: "Databases", source: str, name: str) -> None:
-        """Bring everything in `source`, a silent database of `other`, into `name`, which is new and empty.
-
-        This includes the records of its transactions. Raises NotSupported where this engine cannot hold the same, and
-        MoveFailed where not everything was brought over.
-        """
-        ...
-
-    def follow(self, other: "Databases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
-        """Bring over a source that is in use. The block is entered when everything of one moment is here.
-
-        Raises NotSupported where that cannot be done with the source, and MoveFailed.
-        """
-        ...
-
     async def stop_following(self, name: str, *, dumped: bool) -> None:
         """Remove what `follow` and `take_over` made for a database that is in place, as a source or as a copy.
 
         `dumped` says that a dump of it may be running. May be repeated.
         """
-        ...
-
-    async def forget_source(self, source: str) -> None:
-        """Remove what `take_over` made here for the time that it takes."""
         ...
 
     async def let_end(self, name: str, seconds: float) -> None:
@@ -85,13 +66,36 @@ class Databases(Protocol):
         """Let the engine learn what is in a database that was filled all at once."""
         ...
 
+
+class EngineDatabases(Databases, Protocol):
+    """The databases of one engine."""
+
+    async def take_over(self, other: "EngineDatabases", source: str, name: str) -> None:
+        """Bring everything in `source`, a silent database of `other`, into `name`, which is new and empty.
+
+        This includes the records of its transactions. Raises NotSupported where this engine cannot hold the same, and
+        MoveFailed where not everything was brought over.
+        """
+        ...
+
+    def follow(self, other: "EngineDatabases", source: str, name: str) -> AbstractAsyncContextManager["Following"]:
+        """Bring over a source that is in use. The block is entered when everything of one moment is here.
+
+        Raises NotSupported where that cannot be done with the source, and MoveFailed.
+        """
+        ...
+
+    async def forget_source(self, source: str) -> None:
+        """Remove what `take_over` made here for the time that it takes."""
+        ...
+
     async def load(self) -> Load: ...
 
 
 class AllDatabases(Databases, Protocol):
     """The databases of all engines. The engine that a name is on does each step."""
 
-    def on(self, engine: str) -> Databases:
+    def on(self, engine: str) -> EngineDatabases:
         """Return the databases of one engine. Raises EngineUnavailable where the service knows none of that name."""
         ...
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuplegate.engine.port.databases import Databases
+from tuplegate.engine.port.databases import Databases, EngineDatabases
 from tuplegate.engine.port.engine import OpenEngine
 from tuplegate.engine.port.reports import Weakness
 
@@ -147,7 +147,7 @@ class ReachedEngine(Protocol):
 
     def metadata(self) -> AbstractAsyncContextManager[Metadata]: ...
 
-    def databases(self, secret: bytes) -> Databases: ...
+    def databases(self, secret: bytes) -> EngineDatabases: ...
 
     def open(self, installation: str, secret: bytes) -> AbstractAsyncContextManager[OpenEngine]:
         """Open the engine. Raises EngineUnavailable where it is not there, or not prepared by this version."""

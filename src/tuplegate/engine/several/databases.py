@@ -12,19 +12,19 @@ Locate = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 class SeveralDatabases:
     """Fills the port's `AllDatabases`. `engines` includes the first."""
 
-    def __init__(self, engines: Mapping[str, port.Databases], locate: Locate) -> None:
+    def __init__(self, engines: Mapping[str, port.EngineDatabases], locate: Locate) -> None:
         self._engines = engines
         self._locate = locate
         self._of: dict[str, str] = {}
 
-    def on(self, engine: str) -> port.Databases:
+    def on(self, engine: str) -> port.EngineDatabases:
         """Return the databases of one engine. Raises EngineUnavailable where the service has no such engine."""
         try:
             return self._engines[engine]
         except KeyError:
             raise port.EngineUnavailable(f"the engine {engine} is not in the settings of this service") from None
 
-    async def _on(self, name: str) -> port.Databases:
+    async def _on(self, name: str) -> port.EngineDatabases:
         await self._learn([name])
         if name not in self._of:
             raise port.EngineUnavailable(f"the database {name} is on no engine")
@@ -78,35 +78,20 @@ class SeveralDatabases:
                 continue  # an engine that is down keeps nobody from seeing the others
         return found
 
-    async def take_over(self, other: port.Databases, source: str, name: str) -> None:
-        await (await self._on(name)).take_over(other, source, name)
-
-    @asynccontextmanager
-    async def follow(self, other: port.Databases, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with (await self._on(name)).follow(other, source, name) as following:
-            yield following
-
     async def stop_following(self, name: str, *, dumped: bool) -> None:
         await (await self._on(name)).stop_following(name, dumped=dumped)
 
     @asynccontextmanager
     async def keep_up(self, source: str, name: str) -> AsyncIterator[port.Following]:
-        async with self.follow(await self._on(source), source, name) as following:
+        databases = await self._on(name)
+        async with databases.follow(await self._on(source), source, name) as following:
             yield following
-
-    async def forget_source(self, source: str) -> None:
-        for databases in self._engines.values():
-            await databases.forget_source(source)
 
     async def let_end(self, name: str, seconds: float) -> None:
         await (await self._on(name)).let_end(name, seconds)
 
     async def check_silent(self, name: str) -> None:
         await (await self._on(name)).check_silent(name)
-
-    async def load(self) -> port.Load:
-        """Return that of the first engine."""
-        return await self.on(port.FIRST_ENGINE).load()
 
     async def bring(self, source: str, name: str) -> None:
         """Bring everything in `source`, which is silent, into `name`, on whichever engines they are."""

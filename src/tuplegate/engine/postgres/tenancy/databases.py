@@ -14,8 +14,8 @@ import structlog
 
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.port import (
-    Databases,
     EngineBusy,
+    EngineDatabases,
     EngineFailure,
     Following,
     Load,
@@ -232,7 +232,7 @@ class PostgresDatabases:
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await _carry_records(old, new)
 
-    async def take_over(self, other: Databases, source: str, name: str) -> None:
+    async def take_over(self, other: EngineDatabases, source: str, name: str) -> None:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
@@ -245,7 +245,7 @@ class PostgresDatabases:
         await self._bring_notes(other, source, name)
 
     @asynccontextmanager
-    async def follow(self, other: Databases, source: str, name: str) -> AsyncIterator[Following]:
+    async def follow(self, other: EngineDatabases, source: str, name: str) -> AsyncIterator[Following]:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
