@@ -28,7 +28,7 @@ from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
-from tuplegate.control_plane.routes import control_routes
+from tuplegate.control_plane.routes import build_control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
@@ -194,7 +194,7 @@ async def _main(given: WorkerInput) -> None:
             data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).added_to(
-            control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, tiers, metrics)
+            build_control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, tiers, metrics)
         )
         memory = Memory(settings.http_memory_mb * 2**20)
         tls = _tls(given.tls)

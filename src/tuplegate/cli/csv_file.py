@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, open_hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, compute_digest, open_hashed
 from tuplegate.cli.guesses import Guess
 
 _BLOCK_BYTES = 2**20
@@ -53,7 +53,7 @@ class CsvFile:
         self._delimiter = form.delimiter or ","
         self._quoted = _QuoteMarker(self._delimiter, self._null)
         self.form = repr((self._null, self._delimiter, form.header is not False, self._encoding))
-        self.digest = digest_of(path)
+        self.digest = compute_digest(path)
         self.named = form.header is not False
         first = self._read_first_row()
         if self.named:

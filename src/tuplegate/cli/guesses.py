@@ -55,7 +55,7 @@ class Guess:
         self._left = list(_HOLDS)
         self._seen = False
         self.json = False
-        """Whether there was an object or an array, which only JSON holds."""
+        """True once there was an object or an array, which only JSON holds."""
 
     def see(self, texts: Sequence[str]) -> None:
         """Take more values, none of them NULL."""

@@ -13,7 +13,7 @@ _PAUSE_MAX_S = 2.0
 
 
 class Repeat(Enum):
-    """What may be done after a lost answer."""
+    """How a request may be repeated after a lost answer."""
 
     NEVER = "never"
     """It may have been applied, and applying it twice would be wrong."""

@@ -72,7 +72,7 @@ class Lifecycle:
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
         """Create an organization with its first database, of that name, and a key that manages it."""
-        making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
+        making = self._create_organization(actor, id, name, tier, (make_database_id(), database), key)
         await self.see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
@@ -119,7 +119,7 @@ class Lifecycle:
     # -- whole tenants ------------------------------------------------------------------------------------------
 
     async def _create(self, actor: Actor, name: str, clone_of: str | None) -> str:
-        id = new_database_id()
+        id = make_database_id()
         engine = await self._choose(clone_of)
         await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
@@ -237,7 +237,7 @@ class Lifecycle:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
-            fresh = new_database_id()
+            fresh = make_database_id()
             await self._catalog.databases.note_leftovers(id, [database.engine_name, fresh], database.engine)
             try:
                 await self._databases.create(fresh)
@@ -327,5 +327,5 @@ class Lifecycle:
             work.close()  # where its turn did not come
 
 
-def new_database_id() -> str:
+def make_database_id() -> str:
     return "tg_" + make_id(secrets.token_bytes(RANDOM_BYTES))

@@ -27,7 +27,7 @@ from tuplegate.engine.port import (
     NotSupported,
     StatementFailed,
 )
-from tuplegate.tenancy.lifecycle import Lifecycle, new_database_id
+from tuplegate.tenancy.lifecycle import Lifecycle, make_database_id
 
 _log = structlog.get_logger()
 
@@ -86,7 +86,7 @@ class Mover:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
-            successor = new_database_id()
+            successor = make_database_id()
             if not await self._catalog.moves.begin(actor, database, successor, engine):
                 raise EngineBusy("the database is being changed by somebody else")
             try:

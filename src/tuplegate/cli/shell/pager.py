@@ -24,7 +24,7 @@ class PagerLeft(BaseException):
     """The person has left the pager. Like KeyboardInterrupt, it can be raised anywhere."""
 
 
-def pager_command() -> list[str]:
+def find_pager() -> list[str]:
     """Return the command in `PAGER`, or less; an empty list if there is none."""
     named = os.environ.get("PAGER")
     try:

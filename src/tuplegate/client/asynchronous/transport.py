@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tuplegate.client.answers import Answer
-from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, error_of
+from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
 from tuplegate.client.positions import Positions
 from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
 from tuplegate.client.values import Number
@@ -57,7 +57,7 @@ class AsyncTransport:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    def course(self, timeout_s: float) -> Course:
+    def start_course(self, timeout_s: float) -> Course:
         return Course(monotonic() + timeout_s, self._retries)
 
     # -- whole answers ------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> An
         raise _explain_foreign(response)
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
-        raise error_of(status, body["error"], request_id, _retry_after_s(response))
+        raise make_error(status, body["error"], request_id, _retry_after_s(response))
     if status >= 300 and "checks" not in body:  # of ill health is told with 503
         raise _explain_foreign(response)
     return Answer(status, body, response.headers)
