@@ -53,7 +53,7 @@ def check_certificate(check: str, url: str, ca_file: str | None) -> Finding:
     return Finding(check, "ok", said)
 
 
-# Numbers of OpenSSL for why a certificate is not accepted.
+# OpenSSL's codes for the reasons to reject a certificate.
 _EXPIRED, _NOT_YET, _WRONG_NAME, _WRONG_ADDRESS = 10, 9, 62, 64
 
 

@@ -128,7 +128,7 @@ class CsvFile:
             except csv.Error as exc:
                 raise BadFile(f"line 1: {exc}; is it a CSV file?") from exc
             except UnicodeError as exc:
-                next(self._read_blocks(), None)  # fails, too, and knows the line
+                next(self._read_blocks(), None)  # fails as well, and names the line
                 raise self._explain_undecodable(1, exc) from exc
         if row is not None and any("\0" in field for field in row):
             raise BadFile(f"line 1 has characters that no text has; {_UTF_16}, or it is no CSV file")
@@ -176,7 +176,7 @@ class CsvFile:
                     started = lines.line_num + 1
                 return _CsvBlock(text, line, 0, rows, mark)
             except csv.Error as exc:
-                # Read up to the end, it can be a field that goes on in the next block.
+                # At the end of the text, the field may continue in the next block.
                 open_ended = lines.line_num >= _line_count(text)
                 more = rest.read(len(part)) + rest.readline() if open_ended and len(part) < _FIELD_MAX else b""
                 if not more:
@@ -251,8 +251,8 @@ class _QuoteMarker:
         self._field = f'"{null}"'
         field = rf"(?<!{edge}){re.escape(self._field)}(?!{edge})"
         self._is_there = re.compile(field).search
-        # All other fields up to such a one. Quotes within a field that does not begin with one are a part of it, as the
-        # reader has it; a quote that nobody closes is passed over, so that no text is looked at again and again.
+        # All other fields up to such a field. As for the reader, quotes inside an unquoted field are ordinary
+        # characters. A quote that is never closed is skipped, so that no text is scanned repeatedly.
         other = rf'[^"]++|(?!{field})(?:(?<!{edge})"[^"]*+(?:""[^"]*+)*+"|")'
         self._each = re.compile(rf"((?:{other})*+)({field})?")
 

@@ -59,7 +59,7 @@ def _check_service(where: dict[str, Any]) -> Iterator[Finding]:
     """Check what lies between here and the engine, in the order in which a request meets it."""
     found = None if where["url"] is not None else profiles.find(where["profile"])
     ca_file = choose_ca_file(where["ca_file"], found)
-    # A file that is no use is found below; without it the rest can be looked at.
+    # An unusable file is reported below. Without it, the rest can still be checked.
     usable = ca_file if ca_file is not None and is_usable(ca_file) else None
     with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
         way = list(_check_plane("address", "tls", client.url, ca_file))

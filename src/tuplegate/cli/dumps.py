@@ -55,7 +55,7 @@ def _find_default(client: "Client") -> str:
 def _write_dump(client: "Client", name: str, file: Path) -> int:
     progress = ProgressLine(_describe_mib)
     try:
-        # Only its owner may read it: it holds all that the database holds.
+        # Only its owner may read it: it holds all data of the database.
         with (
             write_whole(file) as part,
             open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,

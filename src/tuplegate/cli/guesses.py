@@ -64,7 +64,7 @@ class Guess:
         self._seen = True
         left = []
         for name in self._left:
-            # What all integers are need not be matched again.
+            # Integers need not be tested as numeric again.
             if (name == "numeric" and "int8" in left) or (_HOLDS[name](texts[:1]) and _HOLDS[name](texts)):
                 left.append(name)
         self._left = left

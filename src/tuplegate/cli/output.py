@@ -17,7 +17,7 @@ FORMATS = ("table", "json", "ndjson", "csv", "markdown")
 
 _MEASURED_ROWS = 200
 _CELL_WIDTH_MAX = 80
-# What could move the cursor or recolour the screen; tab and line feed are treated apart.
+# Characters that could move the cursor or recolour the screen. Tab and line feed are handled separately.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -121,7 +121,7 @@ _WRITTEN_AS_THEY_ARE = frozenset({
 """Types whose values are written unchanged: texts and numbers."""
 
 
-# The character that no text of the engine has. In the end of a line it makes the library quote a text that has it.
+# No text of the engine has this character. As part of the line end, it makes the library quote texts that have it.
 _QUOTED = "\0"
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = f"\r{_QUOTED}\n"
@@ -177,9 +177,9 @@ class CsvWriter:
         if rows and not self._is_begun:
             self._is_begun = True
             if str(rows[0][0]).startswith(_BYTE_ORDER_MARK):
-                rows = [[f"{_QUOTED}{rows[0][0]}", *rows[0][1:]], *rows[1:]]  # a text of its own, and no such mark
+                rows = [[f"{_QUOTED}{rows[0][0]}", *rows[0][1:]], *rows[1:]]  # this is text, not a byte order mark
         if self._is_single:
-            # The library quotes an empty field that is alone in its line: so it is not.
+            # The library quotes an empty field that is alone on its line, so we add another.
             rows = [(*row, None) for row in rows]
             end = self._delimiter + end
         self._writer.writerows(rows)

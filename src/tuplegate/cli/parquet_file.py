@@ -48,7 +48,7 @@ class ParquetSource(NamedColumns):
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         size = sum(self._metadata.row_group(n).total_byte_size for n in range(self._metadata.num_row_groups))
         rows = max(self._metadata.num_rows, 1)
-        # A value takes more room as text than as a number.
+        # A value is longer as text than as a number.
         count = max(min(_BATCH_BYTES * rows // max(size * 2, 1), _BATCH_ROWS), 1)
         start = 0
         for number, table in enumerate(self._read_tables(count)):
@@ -220,7 +220,7 @@ class ParquetWriter:
             try:
                 self._writer.close()
             except (OSError, self._arrow.ArrowException):
-                pass  # the disk is full, and the file is thrown away
+                pass  # the disk is full, and the file will be deleted
             finally:
                 self._writer.is_open = False
 

@@ -106,7 +106,7 @@ def run_query(
         writer.end()
         return QuerySummary(_count_rows(stream.row_count), stream.notices, stream.truncated)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is told by the summary
+        warnings.simplefilter("ignore")  # the summary reports it
         done = client.query(sql, params, max_rows=max_rows, convert=False)
     if done.columns:
         writer.begin(done.columns, done.types)

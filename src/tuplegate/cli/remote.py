@@ -97,7 +97,7 @@ def connect(
             timeout_s=timeout_s or 60.0,
             ca_file=choose_ca_file(ca_file, found),
         )
-    except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
+    except OSError as exc:  # the TLS library raises one too for a file without certificates
         raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc

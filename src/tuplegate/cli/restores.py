@@ -37,7 +37,7 @@ _SAID_MAX = 1000
 _COMMAND = ("--no-owner", "--no-privileges", "--no-tablespaces", "--no-subscriptions", "--no-security-labels")
 _SET = re.compile(r"SET (\w+) = .+", re.DOTALL)
 _SEARCH_PATH = "SELECT pg_catalog.set_config('search_path', "
-# The service has its own, and refuses to change some of them. None changes what a statement of the script means.
+# The service sets these itself, and refuses to change some. None affects the meaning of the script.
 _SETTINGS_LEFT_OUT = frozenset({
     "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",
     "client_encoding", "standard_conforming_strings", "client_min_messages", "row_security",
@@ -45,7 +45,7 @@ _SETTINGS_LEFT_OUT = frozenset({
 # The schema is there already, and belongs to the service.
 _LEFT_OUT = re.compile(r"BEGIN|COMMIT|CREATE SCHEMA public|COMMENT ON SCHEMA public IS .*", re.DOTALL)
 _ENCODING = re.compile(r"SET client_encoding = '(.*)'")
-# What can take long gets a transaction of its own, and with it all the time that the service gives one.
+# Slow statements get a transaction of their own, and with it the whole time limit of one.
 _SLOW = re.compile(
     r"CREATE (UNIQUE )?INDEX|ALTER TABLE (ONLY )?\S+\s+ADD CONSTRAINT|REFRESH MATERIALIZED VIEW", re.DOTALL
 )

@@ -92,7 +92,7 @@ def import_(
     from tuplegate.cli.sources import open_source
     from tuplegate.client import TuplegateError
 
-    # A row is an object or a few, and none of them is in a cycle: the collector need not look at all of them so often.
+    # Rows are many objects without cycles: the garbage collector need not scan them so often.
     threshold = gc.get_threshold()
     gc.set_threshold(_COLLECTED_EVERY, *threshold[1:])
     progress = ProgressLine()

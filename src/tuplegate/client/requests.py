@@ -10,7 +10,7 @@ Statement = str | tuple[str, Sequence[Any]]
 """A statement of a transaction: SQL, or SQL and parameters."""
 
 _TIMEOUT_MS_MAX = 86_400_000
-# Numbers that a float could not hold come as strings, unless the caller wants them as JSON has them.
+# Numbers that a float could not hold come as strings, unless the caller wants plain JSON.
 _SHAPES = {
     True: '"row_mode":"arrays","big_numbers":"string"',
     False: '"row_mode":"arrays","big_numbers":"number"',

@@ -9,7 +9,7 @@ import re
 _BEFORE = re.compile(r"(?:[\s;(]|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*+")
 _WORD = re.compile(r"[A-Za-z]+")
 _READING = frozenset({"select", "values", "table", "show", "explain"})
-# One of these anywhere behind WITH, and it may write.
+# A statement that begins with WITH may write if it has one of these anywhere.
 _WRITING = re.compile(r"\b(?:insert|update|delete|merge|into)\b", re.IGNORECASE)
 
 

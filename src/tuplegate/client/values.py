@@ -38,7 +38,7 @@ def _read_date(text: str) -> date | str:
 
 
 def _read_timestamp(text: str) -> datetime | str:
-    # A fifth digit of the year would be read as something else.
+    # A year of five digits would be misread.
     return _read_or_keep(datetime.fromisoformat, text) if text[4:5] == "-" and text[-1] != "C" else text
 
 
@@ -177,7 +177,7 @@ def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
 
 
 # -- values of numpy, pandas and polars ----------------------------------------------------------------------------
-# Told by the names of their types: nobody needs these libraries who does not use them.
+# Recognized by the names of their types, so these libraries need not be installed.
 
 _LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
 _MISSING = frozenset({"NAType", "NaTType"})
@@ -216,7 +216,7 @@ def to_python(value: Any) -> Any:
 
 
 def _array_to_python(array: Any) -> Any:
-    # Python has no time of a nanosecond, and the library gives a bare number instead.
+    # Python has no nanoseconds: the library would return a bare number.
     if array.dtype.kind not in "Mm":
         return array.tolist()
     return [to_python(part) for part in array] if array.ndim else to_python(array[()])
@@ -225,7 +225,7 @@ def _array_to_python(array: Any) -> Any:
 def _scalar_to_python(scalar: Any) -> Any:
     if scalar.dtype.kind not in "Mm":
         found = scalar.item()
-        return Decimal(str(found)) if is_of_library(found) else found  # a float that is longer than Python's
+        return Decimal(str(found)) if is_of_library(found) else found  # a float with more bits than Python's
     if str(scalar) == "NaT":
         return None
     unit = re.search(r"\[(\d*)(\w+)\]", str(scalar.dtype))

@@ -52,7 +52,7 @@ class EngineRoutes:
             raise _no_engine(name)
         with report_loss_as_unknown():
             [entry] = [entry for entry in await self._catalog.engines.list_all() if entry.name == name]
-            [shown] = await asyncio.gather(self._describe(entry))  # in a task, which a time limit needs
+            [shown] = await asyncio.gather(self._describe(entry))  # in a task, which asyncio.timeout needs
             answer(exchange, get_fields(shown))
 
     async def move(self, exchange: Exchange, identity: Identity) -> None:

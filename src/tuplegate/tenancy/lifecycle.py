@@ -246,7 +246,7 @@ class Lifecycle:
                     await self._databases.keep_outcomes(database.engine_name, fresh)
                     return await self._catalog.databases.replace(actor, id, fresh)
             finally:
-                await self.clear(id)  # whether it was reset is settled
+                await self.clear(id)  # the catalog now says whether it was reset
 
     async def _clear_interrupted(self) -> None:
         """Clear up after resets and moves that were interrupted."""
@@ -262,7 +262,7 @@ class Lifecycle:
         silenced, and drop the other one. The next sweep repeats what fails."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
-            # What is in place comes first, and does not wait for an engine that is gone.
+            # The database in use comes first, so that it does not wait for an engine that is gone.
             for leftover in sorted(leftovers, key=lambda leftover: leftover.doomed):
                 await self._clear_leftover(id, leftover)
             for move in await self._catalog.moves.find(id):
@@ -309,7 +309,7 @@ class Lifecycle:
             try:
                 await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
             except EngineFailure:
-                continue  # it is asked again before the pause is over
+                continue  # the next try comes before the pause ends
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait for work that continues even if the caller is cancelled."""
@@ -324,7 +324,7 @@ class Lifecycle:
             async with of_one, self._at_once:
                 return await work
         finally:
-            work.close()  # where its turn did not come
+            work.close()  # if its turn never came
 
 
 def make_database_id() -> str:

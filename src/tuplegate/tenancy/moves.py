@@ -95,7 +95,7 @@ class Mover:
                         raise EngineBusy("the database is being dumped; it can be moved afterwards")
                     return await self._bring(_Plan(actor, database, engine, successor))
             finally:
-                await self._lifecycle.clear(id)  # whether it has moved is settled
+                await self._lifecycle.clear(id)  # the catalog now says whether it has moved
 
     async def _bring(self, plan: _Plan) -> Moved:
         """Copy the database while it is in use if its engine can report changes, otherwise all at once while it is

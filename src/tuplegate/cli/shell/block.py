@@ -48,7 +48,7 @@ def classify(sql: str) -> Act:
     if keyword == "begin" or (keyword == "start" and first_keyword(rest)[0] == "transaction"):
         return Act.BEGIN
     if keyword in ("commit", "end"):
-        # Of a transaction prepared by somebody: nothing of this block, and the service refuses it.
+        # COMMIT PREPARED does not concern this block, and the service refuses it.
         return Act.STATEMENT if _PREPARED.match(rest) else Act.COMMIT
     if keyword in ("rollback", "abort"):
         if _PREPARED.match(rest):

@@ -195,7 +195,7 @@ def _edit(shell: Shell, rest: str) -> None:
         return
     shell.reader.clear()
     if not pending:
-        shell.block = None  # it begins anew with the text
+        shell.block = None  # the edited text begins it anew
     if text:
         click.echo(escape_controls(text))
         shell.remember(text)

@@ -102,7 +102,7 @@ class NameKeeper:
                     self._system = collect_names(self._client.query(_SYSTEM, max_rows=_NAMES_MAX))
                 own = collect_names(self._client.query(_OWN, max_rows=_NAMES_MAX)).join(self._system)
             except (TuplegateError, RuntimeError):
-                own = self.names  # a shell works without; RuntimeError: the client was closed meanwhile
+                own = self.names  # the shell works without names; RuntimeError means that the client was closed
             with self._lock:
                 if asked == self._asked:
                     self.names = own

@@ -126,6 +126,6 @@ def read_typed_texts(shell: Shell) -> Iterator[str]:
         try:
             yield asked.prompt(lambda: shell.prompt)
         except KeyboardInterrupt:
-            shell.reader.clear()  # what was being typed
+            shell.reader.clear()  # drop the text being typed
         except EOFError:
             return

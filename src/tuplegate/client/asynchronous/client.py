@@ -247,7 +247,7 @@ class AsyncClient:
     async def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
         path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
-        # To abort twice is the same as once.
+        # Aborting twice is the same as once.
         return str((await self._ask_data_plane("POST", path)).body["state"])
 
     # -- what there is ------------------------------------------------------------------------------------------

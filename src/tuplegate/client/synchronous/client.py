@@ -248,7 +248,7 @@ class Client:
     def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
         path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
-        # To abort twice is the same as once.
+        # Aborting twice is the same as once.
         return str((self._ask_data_plane("POST", path)).body["state"])
 
     # -- what there is ------------------------------------------------------------------------------------------
