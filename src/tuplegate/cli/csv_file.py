@@ -151,7 +151,10 @@ class CsvFile:
     def _read_blocks(self) -> Iterator[_CsvBlock]:
         line = 1
         with open_hashed(self._path, self.digest) as (raw, file):
-            source = file if self._encoding == "utf-8" else _recode(file, self._encoding, self._explain_undecodable)
+            source: IO[bytes] = file
+            if self._encoding != "utf-8":
+                recoder = _Recoder(file, self._encoding, self._explain_undecodable)
+                source = io.BufferedReader(recoder, _BLOCK_BYTES)
             while part := source.read(_BLOCK_BYTES):
                 part += source.readline(_FIELD_MAX)
                 if line == 1:
@@ -309,10 +312,6 @@ class _Recoder(io.RawIOBase):
             self._decoder.setstate(before)
             good = self._decoder.decode(part[: max(exc.start - len(before[0]), 0)])
             raise self._failure(self._line + good.count("\n"), exc) from exc
-
-
-def _recode(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
-    return io.BufferedReader(_Recoder(file, encoding, failure), _BLOCK_BYTES)
 
 
 def _is_value(name: str) -> bool:

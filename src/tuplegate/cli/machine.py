@@ -26,17 +26,16 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
         return
     if not there:
         return
-    yield _check_directory(directory)
-    yield _check_disk(directory)
     holder = _find_holder(directory)
+    yield _check_directory(directory, holder)
+    yield _check_disk(directory)
     if holder is None:
         yield from _check_ports(settings)
         if not settings.engine:
             yield _check_programs(settings)
 
 
-def _check_directory(directory: Path) -> Finding:
-    holder = _find_holder(directory)
+def _check_directory(directory: Path, holder: int | None) -> Finding:
     used = f"used by pid {holder}" if holder is not None else "no service is running on it"
     if stat.S_IMODE(directory.stat().st_mode) & 0o077:
         return Finding("data directory", "failed", f"others can enter {directory}", f"Run `chmod 700 {directory}`.")

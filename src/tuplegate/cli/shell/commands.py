@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -61,10 +62,6 @@ def _list_objects(command: str, plus: bool = False) -> Callable[[Shell, str], No
     return run
 
 
-def _describe_plus(shell: Shell, rest: str) -> None:
-    _describe(shell, rest, plus=True)
-
-
 def _describe(shell: Shell, rest: str, plus: bool = False) -> None:
     if not rest:
         _list_objects("\\d", plus)(shell, "")
@@ -72,32 +69,25 @@ def _describe(shell: Shell, rest: str, plus: bool = False) -> None:
     with translate_failures():
         sections = list(describe(shell.client, rest, plus))
     results = shell.results
+    titled = results.format == "table"
     with results.out() as out:
         for section in sections:
-            if results.format == "table":
-                out.write(f"{escape_controls(section.title)}\n")
-            if results.format == "table" and section.text is not None:
+            out.write(f"{escape_controls(section.title)}\n" if titled else "")
+            if titled and section.text is not None:
                 out.write(escape_controls(section.text) + "\n")
             else:
                 results.write(out, section.columns, section.types, section.rows)
-            if results.format == "table":
-                out.write("\n")
+            out.write("\n" if titled else "")
 
 
-def _list_databases(shell: Shell, rest: str) -> None:
-    with translate_failures():
-        found = shell.client.databases.list()
-    columns = ["name", "state", "default", "size_bytes"]
-    rows = [(each.name, each.state, each.default, each.size_bytes) for each in found]
-    shell.results.show(columns, ["text", "text", "bool", "int8"], rows)
-
-
-def _list_databases_plus(shell: Shell, rest: str) -> None:
+def _list_databases(shell: Shell, rest: str, plus: bool = False) -> None:
     with translate_failures():
         found = [asdict(each) for each in shell.client.databases.list()]
-    columns = ["name", "state", "default", "size_bytes", "delete_protection", "created_at", "id"]
+    columns = {"name": "text", "state": "text", "default": "bool", "size_bytes": "int8"}
+    if plus:
+        columns |= {"delete_protection": "bool", "created_at": "text", "id": "text"}
     rows = [[str(each[name]) if name == "created_at" else each[name] for name in columns] for each in found]
-    shell.results.show(columns, ["text", "text", "bool", "int8", "bool", "text", "text"], rows)
+    shell.results.show(list(columns), list(columns.values()), rows)
 
 
 def _connect(shell: Shell, rest: str) -> None:
@@ -158,11 +148,16 @@ def _choose(command: str, given: str, choices: tuple[str, ...], otherwise: str) 
 
 def _run_pending(shell: Shell, rest: str) -> None:
     """Run the pending statement, or the last one again."""
+    shell.run_parts(shell.reader, _take_pending(shell, "run") + ";\n")
+
+
+def _take_pending(shell: Shell, verb: str) -> str:
+    """Return the pending statement, which is cleared, or the last one."""
     text = shell.reader.pending.strip() or shell.last
     shell.reader.clear()
     if not text:
-        raise Failed("there is no statement to run", Exit.USAGE)
-    shell.run_parts(shell.reader, text + ";\n")
+        raise Failed(f"there is no statement to {verb}", Exit.USAGE)
+    return text
 
 
 def _run_pending_expanded(shell: Shell, rest: str) -> None:
@@ -241,10 +236,7 @@ def _read_path(text: str) -> Path:
 
 def _watch(shell: Shell, rest: str) -> None:
     _check_outside_block(shell, "\\watch")
-    text = shell.reader.pending.strip() or shell.last
-    shell.reader.clear()
-    if not text:
-        raise Failed("there is no statement to watch", Exit.USAGE)
+    text = _take_pending(shell, "watch")
     every, times = _read_watch_values(rest)
     pager, shell.results.pager = shell.results.pager, False
     try:
@@ -313,7 +305,7 @@ def _make_listing(command: str, takes: str, help: str) -> ShellCommand:
 
 
 COMMANDS = {
-    "\\d": ShellCommand(_describe, "[NAME]", "relations; all about NAME", _describe_plus),
+    "\\d": ShellCommand(_describe, "[NAME]", "relations; all about NAME", partial(_describe, plus=True)),
     "\\dt": _make_listing("\\dt", "[PATTERN]", "tables; * and ? stand for letters"),
     "\\dv": _make_listing("\\dv", "[PATTERN]", "views"),
     "\\dm": _make_listing("\\dm", "[PATTERN]", "materialized views"),
@@ -324,7 +316,7 @@ COMMANDS = {
     "\\dT": _make_listing("\\dT", "[PATTERN]", "types"),
     "\\dx": _make_listing("\\dx", "[PATTERN]", "extensions"),
     "\\du": _make_listing("\\du", "", "the role of this key"),
-    "\\l": ShellCommand(_list_databases, "", "databases", _list_databases_plus),
+    "\\l": ShellCommand(_list_databases, "", "databases", partial(_list_databases, plus=True)),
     "\\c": ShellCommand(_connect, "[NAME]", "use another database"),
     "\\conninfo": ShellCommand(_show_connection, "", "address, database and role"),
     "\\x": ShellCommand(_set_expanded, "[on|off|auto]", "rows of a table as one field a line"),
