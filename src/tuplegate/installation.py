@@ -33,7 +33,7 @@ from tuplegate.engine.port import (
     StatementFailed,
     Weakness,
 )
-from tuplegate.tenancy.lifecycle import new_database_id
+from tuplegate.tenancy.lifecycle import make_database_id
 
 _log = structlog.get_logger()
 
@@ -156,7 +156,7 @@ async def _make_first_database(catalog: Catalog, ready: ReadyEngine) -> str | No
     if organization is None:
         organization = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         actor = Actor(organization, None, None, _REQUEST)
-        database = (new_database_id(), FIRST_DATABASE)
+        database = (make_database_id(), FIRST_DATABASE)
         await catalog.organizations.add(actor, organization, FIRST_ORGANIZATION, FIRST_TIER, database)
     for place in await catalog.databases.list_unfinished(organization):
         if place.state == "creating" and place.clone_of is None and place.engine == FIRST_ENGINE:

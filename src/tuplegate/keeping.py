@@ -28,7 +28,7 @@ restarts: Counter[str] = Counter()
 
 def keep(name: str, work: Work) -> asyncio.Task[None]:
     """Run the work as a task until it returns or is cancelled; restart it after every failure."""
-    restarts[name] += 0  # it is there to be shown
+    restarts[name] += 0  # so that the metric shows it
     return asyncio.get_running_loop().create_task(_restart_on_failure(name, work), name=name)
 
 
@@ -75,7 +75,7 @@ async def _restart_on_failure(name: str, work: Work) -> None:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Something that it waited for was cancelled, not the task itself.
+            # Something that the task awaited was cancelled, not the task itself.
             _note_failure(name, "a background task was interrupted and is started again")
         except Exception:  # noqa: BLE001 - whatever it is, the task has to go on
             _note_failure(name, "a background task failed and is started again")

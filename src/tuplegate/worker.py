@@ -28,7 +28,6 @@ from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
-from tuplegate.control_plane.routes import control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
@@ -251,7 +250,9 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     )
     moves = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
-        control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, services.tiers, metrics)
+        build_control_routes(
+            catalog, engine, identities, lifecycle, moves, databases, settings, services.tiers, metrics
+        )
     )
     handlers: dict[str, Handler] = {
         "data": Plane(

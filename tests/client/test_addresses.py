@@ -6,7 +6,7 @@ import pytest
 
 from tests.service import Service
 from tuplegate.client import AsyncClient, Client
-from tuplegate.client.addresses import control_url_of
+from tuplegate.client.addresses import read_control_url
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_one_address_is_enough_for_the_asynchronous_client(service: Service, dat
 )
 def test_the_key_goes_to_no_less_safe_a_place(url: str, banner: dict[str, Any], found: str) -> None:
     """Not without TLS from a service that has it, and not to a port of this machine from a service elsewhere."""
-    assert control_url_of(banner, url) == found
+    assert read_control_url(banner, url) == found
 
 
 @pytest.mark.parametrize("params", [5, "five", {"a": 1}])

@@ -12,7 +12,7 @@ from tests.inside import conninfo, wait_until
 from tests.service import Service
 from tuplegate.engine.postgres.own.admin import AdminConnector
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
-from tuplegate.tenancy.lifecycle import new_database_id
+from tuplegate.tenancy.lifecycle import make_database_id
 
 LIMIT_MS = 300
 LONGER_MS = 900
@@ -26,7 +26,7 @@ def databases(service: Service) -> PostgresDatabases:
 
 @pytest.fixture
 def source(databases: PostgresDatabases) -> Iterator[str]:
-    name = new_database_id()
+    name = make_database_id()
     asyncio.run(databases.create(name))
     yield name
     asyncio.run(databases.drop(name))
@@ -61,7 +61,7 @@ def waits(service: Service, statement: str) -> bool:
 
 def test_a_copy_may_take_its_time(service: Service, databases: PostgresDatabases, source: str) -> None:
     """It is there in the end, with the rights of its own roles."""
-    name = new_database_id()
+    name = make_database_id()
     try:
         run_held(service, databases.copy(source, name), f"CREATE DATABASE {name}")
         with psycopg.connect(service.conninfo(name)) as inside:
@@ -73,7 +73,7 @@ def test_a_copy_may_take_its_time(service: Service, databases: PostgresDatabases
 
 def test_a_removal_may_take_its_time(service: Service, databases: PostgresDatabases) -> None:
     """A large database has many files."""
-    name = new_database_id()
+    name = make_database_id()
     asyncio.run(databases.create(name))
     run_held(service, databases.drop(name), f"DROP DATABASE {name}")
     with psycopg.connect(service.conninfo("postgres")) as looking:

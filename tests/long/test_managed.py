@@ -369,7 +369,7 @@ def test_a_role_with_too_little_is_refused(server: ExternalServer, role: str) ->
         asyncio.run(PostgresOwner(read_url(url(server, "refused", role))).examine(1))
 
 
-def names_of(found: Installed) -> set[str]:
+def collect_names(found: Installed) -> set[str]:
     return {weakness.name for weakness in found.weaknesses}
 
 
@@ -387,11 +387,11 @@ def test_what_a_role_may_give_on_is_used(server: ExternalServer) -> None:
     given = url(server, "given", "privileged")
     found = installed(given)
     closed = {"server_log_open", "temporary_files_unbounded", "settings_unseen", "standbys_unseen"}
-    assert names_of(found) == open_ones(server) - closed | always_open(server)
+    assert collect_names(found) == open_ones(server) - closed | always_open(server)
     as_superuser = installed(server.url("given"))
-    assert (names_of(as_superuser), is_full(as_superuser)) == (always_open(server), True)
+    assert (collect_names(as_superuser), is_full(as_superuser)) == (always_open(server), True)
     after = installed(given)
-    assert (names_of(after), is_full(after)) == (always_open(server), False)
+    assert (collect_names(after), is_full(after)) == (always_open(server), False)
 
 
 def test_the_installation_of_another_is_refused(server: ExternalServer, alone: Service) -> None:

@@ -143,7 +143,7 @@ class Peer:
         return True
 
 
-def record(payload: bytes, kind: int = 22) -> bytes:
+def make_record(payload: bytes, kind: int = 22) -> bytes:
     return bytes([kind, 3, 1]) + len(payload).to_bytes(2, "big") + payload
 
 
@@ -156,10 +156,10 @@ UNAGREED = {
     "nothing": b"",
     "no TLS": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "garbage": os.urandom(250_000),
-    "garbage in records": b"".join(record(os.urandom(16000)) for _ in range(15)),
-    "a part of a record": record(hello_of(500))[:-3],
-    "a part of a hello": record(hello_of(500)),
-    "a long record": record(bytes(16000), 23)[:-3],
+    "garbage in records": b"".join(make_record(os.urandom(16000)) for _ in range(15)),
+    "a part of a record": make_record(hello_of(500))[:-3],
+    "a part of a hello": make_record(hello_of(500)),
+    "a long record": make_record(bytes(16000), 23)[:-3],
 }
 
 
@@ -289,10 +289,10 @@ def test_much_in_both_directions(loop: Loop, tls: TlsContext) -> None:
 
 
 TOO_MUCH = {
-    "a hello that says it is long": record(hello_of(131_000)),
-    "one that says so in small records": b"".join(record(bytes([each])) for each in hello_of(131_000)),
-    "one behind another kind of record": record(b"\x01", 20) + record(hello_of(131_000)),
-    "records without end": record(b"\x01", 20) * 10_000,
+    "a hello that says it is long": make_record(hello_of(131_000)),
+    "one that says so in small records": b"".join(make_record(bytes([each])) for each in hello_of(131_000)),
+    "one behind another kind of record": make_record(b"\x01", 20) + make_record(hello_of(131_000)),
+    "records without end": make_record(b"\x01", 20) * 10_000,
 }
 
 
@@ -325,7 +325,7 @@ def test_a_second_hello_is_no_longer_than_the_first(loop: Loop, tmp_path: Path) 
             long.send(long.hello())
             retry = await asyncio.wait_for(long.reader.read(65536), WAIT_S)
             assert retry[5] == 2
-            long.send(record(b"\x01", 20) + record(hello_of(131_000)))
+            long.send(make_record(b"\x01", 20) + make_record(hello_of(131_000)))
             assert await long.is_cut()
             await usual.open(address)
             await usual.shake_hands()
@@ -377,7 +377,7 @@ def test_records_that_do_not_end_are_in_the_budget(loop: Loop, tls: TlsContext) 
                 await peer.shake_hands()
             await until(lambda: memory.used == 0)
             for peer in peers:
-                peer.send(record(bytes(16_000), 23)[:-1])
+                peer.send(make_record(bytes(16_000), 23)[:-1])
                 await until(lambda peer=peer: memory.used % 16_004 == 0 and memory.used > 0)  # type: ignore[misc]
             assert await peers[-1].is_cut()
             assert memory.used == 4 * 16_004

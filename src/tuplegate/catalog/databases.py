@@ -110,7 +110,7 @@ class DatabaseRecords:
         )  # fmt: skip
         if not default:
             return bool(await self._metadata.fetch(change[0], *change[1]))
-        # Locked in one order, so that neither another change of the default nor a deletion comes between.
+        # Rows are locked in a fixed order, so no other change of the default and no deletion can interfere.
         lock = "SELECT FROM database WHERE organization = $1 ORDER BY id FOR UPDATE"
         clear = (
             "UPDATE database SET is_default = false WHERE organization = $1 AND is_default AND EXISTS"
@@ -205,7 +205,7 @@ class DatabaseRecords:
     async def doom_leftovers(self, id: str) -> list[Leftover]:
         """Doom the databases that are not in use, so that they never will be: a statement of a killed worker may still
         be running in the engine."""
-        # Locked first, so that the second statement sees what whoever had the lock has done.
+        # Locked first, so that the second statement sees the changes of the previous holder of the lock.
         rows = await self._metadata.atomically(
             [
                 ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),

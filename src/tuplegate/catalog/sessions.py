@@ -14,7 +14,7 @@ _RECORD = (
 _DATABASE = "coalesce(database, (SELECT k.database FROM api_key k WHERE k.id = done.key))"
 """The database that a session is bound to, by itself or through its key."""
 
-_KEPT_S = 86_400
+_RETENTION_S = 86_400
 """How long a session stays on record after it has ended."""
 
 
@@ -61,5 +61,5 @@ class SessionRecords:
     async def remove_old(self) -> None:
         await self._metadata.fetch(
             "DELETE FROM session WHERE least(expires_at, destroyed_at) < now() - $1::float8 * interval '1 second'",
-            str(_KEPT_S),
+            str(_RETENTION_S),
         )

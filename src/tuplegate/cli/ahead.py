@@ -44,7 +44,7 @@ def run_ahead(items: Iterable[_T], count: int = 2) -> Iterator[Iterator[_T]]:
         yield take()
     finally:
         stopped.set()
-        while thread.is_alive():  # it may wait for room
+        while thread.is_alive():  # it may be waiting for space in the queue
             try:
                 made.get(timeout=0.01)
             except queue.Empty:

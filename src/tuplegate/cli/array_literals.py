@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 _BETWEEN = "\0"
 _NULL = "\x01"
-# What ends or splits an element, is stripped from it, or escapes. Blanks are stripped at its ends only.
+# Characters that end, split or escape an element, or are stripped from it. Blanks are stripped only at its ends.
 _SPECIAL = ('"', "\\", "{", "}", ",", "\t", "\n", "\r", "\v", "\f", f"{_BETWEEN} ", f" {_BETWEEN}")
 
 

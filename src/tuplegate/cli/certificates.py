@@ -40,7 +40,7 @@ def check_certificate(check: str, url: str, ca_file: str | None) -> Finding:
             certificate = secure.getpeercert() or {}
             version = secure.version()
     except ssl.SSLCertVerificationError as exc:
-        return Finding(check, "failed", f"{host}:{port}: {exc.verify_message}", _advice(exc.verify_code))
+        return Finding(check, "failed", f"{host}:{port}: {exc.verify_message}", _advise(exc.verify_code))
     except ssl.SSLError as exc:
         said = f"{host}:{port} does not speak TLS as it should: {exc.reason or exc}"
         return Finding(check, "failed", said, "Is this the address of the service, and is it https there?")
@@ -53,11 +53,11 @@ def check_certificate(check: str, url: str, ca_file: str | None) -> Finding:
     return Finding(check, "ok", said)
 
 
-# Numbers of OpenSSL for why a certificate is not accepted.
+# OpenSSL's codes for the reasons to reject a certificate.
 _EXPIRED, _NOT_YET, _WRONG_NAME, _WRONG_ADDRESS = 10, 9, 62, 64
 
 
-def _advice(code: int) -> str:
+def _advise(code: int) -> str:
     if code == _EXPIRED:
         return "Renew it, and send the service SIGHUP."
     if code == _NOT_YET:

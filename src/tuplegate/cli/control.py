@@ -18,7 +18,7 @@ SCOPES = click.Choice(["read", "write", "admin", "operator"])
 CONSISTENCY = click.Choice(["serializable", "snapshot"])
 
 
-def _fields(record: Any) -> dict[str, Any]:
+def _get_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record, with times as text. A secret is left out if there is none."""
     made = {name: _write_value(value) for name, value in asdict(record).items()}
     return {name: value for name, value in made.items() if value is not None or name not in ("key", "token")}
@@ -31,7 +31,7 @@ def _write_value(value: Any) -> Any:
 
 
 def _write(format: str | None, records: Sequence[Any], *columns: str) -> None:
-    write_records(format, [_fields(record) for record in records], columns)
+    write_records(format, [_get_fields(record) for record in records], columns)
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------
@@ -51,21 +51,21 @@ def session_login(
 ) -> None:
     """Begin a session and print its token, once. With --database it is for that one alone."""
     with translate_failures(), connect(database=None, **where) as client:
-        write_record(format, _fields(client.login(scopes=scopes or None, database=database, expires_in=expires_in)))
+        write_record(format, _get_fields(client.login(scopes=scopes or None, database=database, expires_in=expires_in)))
 
 
 @session.command("show")
 @with_client
 def session_show(client: "Client", format: str | None) -> None:
     """Show the session whose token is used."""
-    write_record(format, _fields(client.who_am_i()))
+    write_record(format, _get_fields(client.who_am_i()))
 
 
 @session.command("refresh")
 @with_client
 def session_refresh(client: "Client", format: str | None) -> None:
     """Make the session last longer, by as much as it was to last."""
-    write_record(format, _fields(client.refresh()))
+    write_record(format, _get_fields(client.refresh()))
 
 
 @session.command("logout")
@@ -97,7 +97,7 @@ def database_list(client: "Client", format: str | None) -> None:
 @with_client
 def database_create(client: "Client", format: str | None, name: str) -> None:
     """Make an empty database."""
-    write_record(format, _fields(client.databases.create(name)))
+    write_record(format, _get_fields(client.databases.create(name)))
 
 
 @database.command("clone")
@@ -106,7 +106,7 @@ def database_create(client: "Client", format: str | None, name: str) -> None:
 @with_client
 def database_clone(client: "Client", format: str | None, source: str, name: str) -> None:
     """Make a database NAME with all that SOURCE holds."""
-    write_record(format, _fields(client.databases.create(name, clone_of=source)))
+    write_record(format, _get_fields(client.databases.create(name, clone_of=source)))
 
 
 @database.command("move")
@@ -116,7 +116,7 @@ def database_clone(client: "Client", format: str | None, source: str, name: str)
 @with_client
 def database_move(client: "Client", format: str | None, name: str, engine: str, organization: str | None) -> None:
     """Move the database NAME to another ENGINE. Needs the scope operator."""
-    write_record(format, _fields(client.databases.move(name, engine, organization=organization)))
+    write_record(format, _get_fields(client.databases.move(name, engine, organization=organization)))
 
 
 @database.command("update")
@@ -132,7 +132,7 @@ def database_update(
     if new_name is None and default is None and protection is None:
         raise click.UsageError("say what to change: --name, --default, --protect or --no-protect")
     changed = client.databases.update(name, new_name=new_name, default=default, delete_protection=protection)
-    write_record(format, _fields(changed))
+    write_record(format, _get_fields(changed))
 
 
 @database.command("delete")
@@ -175,7 +175,7 @@ def key_list(client: "Client", format: str | None) -> None:
 @with_client
 def key_rotate(client: "Client", format: str | None, id: str, grace_seconds: int | None) -> None:
     """Give a key a new secret, and print it, once."""
-    write_record(format, _fields(client.keys.rotate(id, grace_seconds=grace_seconds)))
+    write_record(format, _get_fields(client.keys.rotate(id, grace_seconds=grace_seconds)))
 
 
 @click.command("revoke")
@@ -197,7 +197,7 @@ def create_key(
     consistency: str | None,
 ) -> None:
     made = client.keys.create(name, scopes, database=database, expires_in=expires_in, consistency=consistency)
-    write_record(format, _fields(made))
+    write_record(format, _get_fields(made))
 
 
 # -- organizations -------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def organization() -> None:
 @with_client
 def organization_show(client: "Client", format: str | None, id: str | None) -> None:
     """Show one's own, or the one with this ID."""
-    write_record(format, _fields(client.organization() if id is None else client.organizations.get(id)))
+    write_record(format, _get_fields(client.organization() if id is None else client.organizations.get(id)))
 
 
 @organization.command("usage")
@@ -246,7 +246,7 @@ def organization_list(client: "Client", format: str | None) -> None:
 @with_client
 def organization_create(client: "Client", format: str | None, name: str, tier: str | None) -> None:
     """Make one, with its first database and a key, which is printed once."""
-    write_record(format, _fields(client.organizations.create(name, tier=tier)))
+    write_record(format, _get_fields(client.organizations.create(name, tier=tier)))
 
 
 @organization.command("update")
@@ -258,7 +258,7 @@ def organization_update(client: "Client", format: str | None, id: str, name: str
     """Change its name or tier."""
     if name is None and tier is None:
         raise click.UsageError("say what to change: --name or --tier")
-    write_record(format, _fields(client.organizations.update(id, name=name, tier=tier)))
+    write_record(format, _get_fields(client.organizations.update(id, name=name, tier=tier)))
 
 
 @organization.command("delete")
@@ -297,4 +297,4 @@ def engine_update(client: "Client", format: str | None, name: str, weight: int |
     """Change which share of the new databases it takes."""
     if weight is None and state is None:
         raise click.UsageError("say what to change: --weight or --state")
-    write_record(format, _fields(client.engines.update(name, weight=weight, state=state)))
+    write_record(format, _get_fields(client.engines.update(name, weight=weight, state=state)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuplegate.cli.csv_form import CsvForm
-from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, digest_of, open_hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, Texts, check_columns, compute_digest, open_hashed
 from tuplegate.cli.guesses import Guess
 
 _BLOCK_BYTES = 2**20
@@ -53,7 +53,7 @@ class CsvFile:
         self._delimiter = form.delimiter or ","
         self._quoted = _QuoteMarker(self._delimiter, self._null)
         self.form = repr((self._null, self._delimiter, form.header is not False, self._encoding))
-        self.digest = digest_of(path)
+        self.digest = compute_digest(path)
         self.named = form.header is not False
         first = self._read_first_row()
         if self.named:
@@ -128,7 +128,7 @@ class CsvFile:
             except csv.Error as exc:
                 raise BadFile(f"line 1: {exc}; is it a CSV file?") from exc
             except UnicodeError as exc:
-                next(self._read_blocks(), None)  # fails, too, and knows the line
+                next(self._read_blocks(), None)  # fails as well, and names the line
                 raise self._explain_undecodable(1, exc) from exc
         if row is not None and any("\0" in field for field in row):
             raise BadFile(f"line 1 has characters that no text has; {_UTF_16}, or it is no CSV file")
@@ -151,7 +151,10 @@ class CsvFile:
     def _read_blocks(self) -> Iterator[_CsvBlock]:
         line = 1
         with open_hashed(self._path, self.digest) as (raw, file):
-            source = file if self._encoding == "utf-8" else _recode(file, self._encoding, self._explain_undecodable)
+            source: IO[bytes] = file
+            if self._encoding != "utf-8":
+                recoder = _Recoder(file, self._encoding, self._explain_undecodable)
+                source = io.BufferedReader(recoder, _BLOCK_BYTES)
             while part := source.read(_BLOCK_BYTES):
                 part += source.readline(_FIELD_MAX)
                 if line == 1:
@@ -176,7 +179,7 @@ class CsvFile:
                     started = lines.line_num + 1
                 return _CsvBlock(text, line, 0, rows, mark)
             except csv.Error as exc:
-                # Read up to the end, it can be a field that goes on in the next block.
+                # At the end of the text, the field may continue in the next block.
                 open_ended = lines.line_num >= _line_count(text)
                 more = rest.read(len(part)) + rest.readline() if open_ended and len(part) < _FIELD_MAX else b""
                 if not more:
@@ -251,8 +254,8 @@ class _QuoteMarker:
         self._field = f'"{null}"'
         field = rf"(?<!{edge}){re.escape(self._field)}(?!{edge})"
         self._is_there = re.compile(field).search
-        # All other fields up to such a one. Quotes within a field that does not begin with one are a part of it, as the
-        # reader has it; a quote that nobody closes is passed over, so that no text is looked at again and again.
+        # All other fields up to such a field. As for the reader, quotes inside an unquoted field are ordinary
+        # characters. A quote that is never closed is skipped, so that no text is scanned repeatedly.
         other = rf'[^"]++|(?!{field})(?:(?<!{edge})"[^"]*+(?:""[^"]*+)*+"|")'
         self._each = re.compile(rf"((?:{other})*+)({field})?")
 
@@ -309,10 +312,6 @@ class _Recoder(io.RawIOBase):
             self._decoder.setstate(before)
             good = self._decoder.decode(part[: max(exc.start - len(before[0]), 0)])
             raise self._failure(self._line + good.count("\n"), exc) from exc
-
-
-def _recode(file: IO[bytes], encoding: str, failure: Any) -> IO[bytes]:
-    return io.BufferedReader(_Recoder(file, encoding, failure), _BLOCK_BYTES)
 
 
 def _is_value(name: str) -> bool:

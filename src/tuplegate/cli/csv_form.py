@@ -39,10 +39,14 @@ class CsvForm:
 def csv_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the CSV options to a command, which receives them as `form`."""
 
-    @click.option("--delimiter", callback=_delimiter, metavar="CHARACTER", help="Between fields of CSV. [a comma]")
-    @click.option("--null", callback=_null, metavar="TEXT", help="What stands for NULL in CSV. [an empty field]")
+    @click.option(
+        "--delimiter", callback=_check_delimiter, metavar="CHARACTER", help="Between fields of CSV. [a comma]"
+    )
+    @click.option("--null", callback=_check_null, metavar="TEXT", help="What stands for NULL in CSV. [an empty field]")
     @click.option("--header/--no-header", default=None, help="Whether the first line of CSV names the columns. [yes]")
-    @click.option("--encoding", callback=_encoding, metavar="NAME", help="Encoding of CSV, such as cp1252. [utf-8]")
+    @click.option(
+        "--encoding", callback=_check_encoding, metavar="NAME", help="Encoding of CSV, such as cp1252. [utf-8]"
+    )
     @functools.wraps(command)
     def run(*positional: Any, **given: Any) -> None:
         names = ("delimiter", "null", "header", "encoding")
@@ -52,20 +56,20 @@ def csv_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _check_delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
     if value is not None and (len(value) != 1 or value in '"\r\n\0'):
         raise click.BadParameter("it is one character, and no quote or line break; \\t is a tab")
     return value
 
 
-def _null(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _check_null(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and set(value) & set('"\r\n\0'):
         raise click.BadParameter("it cannot have a quote or a line break in it")
     return value
 
 
-def _encoding(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _check_encoding(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
             "".encode(value)

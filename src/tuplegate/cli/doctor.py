@@ -16,9 +16,9 @@ from tuplegate.cli.certificates import check_certificate, is_usable
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.findings import Finding
 from tuplegate.cli.machine import check_machine
-from tuplegate.cli.output import default_format, escape_controls, has_color, write_records
-from tuplegate.cli.remote import ca_file_of, connect, options
-from tuplegate.cli.serving import settings_of
+from tuplegate.cli.output import choose_format, escape_controls, has_color, write_records
+from tuplegate.cli.remote import choose_ca_file, connect, options
+from tuplegate.cli.serving import load_settings
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -34,8 +34,8 @@ _NO_KEY = "no-key"
 @options
 def doctor(format: str | None, config: str | None, data_dir: str | None, **where: Any) -> None:
     """Check ports, TLS, engine, key, clock and control plane, and on the machine of the service its disk."""
-    findings = [*_check_service(where), *check_machine(settings_of({"config": config, "data_dir": data_dir}))]
-    if (format or default_format()) == "table":
+    findings = [*_check_service(where), *check_machine(load_settings({"config": config, "data_dir": data_dir}))]
+    if (format or choose_format()) == "table":
         _write_lines(findings)
     else:
         write_records(format, [asdict(finding) for finding in findings], ("check", "result", "found", "advice"))
@@ -58,8 +58,8 @@ def _write_lines(findings: Iterable[Finding]) -> None:
 def _check_service(where: dict[str, Any]) -> Iterator[Finding]:
     """Check what lies between here and the engine, in the order in which a request meets it."""
     found = None if where["url"] is not None else profiles.find(where["profile"])
-    ca_file = ca_file_of(where["ca_file"], found)
-    # A file that is no use is found below; without it the rest can be looked at.
+    ca_file = choose_ca_file(where["ca_file"], found)
+    # An unusable file is reported below. Without it, the rest can still be checked.
     usable = ca_file if ca_file is not None and is_usable(ca_file) else None
     with connect(**{**where, "ca_file": usable or ""}, key_if_none=_NO_KEY) as client:
         way = list(_check_plane("address", "tls", client.url, ca_file))
@@ -113,10 +113,10 @@ def _try(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except TuplegateError as error:
-        return Finding(name, "failed", error.message, error.hint or _log_advice(error.request_id))
+        return Finding(name, "failed", error.message, error.hint or _advise_log(error.request_id))
 
 
-def _log_advice(request_id: str | None = None) -> str:
+def _advise_log(request_id: str | None = None) -> str:
     if request_id is None:
         return "Look into the log of the service, which it writes to stderr."
     return f"Look for {request_id} in the log of the service, which it writes to stderr."
@@ -140,7 +140,7 @@ def _check_engine(client: "Client") -> Finding:
     if health.get("status") == "ok":
         return Finding("engine", "ok", said)
     failing = ", ".join(name for name, state in health.get("checks", {}).items() if state != "ok")
-    return Finding("engine", "failed", f"{said}: {failing}", _log_advice())
+    return Finding("engine", "failed", f"{said}: {failing}", _advise_log())
 
 
 def _check_key(client: "Client") -> Finding:

@@ -20,7 +20,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
-def _in_mib(number: float) -> str:
+def _describe_mib(number: float) -> str:
     return f"{number / 2**20:,.1f} MiB"
 
 
@@ -38,12 +38,12 @@ def dump(names: tuple[str, ...], database: str | None, format: str | None, **whe
         raise click.UsageError("the database is named twice")
     file = Path(names[-1])
     with remote.translate_failures(), remote.connect(database=None, **where) as client:
-        name = names[0] if len(names) == 2 else database or _default(client)
-        written = _dump(client, name, file)
-    click.echo(f"the database {name} is in {file}, {_in_mib(written)}", err=True)
+        name = names[0] if len(names) == 2 else database or _find_default(client)
+        written = _write_dump(client, name, file)
+    click.echo(f"the database {name} is in {file}, {_describe_mib(written)}", err=True)
 
 
-def _default(client: "Client") -> str:
+def _find_default(client: "Client") -> str:
     """Return the name of the default database, or of the database that the key is bound to."""
     found = client.databases.list()
     names = [one.name for one in found if one.default or len(found) == 1]
@@ -52,10 +52,10 @@ def _default(client: "Client") -> str:
     return names[0]
 
 
-def _dump(client: "Client", name: str, file: Path) -> int:
-    progress = ProgressLine(_in_mib)
+def _write_dump(client: "Client", name: str, file: Path) -> int:
+    progress = ProgressLine(_describe_mib)
     try:
-        # Only its owner may read it: it holds all that the database holds.
+        # Only its owner may read it: it holds all data of the database.
         with (
             write_whole(file) as part,
             open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,

@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     try:
-        # httpx would load a command of its own and all that draws it, a sixth of the start; it does without.
+        # httpx would load its own command line with all its dependencies, a sixth of our start; it works without.
         sys.modules["httpx._main"] = None  # type: ignore[assignment]  # so that an import of it fails
         from tuplegate.cli.main import run
 
@@ -15,6 +15,6 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.stderr.flush()
-        os._exit(130)  # nothing is open yet, and another Ctrl-C must not find Python on its way out
-    gc.freeze()  # the end frees everything: Python need not look for garbage in all that was loaded first
+        os._exit(130)  # nothing is open yet, and a second Ctrl-C must not interrupt Python's exit
+    gc.freeze()  # exit frees everything: Python need not search all loaded modules for garbage first
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What files of every format share: format by name, digest, and rows in batches."""
+"""Shared by files of all formats: format by name, digest, and rows in batches."""
 
 import hashlib
 import io
@@ -51,7 +51,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Guessed:
-    """What was learned by reading a file to its end."""
+    """Types and number of rows, found by reading a file to its end."""
 
     types: list[str]
     rows: int
@@ -62,7 +62,7 @@ class RowSource(Protocol):
 
     columns: list[str]
     named: bool
-    """Whether the file names its columns; if not, they get the names of the table's columns."""
+    """True if the file names its columns; otherwise they get the names of the table's columns."""
     form: str
     """How the file is read, as text: another form makes other rows of the same bytes."""
     digest: str
@@ -95,7 +95,7 @@ class NamedColumns:
         return ""
 
 
-def format_of(path: Path, format: str | None) -> str:
+def find_format(path: Path, format: str | None) -> str:
     if format is not None:
         return format
     found = _BY_ENDING.get(path.suffix.lower())
@@ -104,7 +104,7 @@ def format_of(path: Path, format: str | None) -> str:
     return found
 
 
-def digest_of(path: Path) -> str:
+def compute_digest(path: Path) -> str:
     try:
         with path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

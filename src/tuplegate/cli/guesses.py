@@ -55,7 +55,7 @@ class Guess:
         self._left = list(_HOLDS)
         self._seen = False
         self.json = False
-        """Whether there was an object or an array, which only JSON holds."""
+        """True once there was an object or an array, which only JSON holds."""
 
     def see(self, texts: Sequence[str]) -> None:
         """Take more values, none of them NULL."""
@@ -64,7 +64,7 @@ class Guess:
         self._seen = True
         left = []
         for name in self._left:
-            # What all integers are need not be matched again.
+            # Integers need not be tested as numeric again.
             if (name == "numeric" and "int8" in left) or (_HOLDS[name](texts[:1]) and _HOLDS[name](texts)):
                 left.append(name)
         self._left = left

@@ -129,13 +129,13 @@ def create_target(client: "Client", table: str, source: RowSource, guessed: Gues
     client.query(f"create table if not exists {table} ({columns})")
 
 
-# Arrays of these are read by the engine at once. Any other value is sent as text and cast.
+# The engine reads arrays of these directly. Values of other types are sent as text and cast.
 _DIRECT = frozenset({
     "bigint", "boolean", "date", "double precision", "integer", "numeric", "real", "smallint", "text",
     "timestamp with time zone", "timestamp without time zone", "uuid",
 })  # fmt: skip
 _TEXTS = frozenset({"text", "character varying"})
-# JSON begins so, and the engine's own text of such a value does not.
+# JSON begins like this; the engine's own text form of such a value does not.
 _IS_JSON = {"array": r"^\s*\[(?!\s*[-+]?\d+:)", "record": r"^\s*\{"}
 
 
@@ -221,7 +221,7 @@ class ImportJob:
                 self._client.transaction(statements)
                 break
             except (DuplicateTable, UniqueViolation):
-                # Two have made it at the same moment.
+                # Another process created the tables at the same moment.
                 if not tries_left:
                     raise
         found = self._client.query(f"select batch, rows, digest from {self._notes} where batch >= 0", convert=False)
@@ -250,7 +250,7 @@ class ImportJob:
             digest = hashlib.sha256()
             params = []
             for texts in batch.columns:
-                # Encoded here, where it is done while the batch before is on its way.
+                # Encoded here, in the thread that prepares, while the previous batch is being sent.
                 encoded = msgspec.json.encode(array_literal(texts, batch.null))
                 digest.update(encoded)
                 params.append(JsonText(encoded.decode()))
@@ -260,7 +260,7 @@ class ImportJob:
         from tuplegate.client import SqlError, TooLarge
 
         batch = ready.batch
-        # Of several that run the same job at once, one stages a batch: the others find its note.
+        # If several processes run the same job, only one stages a batch: the others find its row in the notes.
         sql = (
             f"with mine as (insert into {self._notes} values ($1::bigint, $2::bigint, $3::text) "
             "on conflict do nothing returning 1) "
@@ -300,7 +300,7 @@ class ImportJob:
     def _select(self, first: int, places: str = "") -> str:
         """Return a query for rows given as arrays; with `places`, a set, it appends the place of each row."""
         sets = ", ".join(
-            # Functions that return sets, side by side in the list of a SELECT, are read in step and nothing is kept.
+            # Set-returning functions side by side in a SELECT list advance together, and nothing is materialized.
             f"unnest(${first + n}::{column.type if column.type in _DIRECT else 'text'}[]) as c{n}"
             for n, column in enumerate(self._types)
         )
@@ -319,7 +319,7 @@ class ImportJob:
             parts: list[Texts] = [texts[start:middle] for texts in batch.columns]
             literals = [array_literal(texts, batch.null) for texts in parts]
             try:
-                # The second statement takes back what the first has done.
+                # The second statement fails, which rolls back the first.
                 self._client.transaction([(self._insert(1), literals), "select 1 / 0"])
             except UndefinedTable as gone:
                 raise _Taken from gone
@@ -346,19 +346,19 @@ class ImportJob:
         from tuplegate.client import DivisionByZero, SqlError, UndefinedTable
 
         statements = [
-            # Ends the transaction with an error unless every row is there, once.
+            # Fails the transaction unless every row is staged exactly once.
             f"select 1 / coalesce((select count(*) from {self._staging}) = "
             f"(select rows from {self._notes} where batch = -1), false)::int",
             f"insert into {self._target.name} ({self._columns}) select {self._columns} from {self._staging}",
             f"drop table {self._staging}, {self._notes}",
         ]
         try:
-            # The time is a part of the request, and a repeat must be the same request.
+            # The timeout is part of the request, and a repetition must be the same request.
             done = self._client.transaction(statements, idempotency_key=f"import-{self._id}", timeout_s=_FINISH_S)
         except SqlError as error:
             if error.statement == 0 and isinstance(error, UndefinedTable | DivisionByZero):
                 return None
-            # A constraint that is deferred is checked behind the last statement.
+            # A deferred constraint is checked after the last statement.
             if error.statement in (1, None) and not error.retryable:
                 refusal = self._find_refused_row(error)
                 self.drop()

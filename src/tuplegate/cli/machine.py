@@ -26,17 +26,16 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
         return
     if not there:
         return
-    yield _check_directory(directory)
+    holder = _find_holder(directory)
+    yield _check_directory(directory, holder)
     yield _check_disk(directory)
-    holder = _holder(directory)
     if holder is None:
         yield from _check_ports(settings)
         if not settings.engine:
             yield _check_programs(settings)
 
 
-def _check_directory(directory: Path) -> Finding:
-    holder = _holder(directory)
+def _check_directory(directory: Path, holder: int | None) -> Finding:
     used = f"used by pid {holder}" if holder is not None else "no service is running on it"
     if stat.S_IMODE(directory.stat().st_mode) & 0o077:
         return Finding("data directory", "failed", f"others can enter {directory}", f"Run `chmod 700 {directory}`.")
@@ -53,7 +52,7 @@ def _check_disk(directory: Path) -> Finding:
     return Finding("disk", "ok", said)
 
 
-def _holder(directory: Path) -> int | None:
+def _find_holder(directory: Path) -> int | None:
     """Return the process that uses the directory, if it is alive."""
     try:
         pid = int((directory / "tuplegate.lock").read_text("ascii"))

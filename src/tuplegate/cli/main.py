@@ -107,7 +107,7 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # JSON can hold half a character, and a terminal can lack one: both are shown by their numbers.
+            # JSON can hold half a surrogate pair, and a terminal can lack a character: both are shown escaped.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="tuplegate", standalone_mode=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, digest_of, open_hashed
+from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, compute_digest, open_hashed
 from tuplegate.cli.guesses import Guess
 from tuplegate.client.values import Number, write
 
@@ -19,7 +19,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
 class NdjsonFile(NamedColumns):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.digest = digest_of(path)
+        self.digest = compute_digest(path)
         found: dict[str, None] = {}
         for _, _, rows, _ in self._read_blocks():
             for names in set(map(tuple, rows)):
@@ -34,14 +34,14 @@ class NdjsonFile(NamedColumns):
             for guess, values in zip(guesses, self._columns_of(rows), strict=True):
                 there = [value for value in values if value is not None]
                 guess.json = guess.json or any(isinstance(value, dict | list) for value in there)
-                guess.see([] if guess.json else _texts(there))  # type: ignore[arg-type]  # without None there is none
+                guess.see([] if guess.json else _to_texts(there))  # type: ignore[arg-type]  # without None there is none
         return Guessed([guess.type for guess in guesses], count)
 
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         for number, (line, lines, rows, share) in enumerate(self._read_blocks()):
             if rows:
                 pairs = zip(self.columns, self._columns_of(rows), strict=True)
-                columns = [_documents(values) if name in documents else _texts(values) for name, values in pairs]
+                columns = [_to_documents(values) if name in documents else _to_texts(values) for name, values in pairs]
                 yield Batch(number, columns, share, _RowNames(line, lines))
 
     def _columns_of(self, rows: list[dict[str, Any]]) -> list[Sequence[Any]]:
@@ -86,16 +86,16 @@ class _RowNames:
         return f"line {numbers[index]}"
 
 
-def _texts(values: Sequence[Any]) -> Texts:
+def _to_texts(values: Sequence[Any]) -> Texts:
     kinds = set(map(type, values))
     if kinds <= {str, Number, type(None)}:
         return values
-    return list(map(str, values)) if kinds == {int} else [_text(value) for value in values]
+    return list(map(str, values)) if kinds == {int} else [_to_text(value) for value in values]
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else write(value)
 
 
-def _documents(values: Sequence[Any]) -> Texts:
+def _to_documents(values: Sequence[Any]) -> Texts:
     return [None if value is None else write(value) for value in values]

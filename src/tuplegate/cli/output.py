@@ -17,7 +17,7 @@ FORMATS = ("table", "json", "ndjson", "csv", "markdown")
 
 _MEASURED_ROWS = 200
 _CELL_WIDTH_MAX = 80
-# What could move the cursor or recolour the screen; tab and line feed are treated apart.
+# Characters that could move the cursor or recolour the screen. Tab and line feed are handled separately.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -27,7 +27,7 @@ class OutputWriter(Protocol):
     def end(self) -> None: ...
 
 
-def default_format() -> str:
+def choose_format() -> str:
     return "table" if sys.stdout.isatty() else "ndjson"
 
 
@@ -43,7 +43,7 @@ def make_writer(format: str | None, out: IO[str] | None = None) -> OutputWriter:
         "csv": lambda: CsvWriter(file),
         "markdown": lambda: MarkdownWriter(file),
     }
-    return kinds[format or default_format()]()
+    return kinds[format or choose_format()]()
 
 
 def has_color() -> bool:
@@ -59,17 +59,17 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def json_text(value: Any) -> str:
+def write_json(value: Any) -> str:
     from tuplegate.client.values import write
 
     return write(value, _quote)
 
 
-def cell_text(value: Any) -> str:
+def write_cell(value: Any) -> str:
     """Return a value as text, for formats that have only text."""
     if isinstance(value, str):
         return value
-    return "" if value is None else json_text(value)
+    return "" if value is None else write_json(value)
 
 
 class JsonLinesWriter:
@@ -84,7 +84,7 @@ class JsonLinesWriter:
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
         columns = self._columns
-        self._write("".join(json_text(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+        self._write("".join(write_json(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
 
     def end(self) -> None:
         pass
@@ -103,7 +103,7 @@ class JsonWriter:
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
-            self._write(self._before + json_text(dict(zip(self._columns, row, strict=True))))
+            self._write(self._before + write_json(dict(zip(self._columns, row, strict=True))))
             self._before = ",\n"
 
     def end(self) -> None:
@@ -121,7 +121,7 @@ _WRITTEN_AS_THEY_ARE = frozenset({
 """Types whose values are written unchanged: texts and numbers."""
 
 
-# The character that no text of the engine has. In the end of a line it makes the library quote a text that has it.
+# No text of the engine has this character. As part of the line end, it makes the library quote texts that have it.
 _QUOTED = "\0"
 _BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = f"\r{_QUOTED}\n"
@@ -148,7 +148,7 @@ class CsvWriter:
     def begin(self, columns: Sequence[str], types: Sequence[str]) -> None:
         json_types = ("json", "jsonb")
         self._rewritten = [
-            (index, json_text if name in json_types else cell_text)
+            (index, write_json if name in json_types else write_cell)
             for index, name in enumerate(types)
             if name not in _WRITTEN_AS_THEY_ARE
         ]
@@ -177,9 +177,9 @@ class CsvWriter:
         if rows and not self._is_begun:
             self._is_begun = True
             if str(rows[0][0]).startswith(_BYTE_ORDER_MARK):
-                rows = [[f"{_QUOTED}{rows[0][0]}", *rows[0][1:]], *rows[1:]]  # a text of its own, and no such mark
+                rows = [[f"{_QUOTED}{rows[0][0]}", *rows[0][1:]], *rows[1:]]  # this is text, not a byte order mark
         if self._is_single:
-            # The library quotes an empty field that is alone in its line: so it is not.
+            # The library quotes an empty field that is alone on its line, so we add another.
             rows = [(*row, None) for row in rows]
             end = self._delimiter + end
         self._writer.writerows(rows)
@@ -212,7 +212,7 @@ class MarkdownWriter:
             self._line(row)
 
     def _line(self, row: Sequence[Any]) -> None:
-        cells = (escape_controls(cell_text(value)).replace("|", "\\|").replace("\n", "<br>") for value in row)
+        cells = (escape_controls(write_cell(value)).replace("|", "\\|").replace("\n", "<br>") for value in row)
         self._write("| " + " | ".join(cells) + " |\n")
 
     def end(self) -> None:
@@ -242,7 +242,7 @@ class TableWriter:
         self._right = [name in _RIGHT for name in types]
 
     def rows(self, rows: Iterable[Sequence[Any]]) -> None:
-        texts = [["NULL" if value is None else self._cell(cell_text(value)) for value in row] for row in rows]
+        texts = [["NULL" if value is None else self._cell(write_cell(value)) for value in row] for row in rows]
         if self._widths:
             self._lines(texts)
             return
@@ -289,7 +289,7 @@ def write_records(format: str | None, records: Sequence[dict[str, Any]], columns
     """Write records with the named columns; JSON and CSV have all fields."""
     writer = make_writer(format)
     shown = (
-        columns if (format or default_format()) in ("table", "markdown") else list(records[0] if records else columns)
+        columns if (format or choose_format()) in ("table", "markdown") else list(records[0] if records else columns)
     )
     writer.begin(shown, [_guess_type([record.get(name) for record in records]) for name in shown])
     writer.rows([record.get(name) for name in shown] for record in records)
@@ -298,7 +298,7 @@ def write_records(format: str | None, records: Sequence[dict[str, Any]], columns
 
 def write_record(format: str | None, record: dict[str, Any]) -> None:
     """Write one record; in a table, one field per line."""
-    if (format or default_format()) not in ("table", "markdown"):
+    if (format or choose_format()) not in ("table", "markdown"):
         write_records(format, [record], list(record))
         return
     writer = make_writer(format)

@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, digest_of
-from tuplegate.client.values import converter, write
+from tuplegate.cli.files import BadFile, Batch, Guessed, NamedColumns, Texts, check_columns, compute_digest
+from tuplegate.client.values import find_converter, write
 
 _BATCH_BYTES = 2**19
 _BATCH_ROWS = 10_000
@@ -35,7 +35,7 @@ class ParquetSource(NamedColumns):
     def __init__(self, path: Path) -> None:
         self._arrow, self._parquet = _import("pyarrow"), _import("pyarrow.parquet")
         self._path = path
-        self.digest = digest_of(path)
+        self.digest = compute_digest(path)
         with self._open() as file:
             self._schema = file.schema_arrow
             self._metadata = file.metadata
@@ -48,15 +48,15 @@ class ParquetSource(NamedColumns):
     def batches(self, documents: frozenset[str]) -> Iterator[Batch]:
         size = sum(self._metadata.row_group(n).total_byte_size for n in range(self._metadata.num_row_groups))
         rows = max(self._metadata.num_rows, 1)
-        # A value takes more room as text than as a number.
+        # A value is longer as text than as a number.
         count = max(min(_BATCH_BYTES * rows // max(size * 2, 1), _BATCH_ROWS), 1)
         start = 0
         for number, table in enumerate(self._read_tables(count)):
-            columns = [_texts(self._arrow, column) for column in table.columns]
+            columns = [_to_texts(self._arrow, column) for column in table.columns]
             end = start + table.num_rows
             yield Batch(number, columns, end / rows, _RowNames(start))
             start = end
-        if digest_of(self._path) != self.digest:
+        if compute_digest(self._path) != self.digest:
             raise BadFile(f"{self._path} was changed while it was read; start it again")
 
     def _read_tables(self, count: int) -> Iterator[Any]:
@@ -116,7 +116,7 @@ def _type_of(arrow: Any, kind: Any) -> str:
     return next((name for test, name in simple if test(kind)), "text")
 
 
-def _texts(arrow: Any, column: Any) -> Texts:
+def _to_texts(arrow: Any, column: Any) -> Texts:
     is_ = arrow.types
     kind = column.type
     if is_.is_dictionary(kind):
@@ -128,7 +128,7 @@ def _texts(arrow: Any, column: Any) -> Texts:
         return list(column.cast(arrow.string()).to_pylist())
     if is_.is_timestamp(kind):
         return _write_timestamps(arrow, column)
-    return [_text(value) for value in column.to_pylist()]
+    return [_to_text(value) for value in column.to_pylist()]
 
 
 def _write_timestamps(arrow: Any, column: Any) -> Texts:
@@ -141,7 +141,7 @@ def _write_timestamps(arrow: Any, column: Any) -> Texts:
     return [None if text is None else text + zone for text in texts]
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float):
@@ -220,7 +220,7 @@ class ParquetWriter:
             try:
                 self._writer.close()
             except (OSError, self._arrow.ArrowException):
-                pass  # the disk is full, and the file is thrown away
+                pass  # the disk is full, and the file will be deleted
             finally:
                 self._writer.is_open = False
 
@@ -279,7 +279,7 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _instance_of(kind: type, type_: str) -> Callable[[Any], Any]:
-    read = converter(type_)
+    read = find_converter(type_)
     assert read is not None
 
     def convert(value: Any) -> Any:

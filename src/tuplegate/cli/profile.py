@@ -71,7 +71,7 @@ def profile_set(
     changed = replace(old, **{field: value for field, value in given.items() if value is not None})
     chosen = name if default or not loaded.by_name else loaded.default
     profiles.save(Profiles(chosen, {**loaded.by_name, name: changed}))
-    click.echo(f"the profile {name} is in {profiles.path()}", err=True)
+    click.echo(f"the profile {name} is in {profiles.find_path()}", err=True)
 
 
 def _read_key() -> str:

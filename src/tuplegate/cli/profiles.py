@@ -28,7 +28,7 @@ class Profiles:
     by_name: Mapping[str, Profile]
 
 
-def path() -> Path:
+def find_path() -> Path:
     named = os.environ.get("TUPLEGATE_PROFILES")
     if named:
         return Path(named).expanduser()
@@ -38,7 +38,7 @@ def path() -> Path:
 
 def load() -> Profiles:
     """Read the file; return no profiles if there is none."""
-    file = path()
+    file = find_path()
     try:
         with file.open("rb") as opened:
             if os.fstat(opened.fileno()).st_mode & 0o077:
@@ -49,20 +49,20 @@ def load() -> Profiles:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise click.UsageError(f"the profiles in {file} cannot be read: {exc}") from exc
     return Profiles(
-        data.get("default"), {name: _profile(name, part) for name, part in data.get("profiles", {}).items()}
+        data.get("default"), {name: _read_profile(name, part) for name, part in data.get("profiles", {}).items()}
     )
 
 
-def _profile(name: str, part: Any) -> Profile:
+def _read_profile(name: str, part: Any) -> Profile:
     known = {item.name for item in fields(Profile)}
     if not isinstance(part, dict) or not set(part) <= known or not all(isinstance(v, str) for v in part.values()):
-        raise click.UsageError(f"the profile {name!r} in {path()} takes the texts {', '.join(sorted(known))}")
+        raise click.UsageError(f"the profile {name!r} in {find_path()} takes the texts {', '.join(sorted(known))}")
     return Profile(**part)
 
 
 def save(profiles: Profiles) -> None:
     """Replace the file atomically. Only its owner can read it, from the first byte on."""
-    file = path()
+    file = find_path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [] if profiles.default is None else [f"default = {json.dumps(profiles.default)}\n"]
     for name, profile in sorted(profiles.by_name.items()):
@@ -94,5 +94,5 @@ def find(name: str | None) -> Profile | None:
         profiles = load()
     if name not in profiles.by_name:
         there = ", ".join(sorted(profiles.by_name)) or "none"
-        raise click.UsageError(f"there is no profile {name!r} in {path()}; there are: {there}")
+        raise click.UsageError(f"there is no profile {name!r} in {find_path()}; there are: {there}")
     return profiles.by_name[name]

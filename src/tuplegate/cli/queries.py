@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from tuplegate.cli.output import OutputWriter, default_format, escape_controls, make_writer, write_record, write_records
+from tuplegate.cli.output import OutputWriter, choose_format, escape_controls, make_writer, write_record, write_records
 from tuplegate.cli.remote import with_client
 from tuplegate.protocol.statements import first_keyword
 
@@ -79,7 +79,7 @@ def query(
 
 @dataclass(frozen=True)
 class QuerySummary:
-    """What is known after a statement, beside its rows."""
+    """Count, notices and truncation of a result, beside its rows."""
 
     counted: str
     notices: list[Any]
@@ -106,7 +106,7 @@ def run_query(
         writer.end()
         return QuerySummary(_count_rows(stream.row_count), stream.notices, stream.truncated)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is told by the summary
+        warnings.simplefilter("ignore")  # the summary reports it
         done = client.query(sql, params, max_rows=max_rows, convert=False)
     if done.columns:
         writer.begin(done.columns, done.types)
@@ -139,7 +139,7 @@ def report_summary(summary: QuerySummary, max_rows: int | None) -> None:
 @with_client
 def tables(client: "Client", format: str | None) -> None:
     """List the tables and views of the database."""
-    format = format or default_format()
+    format = format or choose_format()
     found = [asdict(table) for table in client.tables()]
     if format not in ("json", "ndjson"):
         # Only JSON has room for the columns themselves.

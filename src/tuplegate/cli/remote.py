@@ -95,9 +95,9 @@ def connect(
             control_url=control_url or (found.control_url if found else None),
             database=database or (found.database if found else None),
             timeout_s=timeout_s or 60.0,
-            ca_file=ca_file_of(ca_file, found),
+            ca_file=choose_ca_file(ca_file, found),
         )
-    except OSError as exc:  # what the TLS library raises for a file that holds no certificates is one as well
+    except OSError as exc:  # the TLS library raises one too for a file without certificates
         raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
@@ -105,7 +105,7 @@ def connect(
         yield client
 
 
-def ca_file_of(given: str | None, found: Profile | None) -> str | None:
+def choose_ca_file(given: str | None, found: Profile | None) -> str | None:
     """Return the certificates to trust: given, from the profile, or from the environment; an empty text means none."""
     if given is None:
         given = (found.ca_file if found else None) or os.environ.get("TUPLEGATE_CA_FILE")
@@ -145,10 +145,10 @@ def translate_failures(sql: str = "") -> Iterator[None]:
 
 def describe_failure(error: "TuplegateError", sql: str = "", *more: str) -> Failed:
     """Return the failure of a call; `more` adds lines."""
-    return Failed(_message(error), exit_of(error), (*_detail_lines(error, sql), *more))
+    return Failed(_write_message(error), find_exit(error), (*_detail_lines(error, sql), *more))
 
 
-def exit_of(error: "TuplegateError") -> Exit:
+def find_exit(error: "TuplegateError") -> Exit:
     from tuplegate import client
 
     table: tuple[tuple[type[TuplegateError], Exit], ...] = (
@@ -166,7 +166,7 @@ def exit_of(error: "TuplegateError") -> Exit:
     return next((code for kind, code in table if isinstance(error, kind)), Exit.FAILED)
 
 
-def _message(error: "TuplegateError") -> str:
+def _write_message(error: "TuplegateError") -> str:
     return error.message if error.sqlstate is None else f"{error.message} ({error.sqlstate})"
 
 

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from tuplegate.cli.array_literals import array_literal
 from tuplegate.cli.exits import Exit
-from tuplegate.cli.remote import exit_of
+from tuplegate.cli.remote import find_exit
 from tuplegate.cli.scripts import BadScript, CopyRows, Cut, Row, read_script, unquote
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _SAID_MAX = 1000
 _COMMAND = ("--no-owner", "--no-privileges", "--no-tablespaces", "--no-subscriptions", "--no-security-labels")
 _SET = re.compile(r"SET (\w+) = .+", re.DOTALL)
 _SEARCH_PATH = "SELECT pg_catalog.set_config('search_path', "
-# The service has its own, and refuses to change some of them. None changes what a statement of the script means.
+# The service sets these itself, and refuses to change some. None affects the meaning of the script.
 _SETTINGS_LEFT_OUT = frozenset({
     "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",
     "client_encoding", "standard_conforming_strings", "client_min_messages", "row_security",
@@ -45,7 +45,7 @@ _SETTINGS_LEFT_OUT = frozenset({
 # The schema is there already, and belongs to the service.
 _LEFT_OUT = re.compile(r"BEGIN|COMMIT|CREATE SCHEMA public|COMMENT ON SCHEMA public IS .*", re.DOTALL)
 _ENCODING = re.compile(r"SET client_encoding = '(.*)'")
-# What can take long gets a transaction of its own, and with it all the time that the service gives one.
+# Slow statements get a transaction of their own, and with it the whole time limit of one.
 _SLOW = re.compile(
     r"CREATE (UNIQUE )?INDEX|ALTER TABLE (ONLY )?\S+\s+ADD CONSTRAINT|REFRESH MATERIALIZED VIEW", re.DOTALL
 )
@@ -94,22 +94,22 @@ def check_file(program: str, file: Path) -> None:
     """Refuse a file that pg_restore cannot read, before a database is created for it."""
     if not file.exists():
         raise RestoreFailed(f"{file} cannot be read: there is no such file")
-    _table_of_contents(program, file)
+    _read_contents(program, file)
 
 
-def _table_of_contents(program: str, file: Path) -> str:
-    done = subprocess.run([program, "--list", file], capture_output=True, check=False, env=_environment())  # noqa: S603 - PostgreSQL's own
+def _read_contents(program: str, file: Path) -> str:
+    done = subprocess.run([program, "--list", file], capture_output=True, check=False, env=_make_environment())  # noqa: S603 - PostgreSQL's own
     if done.returncode:
-        raise RestoreFailed(f"{file} is no dump that pg_restore can read: {_last_words(done.stderr)}")
+        raise RestoreFailed(f"{file} is no dump that pg_restore can read: {_read_last_words(done.stderr)}")
     return done.stdout.decode("utf-8", "replace")
 
 
-def _environment() -> dict[str, str]:
+def _make_environment() -> dict[str, str]:
     """Return an environment without variables that could lead the program to a server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
-def _last_words(said: bytes) -> str:
+def _read_last_words(said: bytes) -> str:
     lines = said.decode("utf-8", "replace").strip().splitlines()
     return (lines[-1] if lines else "it ended without a word").removeprefix("pg_restore: error: ")[:_SAID_MAX]
 
@@ -121,7 +121,7 @@ def _run_program(program: str, file: Path) -> Iterator[IO[bytes]]:
     cut: Cut | None = None
     with (
         tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=_environment()) as process,  # noqa: S603 - PostgreSQL's own
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=_make_environment()) as process,  # noqa: S603 - PostgreSQL's own
     ):
         assert process.stdout is not None
         try:
@@ -138,7 +138,7 @@ def _run_program(program: str, file: Path) -> Iterator[IO[bytes]]:
         said.seek(0)
         words = said.read()
     if status:
-        raise RestoreFailed(f"{file} is damaged or cut off: {_last_words(words)}")
+        raise RestoreFailed(f"{file} is damaged or cut off: {_read_last_words(words)}")
     if cut is not None:
         raise RestoreFailed(f"{file} cannot be restored: {cut}")
 
@@ -200,7 +200,7 @@ def _explain(error: "TuplegateError", removed: str) -> RestoreFailed:
         more.append("hint: the service bounds a transaction by its setting transaction_timeout_ms")
     if isinstance(error, TooLarge):
         more.append("hint: a row, or a statement, is larger than the service takes: its setting body_bytes_max")
-    return RestoreFailed(message, exit_of(error), (*more, removed))
+    return RestoreFailed(message, find_exit(error), (*more, removed))
 
 
 class _Restore:
@@ -220,7 +220,7 @@ class _Restore:
         self._roles: tuple[str, str] | None = None
 
     def run(self) -> int:
-        found = _SOURCE.search(_table_of_contents(self._program, self._file))
+        found = _SOURCE.search(_read_contents(self._program, self._file))
         if found:
             self._roles = (found[1], str(self._client.query("select current_user").value()).removesuffix("_w"))
         with _run_program(self._program, self._file) as lines:
@@ -306,7 +306,7 @@ class _Restore:
         else:
             sql = f"insert into {copy.table} select from generate_series(1, $1::int)"
         places = self._find_places(copy)
-        for batch in _batches(copy.rows):
+        for batch in _split_batches(copy.rows):
             given = _write_array(batch, places) if copy.columns else len(batch)
             try:
                 self._client.transaction([(sql, [given])], timeout_s=_STEP_S)
@@ -327,7 +327,7 @@ class _Restore:
         return [given.get(str(row["attname"])) for row in names]
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _split_batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
     batch: list[Row] = []
     size = 0
     for row in rows:

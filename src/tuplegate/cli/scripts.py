@@ -40,10 +40,10 @@ def read_script(lines: Iterable[bytes]) -> Iterator[str | CopyRows]:
     source = iter(lines)
     splitter = Splitter()
     for line in source:
-        if line.startswith(b"\\") and not without_comments(splitter.rest):
+        if line.startswith(b"\\") and not drop_comments(splitter.rest):
             continue
         for statement in splitter.feed(_decode(line)):
-            text = without_comments(statement)
+            text = drop_comments(statement)
             found = _COPY.fullmatch(text)
             if found is None:
                 yield text
@@ -53,11 +53,11 @@ def read_script(lines: Iterable[bytes]) -> Iterator[str | CopyRows]:
             yield copy
             for _ in copy.rows:
                 pass
-    if without_comments(splitter.rest):
+    if drop_comments(splitter.rest):
         raise Cut("the script ends in the middle of a statement")
 
 
-def without_comments(statement: str) -> str:
+def drop_comments(statement: str) -> str:
     """Remove the comment lines in front of a statement."""
     lines = statement.split("\n")
     while lines and (not lines[0].strip() or lines[0].startswith("--")):

@@ -11,7 +11,7 @@ from tuplegate.cli.output import write_record
 from tuplegate.settings import Setting, Settings, SettingsError, list_settings, load
 
 
-def _option(setting: Setting) -> click.Option:
+def _make_option(setting: Setting) -> click.Option:
     kind: Any = click.Choice(setting.choices) if setting.choices else str
     names = [setting.name, setting.flag]
     if setting.kind is bool:
@@ -26,7 +26,7 @@ def _metavar(setting: Setting) -> str:
     return {int: "N", Path: "DIR"}.get(setting.kind, "TEXT")
 
 
-def settings_of(flags: dict[str, Any]) -> Settings:
+def load_settings(flags: dict[str, Any]) -> Settings:
     config = flags.pop("config", None)
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -67,7 +67,7 @@ def _serve(**flags: Any) -> None:
     from tuplegate.supervisor.failures import ServeError
 
     _warn_of_passwords(flags)
-    settings = settings_of(flags)
+    settings = load_settings(flags)
     if os.environ.get("TUPLEGATE_CONTROL_URL") and not settings.control_url:
         click.echo(
             "Note: TUPLEGATE_CONTROL_URL is where clients find a control plane, and is not read by serve. The address"
@@ -85,7 +85,10 @@ _CONFIG = click.Option(
 )
 
 serve = click.Command(
-    "serve", params=[_CONFIG, *(_option(setting) for setting in list_settings())], callback=_serve, help=_serve.__doc__
+    "serve",
+    params=[_CONFIG, *(_make_option(setting) for setting in list_settings())],
+    callback=_serve,
+    help=_serve.__doc__,
 )
 
 
@@ -98,7 +101,7 @@ def make_key_here(
 
     try:
         made = make_local_key(
-            settings_of({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
+            load_settings({"config": config, "data_dir": data_dir}), name, [Scope(scope) for scope in scopes]
         )
     except LocalError as exc:
         raise click.ClickException(str(exc)) from exc

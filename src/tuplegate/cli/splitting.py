@@ -53,7 +53,7 @@ class Reader:
         """Forget the pending text."""
         self._parts: list[str] = []
         self.inside = ""
-        """What is open: a quote, `$tag$`, `/*` or `(`."""
+        """The open construct: a quote, `$tag$`, `/*` or `(`."""
         self._quote = ""
         self._depth = 0
         self._parentheses = 0
@@ -66,7 +66,7 @@ class Reader:
 
     @property
     def is_blank(self) -> bool:
-        """Whether only blanks and complete comments are pending."""
+        """True if only blanks and complete comments are pending."""
         return not self.inside and skip_blank(self.pending) >= len(self.pending)
 
     def feed(self, text: str) -> Iterator[SqlStatement | CommandLine]:

@@ -17,7 +17,7 @@ from tuplegate.cli import files
 from tuplegate.cli.csv_form import CsvForm, csv_options
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.output import CsvWriter, JsonLinesWriter, OutputWriter, escape_controls, write_records
-from tuplegate.cli.remote import Failed, describe_failure, exit_of, with_client
+from tuplegate.cli.remote import Failed, describe_failure, find_exit, with_client
 
 if TYPE_CHECKING:
     from tuplegate.cli.imports import TargetTable
@@ -32,14 +32,14 @@ _COLLECTED_EVERY = 200_000
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def in_rows(number: float) -> str:
+def describe_rows(number: float) -> str:
     return f"{number:,.0f} rows"
 
 
 class ProgressLine:
     """Shows count, rate and remaining time on one line of a terminal; nothing elsewhere. `say` adds the unit."""
 
-    def __init__(self, say: Callable[[float], str] = in_rows) -> None:
+    def __init__(self, say: Callable[[float], str] = describe_rows) -> None:
         self._say = say
         self._started = self._shown = time.monotonic()
         self._first: tuple[int, float] | None = None
@@ -92,12 +92,12 @@ def import_(
     from tuplegate.cli.sources import open_source
     from tuplegate.client import TuplegateError
 
-    # A row is an object or a few, and none of them is in a cycle: the collector need not look at all of them so often.
+    # Rows are many objects without cycles: the garbage collector need not scan them so often.
     threshold = gc.get_threshold()
     gc.set_threshold(_COLLECTED_EVERY, *threshold[1:])
     progress = ProgressLine()
     try:
-        kind = files.format_of(file, kind)
+        kind = files.find_format(file, kind)
         form.check(kind)
         source = open_source(file, kind, form)
         target = find_target(client, table)
@@ -118,7 +118,7 @@ def import_(
     except ImportFailed as exc:
         raise Failed(str(exc), Exit.FILE, tuple(filter(None, exc.more))) from exc
     except TuplegateError as error:
-        cut_off = exit_of(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
+        cut_off = find_exit(error) in (Exit.UNREACHABLE, Exit.TRY_LATER, Exit.UNKNOWN)
         raise describe_failure(error, "", *([_GO_ON] if cut_off else [])) from error
     except KeyboardInterrupt:
         raise Failed(f"interrupted: {_GO_ON}", Exit.INTERRUPTED) from None
@@ -172,7 +172,7 @@ def export(client: "Client", format: str | None, sql: str, file: Path, kind: str
     if table is not None:
         sql = f"select * from {table}"
     try:
-        kind = files.format_of(file, kind)
+        kind = files.find_format(file, kind)
         form.check(kind)
         digits = _find_digits(client, table) if kind == "parquet" and table is not None else {}
     except files.BadFile as exc:

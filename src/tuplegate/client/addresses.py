@@ -20,7 +20,7 @@ def check_url(url: str) -> str:
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def control_url_of(banner: Mapping[str, Any], url: str) -> str:
+def read_control_url(banner: Mapping[str, Any], url: str) -> str:
     """Return the address of the control plane, as the banner of the data plane at `url` names it.
 
     The key will be sent there, so it must be as safe: another machine's banner cannot name a loopback address, and both
@@ -32,14 +32,14 @@ def control_url_of(banner: Mapping[str, Any], url: str) -> str:
     except ValueError:
         found = None
     if found is None:
-        return control_url_beside(url)
+        return guess_control_url(url)
     own, other = urlsplit(url), urlsplit(found)
     if other.scheme != own.scheme or (other.hostname in _LOOPBACK and own.hostname not in _LOOPBACK):
-        return control_url_beside(url)
+        return guess_control_url(url)
     return found
 
 
-def control_url_beside(url: str) -> str:
+def guess_control_url(url: str) -> str:
     """Return the address of the control plane if the banner names none: the default service has a port for it, any
     other service one address for all planes."""
     return DEFAULT_CONTROL_URL if url == DEFAULT_URL else url

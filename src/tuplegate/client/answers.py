@@ -21,11 +21,11 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        """Whether this is the answer of an earlier request with the same Idempotency-Key."""
+        """True if this is the answer of an earlier request with the same Idempotency-Key."""
         return "idempotency-replayed" in self.headers
 
 
-def rows_of(answer: Answer, max_rows: int | None, convert: bool) -> Rows:
+def read_rows(answer: Answer, max_rows: int | None, convert: bool) -> Rows:
     return _warn_if_cut(Rows.of_answer(answer.body, answer.replayed, max_rows, convert), max_rows)
 
 
@@ -36,7 +36,7 @@ def _warn_if_cut(rows: Rows, max_rows: int | None) -> Rows:
     return rows
 
 
-def transaction_of(answer: Answer) -> Transaction:
+def read_transaction(answer: Answer) -> Transaction:
     body = answer.body
     return Transaction(
         body["transaction_id"],

@@ -258,12 +258,12 @@ _BY_SQLSTATE: dict[str, type[SqlError]] = {
 }
 
 
-def error_of(
+def make_error(
     status: int, error: Mapping[str, Any], request_id: str | None, retry_after_s: float | None
 ) -> "TuplegateError":
     """Return the exception for the `error` object of an answer."""
     fields = {name: error.get(name) for name in ("code", "sqlstate", "position", "hint", "detail", "statement")}
-    return _class_of(status, error)(
+    return _choose_class(status, error)(
         str(error.get("message") or f"the service answered with status {status}"),
         **fields,
         status=status,
@@ -273,7 +273,7 @@ def error_of(
     )
 
 
-def _class_of(status: int, error: Mapping[str, Any]) -> type[TuplegateError]:
+def _choose_class(status: int, error: Mapping[str, Any]) -> type[TuplegateError]:
     if error.get("code") == "outcome_unknown":
         return OutcomeUnknown
     if status in _BY_STATUS:

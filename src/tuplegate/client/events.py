@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tuplegate.client.errors import TuplegateError, error_of
+from tuplegate.client.errors import TuplegateError, make_error
 from tuplegate.client.values import Number, RowReader
 
 
@@ -50,6 +50,6 @@ class StreamedResult:
                     self._position = data.get("position")
                     self._ended = True
                 case "error":
-                    self._failure = error_of(200, data["error"], request_id, None)
+                    self._failure = make_error(200, data["error"], request_id, None)
                     self._ended = True
         return rows

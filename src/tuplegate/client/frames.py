@@ -235,7 +235,7 @@ class FrameRows:
         return "[" + ",".join(f"{{{row}}}" for row in rows) + "]"
 
 
-def rows_of_frame(frame: Any) -> FrameRows:
+def read_frame(frame: Any) -> FrameRows:
     """Return the rows of a pandas or polars frame, or of an Arrow table. The index of pandas is not a column."""
     library, kind = library_of(frame), type(frame).__name__
     if library == "pandas" and kind == "DataFrame":
@@ -263,7 +263,7 @@ def _without_nan(values: list[Any]) -> list[Any]:
     return kept
 
 
-def insert_of(table: str, names: Sequence[str]) -> str:
+def write_insert(table: str, names: Sequence[str]) -> str:
     """Return the statement that inserts rows from one JSON text, whatever the types of the columns."""
     columns = ", ".join(map(quote_name, names))
     return (

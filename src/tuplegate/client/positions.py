@@ -43,7 +43,9 @@ class Positions:
             return
         with self._lock:
             if self._latest == _UNKNOWN and sent == _UNKNOWN:
-                self._latest = position  # asked for after what is unknown, so it is behind that
+                self._latest = (
+                    position  # the request asked for data later than the unknown position, so this one is later
+                )
             elif self._latest is None or position > self._latest:
                 self._latest = position
 

@@ -119,7 +119,7 @@ class Table:
     size_bytes: int | None = None
 
 
-def record(kind: type[_R], answer: Mapping[str, Any]) -> _R:
+def make_record(kind: type[_R], answer: Mapping[str, Any]) -> _R:
     """Make a record from the JSON object of an answer."""
     known: dict[str, Any] = {}
     for item in fields(kind):  # type: ignore[arg-type]  # every record is a dataclass
@@ -128,13 +128,13 @@ def record(kind: type[_R], answer: Mapping[str, Any]) -> _R:
     return kind(**known)
 
 
-def records(kind: type[_R], answers: Sequence[Mapping[str, Any]]) -> list[_R]:
-    return [record(kind, answer) for answer in answers]
+def make_records(kind: type[_R], answers: Sequence[Mapping[str, Any]]) -> list[_R]:
+    return [make_record(kind, answer) for answer in answers]
 
 
 def _value(name: str, value: Any) -> Any:
     if name.endswith("_at") and isinstance(value, str):
         return datetime.fromisoformat(value)
     if name == "columns":
-        return tuple(record(Column, column) for column in value)
+        return tuple(make_record(Column, column) for column in value)
     return tuple(value) if isinstance(value, list) else value

@@ -10,7 +10,7 @@ Statement = str | tuple[str, Sequence[Any]]
 """A statement of a transaction: SQL, or SQL and parameters."""
 
 _TIMEOUT_MS_MAX = 86_400_000
-# Numbers that a float could not hold come as strings, unless the caller wants them as JSON has them.
+# Numbers that a float could not hold come as strings, unless the caller wants plain JSON.
 _SHAPES = {
     True: '"row_mode":"arrays","big_numbers":"string"',
     False: '"row_mode":"arrays","big_numbers":"number"',
@@ -18,27 +18,27 @@ _SHAPES = {
 _HINT = "/*+ STREAM */"
 
 
-def query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:
+def write_query_body(sql: str, params: Sequence[Any], timeout_s: float, max_rows: int | None, convert: bool) -> str:
     bounds = f'"timeout_ms":{_timeout_ms(timeout_s)},' + ("" if max_rows is None else f'"max_rows":{max_rows},')
     return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)},{bounds}{_SHAPES[convert]}}}'
 
 
-def transaction_body(statements: Sequence[Statement], timeout_s: float, convert: bool, *, read_only: bool) -> str:
+def write_transaction_body(statements: Sequence[Statement], timeout_s: float, convert: bool, *, read_only: bool) -> str:
     if isinstance(statements, str):
         raise TypeError("statements is a list: of SQL, or of pairs of SQL and parameters")
-    written = ",".join(_statement(statement) for statement in statements)
+    written = ",".join(_write_statement(statement) for statement in statements)
     only = "true" if read_only else "false"
     return f'{{"statements":[{written}],"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[convert]}}}'
 
 
-def _statement(statement: Statement) -> str:
+def _write_statement(statement: Statement) -> str:
     if isinstance(statement, str):
         return json.dumps(statement)
     sql, params = statement
     return f'{{"sql":{json.dumps(sql)},"params":{write_params(params)}}}'
 
 
-def batches(count: int, size: int | None) -> list[tuple[int, int]]:
+def split_batches(count: int, size: int | None) -> list[tuple[int, int]]:
     """Return start and end of every batch of `size`; without a size, one batch."""
     if size is not None and size < 1:
         raise ValueError(f"batch_size is {size}: a batch has at least 1")
@@ -50,7 +50,7 @@ def _timeout_ms(timeout_s: float) -> int:
     return min(max(int(timeout_s * 1000), 1), _TIMEOUT_MS_MAX)
 
 
-def without_stream_hint(sql: str) -> str:
+def drop_stream_hint(sql: str) -> str:
     """Replace the stream hint by blanks: the called method decides whether the answer is streamed."""
     start = len(sql) - len(sql.lstrip())
     if not sql.startswith(_HINT, start):

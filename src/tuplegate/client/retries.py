@@ -13,7 +13,7 @@ _PAUSE_MAX_S = 2.0
 
 
 class Repeat(Enum):
-    """What may be done after a lost answer."""
+    """How a request may be repeated after a lost answer."""
 
     NEVER = "never"
     """It may have been applied, and applying it twice would be wrong."""
@@ -46,7 +46,7 @@ class Course:
             wait_s = min(_PAUSE_FIRST_S * 2**self.failures, _PAUSE_MAX_S) * (0.5 + chance / 2)
         if now + wait_s >= self.deadline:
             return None
-        # A repeat that waits for the first one to end is no failure.
+        # Waiting for the first request to end does not count as a failure.
         if error.code != "idempotency_in_progress":
             if not self.retries_left:
                 return None

@@ -8,16 +8,16 @@ import re
 
 _BEFORE = re.compile(r"(?:[\s;(]|--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*+")
 _WORD = re.compile(r"[A-Za-z]+")
-_READING = frozenset({"select", "values", "table", "show", "explain"})
-# One of these anywhere behind WITH, and it may write.
-_WRITING = re.compile(r"\b(?:insert|update|delete|merge|into)\b", re.IGNORECASE)
+_READ_KEYWORDS = frozenset({"select", "values", "table", "show", "explain"})
+# A statement that begins with WITH may write if it has one of these anywhere.
+_WRITE_KEYWORDS = re.compile(r"\b(?:insert|update|delete|merge|into)\b", re.IGNORECASE)
 
 
 def seems_to_read(sql: str) -> bool:
     before = _BEFORE.match(sql)
     word = _WORD.match(sql, before.end() if before else 0)
     keyword = word.group().lower() if word is not None else ""
-    return keyword in _READING or (keyword == "with" and _WRITING.search(sql) is None)
+    return keyword in _READ_KEYWORDS or (keyword == "with" and _WRITE_KEYWORDS.search(sql) is None)
 
 
 def quote_name(name: str) -> str:

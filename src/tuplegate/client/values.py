@@ -33,20 +33,20 @@ class JsonText(str):
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-def _date(text: str) -> date | str:
-    return _or_text(date.fromisoformat, text)
+def _read_date(text: str) -> date | str:
+    return _read_or_keep(date.fromisoformat, text)
 
 
-def _timestamp(text: str) -> datetime | str:
-    # A fifth digit of the year would be read as something else.
-    return _or_text(datetime.fromisoformat, text) if text[4:5] == "-" and text[-1] != "C" else text
+def _read_timestamp(text: str) -> datetime | str:
+    # A year of five digits would be misread.
+    return _read_or_keep(datetime.fromisoformat, text) if text[4:5] == "-" and text[-1] != "C" else text
 
 
-def _time(text: str) -> time | str:
-    return _or_text(time.fromisoformat, text)
+def _read_time(text: str) -> time | str:
+    return _read_or_keep(time.fromisoformat, text)
 
 
-def _or_text(read: Callable[[str], _T], text: str) -> _T | str:
+def _read_or_keep(read: Callable[[str], _T], text: str) -> _T | str:
     try:
         return read(text)
     except ValueError:
@@ -59,7 +59,7 @@ _INTERVAL = re.compile(
 )
 
 
-def _interval(text: str) -> timedelta | str:
+def _read_interval(text: str) -> timedelta | str:
     """Convert days and times only: a month has no fixed length."""
     found = _INTERVAL.fullmatch(text)
     if found is None or not text:
@@ -73,7 +73,7 @@ def _interval(text: str) -> timedelta | str:
         return text
 
 
-def _bytes(text: str) -> bytes:
+def _read_bytes(text: str) -> bytes:
     return bytes.fromhex(text[2:])
 
 
@@ -82,25 +82,25 @@ _CONVERTERS: dict[str, Convert] = {
     "float4": float,
     "float8": float,
     "numeric": Decimal,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamptz": _timestamp,
-    "time": _time,
-    "timetz": _time,
-    "interval": _interval,
+    "date": _read_date,
+    "timestamp": _read_timestamp,
+    "timestamptz": _read_timestamp,
+    "time": _read_time,
+    "timetz": _read_time,
+    "interval": _read_interval,
     "uuid": UUID,
-    "bytea": _bytes,
+    "bytea": _read_bytes,
 }
 
 
-def converter(type_name: str) -> Convert | None:
+def find_converter(type_name: str) -> Convert | None:
     """Return the function that converts JSON values of this type to Python; None if they need no conversion."""
     element = type_name.removesuffix("[]")
     convert = _CONVERTERS.get(element)
-    return convert if convert is None or element == type_name else _of_array(convert)
+    return convert if convert is None or element == type_name else _convert_array(convert)
 
 
-def _of_array(convert: Convert) -> Convert:
+def _convert_array(convert: Convert) -> Convert:
     def of_part(part: Any) -> Any:
         if part is None:
             return None
@@ -113,7 +113,7 @@ class RowReader:
     """Converts rows, which are JSON arrays, to tuples of Python values, for one list of column types."""
 
     def __init__(self, types: Sequence[str]) -> None:
-        self._converters = [(i, made) for i, name in enumerate(types) if (made := converter(name)) is not None]
+        self._converters = [(i, made) for i, name in enumerate(types) if (made := find_converter(name)) is not None]
 
     def read(self, row: list[Any]) -> tuple[Any, ...]:
         for index, convert in self._converters:
@@ -160,24 +160,24 @@ def write(value: Any, quote: Callable[[str], str] = json.dumps) -> str:
         case None | bool() | int():
             return json.dumps(value)
         case float():
-            return json.dumps(value) if value - value == 0 else f'"{_float_name(value)}"'
+            return json.dumps(value) if value - value == 0 else f'"{_name_float(value)}"'
         case Decimal():
-            return str(value) if value.is_finite() else f'"{_decimal_name(value)}"'
+            return str(value) if value.is_finite() else f'"{_name_decimal(value)}"'
         case list() | tuple():
             return "[" + ",".join(write(part, quote) for part in value) + "]"
         case dict():
-            parts = (f"{quote(_name(name))}:{write(part, quote)}" for name, part in value.items())
+            parts = (f"{quote(_check_name(name))}:{write(part, quote)}" for name, part in value.items())
             return "{" + ",".join(parts) + "}"
         case Enum():
             return write(value.value, quote)
         case _ if is_of_library(value):
-            return write(plain(value), quote)
+            return write(to_python(value), quote)
         case _:
-            return quote(_text_of(value))
+            return quote(_write_text(value))
 
 
 # -- values of numpy, pandas and polars ----------------------------------------------------------------------------
-# Told by the names of their types: nobody needs these libraries who does not use them.
+# Recognized by the names of their types, so these libraries need not be installed.
 
 _LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
 _MISSING = frozenset({"NAType", "NaTType"})
@@ -196,15 +196,15 @@ def is_of_library(value: Any) -> bool:
     return library_of(value) in _LIBRARIES
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Return a scalar as a Python value, or an array or series as a list; None if it is missing."""
     library, name = library_of(value), type(value).__name__
     if name in _MISSING:
         return None
     if library == "numpy":
         if not hasattr(value, "dtype"):
-            raise TypeError(_no_value(value))
-        return _plain_array(value) if hasattr(value, "__array_finalize__") else _plain_scalar(value)
+            raise TypeError(_explain_no_value(value))
+        return _array_to_python(value) if hasattr(value, "__array_finalize__") else _scalar_to_python(value)
     if library == "pandas" and isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     if name in ("DataFrame", "Table", "LazyFrame"):
@@ -212,20 +212,20 @@ def plain(value: Any) -> Any:
     for method in _TO_PYTHON:
         if hasattr(value, method):
             return getattr(value, method)()
-    raise TypeError(_no_value(value))
+    raise TypeError(_explain_no_value(value))
 
 
-def _plain_array(array: Any) -> Any:
-    # Python has no time of a nanosecond, and the library gives a bare number instead.
+def _array_to_python(array: Any) -> Any:
+    # Python has no nanoseconds: the library would return a bare number.
     if array.dtype.kind not in "Mm":
         return array.tolist()
-    return [plain(part) for part in array] if array.ndim else plain(array[()])
+    return [to_python(part) for part in array] if array.ndim else to_python(array[()])
 
 
-def _plain_scalar(scalar: Any) -> Any:
+def _scalar_to_python(scalar: Any) -> Any:
     if scalar.dtype.kind not in "Mm":
         found = scalar.item()
-        return Decimal(str(found)) if is_of_library(found) else found  # a float that is longer than Python's
+        return Decimal(str(found)) if is_of_library(found) else found  # a float with more bits than Python's
     if str(scalar) == "NaT":
         return None
     unit = re.search(r"\[(\d*)(\w+)\]", str(scalar.dtype))
@@ -238,25 +238,25 @@ def _plain_scalar(scalar: Any) -> Any:
     return scalar.astype("timedelta64[us]").item()
 
 
-def _name(name: Any) -> str:
+def _check_name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the names of a JSON object are strings, not {type(name).__name__}")
     return name
 
 
-def _float_name(value: float) -> str:
+def _name_float(value: float) -> str:
     if value != value:
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _decimal_name(value: Decimal) -> str:
+def _name_decimal(value: Decimal) -> str:
     if value.is_nan():
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _text_of(value: Any) -> str:
+def _write_text(value: Any) -> str:
     match value:
         case date() | time():  # a datetime is a date
             return value.isoformat()
@@ -266,8 +266,8 @@ def _text_of(value: Any) -> str:
             return "\\x" + bytes(value).hex()
     if isinstance(value, _TEXTS):
         return str(value)
-    raise TypeError(_no_value(value))
+    raise TypeError(_explain_no_value(value))
 
 
-def _no_value(value: Any) -> str:
+def _explain_no_value(value: Any) -> str:
     return f"a {type(value).__name__} cannot be sent; convert it to text or a number first"

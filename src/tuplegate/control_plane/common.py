@@ -42,7 +42,7 @@ def drop_unset(value: _T | msgspec.UnsetType) -> _T | None:
     return None if isinstance(value, msgspec.UnsetType) else value
 
 
-def fields_of(record: msgspec.Struct) -> dict[str, object]:
+def get_fields(record: msgspec.Struct) -> dict[str, object]:
     return msgspec.structs.asdict(record)
 
 

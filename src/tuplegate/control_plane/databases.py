@@ -11,8 +11,8 @@ from tuplegate.control_plane.common import (
     answer_page,
     check_transition,
     drop_unset,
-    fields_of,
     find_database,
+    get_fields,
     read_body,
     read_page,
     report_loss_as_unknown,
@@ -58,7 +58,7 @@ class DatabaseRoutes:
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
         [record] = await self._add_sizes([await self._find(identity, exchange.path_values["name"])])
-        answer(exchange, fields_of(record))
+        answer(exchange, get_fields(record))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, DatabaseChange)
@@ -115,7 +115,7 @@ class DatabaseRoutes:
             if record is None:
                 raise ServiceError("not_found", "the database was deleted at the same time")
             [record] = await self._add_sizes([record])
-        answer(exchange, fields_of(record), status)
+        answer(exchange, get_fields(record), status)
 
     async def _add_sizes(self, records: list[DatabaseRecord]) -> list[DatabaseRecord]:
         names = await self._catalog.databases.find_engine_names([record.id for record in records])

@@ -44,7 +44,7 @@ class DumpRoute:
             raise ServiceError("not_found", f"there is no database {name!r}")
         check_transition(DATABASE, record.state, "be dumped", f"the database {name!r}")
         if not exchange.chunked:
-            # Its end would be that of the connection, and one that was cut off could not be told from a whole one.
+            # HTTP/1.0 marks the end by closing the connection, so a dump that was cut off would look complete.
             raise ServiceError("malformed_request", "a dump is sent to HTTP/1.1 clients only")
         headers = (("content-disposition", f'attachment; filename="{record.name}.dump"'),)
         if exchange.method == "HEAD":
@@ -66,7 +66,7 @@ class DumpRoute:
             if not exchange.answered:
                 raise error from failure
             _log.warning("a dump was cut off", database=record.id, reason=str(failure))
-            # A status has left; what tells the client is the end of the answer that does not come.
+            # The status has been sent. The client notices the failure because the answer has no proper end.
             exchange.keep_alive = False
         else:
             exchange.finish()

@@ -13,7 +13,7 @@ from tuplegate.control_plane.common import (
     answer,
     check_transition,
     drop_unset,
-    fields_of,
+    get_fields,
     read_body,
     report_loss_as_unknown,
 )
@@ -52,8 +52,8 @@ class EngineRoutes:
             raise _no_engine(name)
         with report_loss_as_unknown():
             [entry] = [entry for entry in await self._catalog.engines.list_all() if entry.name == name]
-            [shown] = await asyncio.gather(self._describe(entry))  # in a task, which a time limit needs
-            answer(exchange, fields_of(shown))
+            [shown] = await asyncio.gather(self._describe(entry))  # in a task, which asyncio.timeout needs
+            answer(exchange, get_fields(shown))
 
     async def move(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, MoveRequest)
@@ -79,7 +79,7 @@ class EngineRoutes:
             [name] = (await self._catalog.databases.find_engine_names([record.id])).values()
             now = msgspec.structs.replace(now, size_bytes=(await self._databases.sizes([name])).get(name))
         told = {"way": moved.way, "held_ms": moved.held_ms, "reason": moved.reason}
-        answer(exchange, {**fields_of(now), **told})
+        answer(exchange, {**get_fields(now), **told})
 
     async def _check(self, engine: str, record: DatabaseRecord) -> None:
         entries = {entry.name: entry for entry in await self._catalog.engines.list_all()}

@@ -16,8 +16,8 @@ from tuplegate.control_plane.common import (
     answer_page,
     check_transition,
     drop_unset,
-    fields_of,
     find_database,
+    get_fields,
     read_body,
     read_page,
     report_loss_as_unknown,
@@ -119,7 +119,7 @@ class KeyRoutes:
         return record
 
     async def _fields(self, identity: Identity, id: str) -> dict[str, object]:
-        return fields_of(await self._find(identity, id))
+        return get_fields(await self._find(identity, id))
 
 
 def _check_scopes(identity: Identity, scopes: Iterable[str]) -> None:

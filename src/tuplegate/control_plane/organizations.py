@@ -17,7 +17,7 @@ from tuplegate.control_plane.common import (
     answer_page,
     bad_cursor,
     drop_unset,
-    fields_of,
+    get_fields,
     read_body,
     read_limit,
     read_page,
@@ -65,13 +65,13 @@ class OrganizationRoutes:
         rate = {"requests": tier.requests, "window_seconds": WINDOW_S}
         answer(
             exchange,
-            {**fields_of(record), "limits": {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}},
+            {**get_fields(record), "limits": {"rate": rate, "database_bytes": tier.bytes_max, **self._limits}},
         )
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("since", "until"))
         principal = identity.principal
-        since, until = (_time(given, name) for name in ("since", "until"))
+        since, until = (_read_time(given, name) for name in ("since", "until"))
         items = await self._catalog.journal.list_usage(principal.organization, principal.database, since, until)
         answer(exchange, {"items": items, "next_cursor": None})
 
@@ -95,7 +95,7 @@ class OrganizationRoutes:
     async def create(self, exchange: Exchange, identity: Identity) -> None:
         """Create an organization with its first database and a key that manages it."""
         request = read_body(exchange, OrganizationRequest)
-        tier = self._known_tier(self._default_tier if request.tier is None else request.tier)
+        tier = self._check_tier(self._default_tier if request.tier is None else request.tier)
         await self._check_walls()
         id = "org_" + make_id(secrets.token_bytes(RANDOM_BYTES))
         token = make_token(TokenKind.KEY, secrets.token_bytes(RANDOM_BYTES))
@@ -105,17 +105,17 @@ class OrganizationRoutes:
             )
         with report_loss_as_unknown():
             record = await self._find(id)
-        answer(exchange, {**fields_of(record), "key": token.text}, 201)
+        answer(exchange, {**get_fields(record), "key": token.text}, 201)
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        answer(exchange, fields_of(await self._find(exchange.path_values["id"])))
+        answer(exchange, get_fields(await self._find(exchange.path_values["id"])))
 
     async def change(self, exchange: Exchange, identity: Identity) -> None:
         request = read_body(exchange, OrganizationChange)
         id = exchange.path_values["id"]
         name = drop_unset(request.name)
-        tier = None if isinstance(request.tier, msgspec.UnsetType) else self._known_tier(request.tier)
+        tier = None if isinstance(request.tier, msgspec.UnsetType) else self._check_tier(request.tier)
         with translate_refusal(taken=f"there is an organization {name!r} already"):
             changed = await self._catalog.organizations.change(actor_of(identity, exchange), id, name, tier)
         if not changed:
@@ -123,7 +123,7 @@ class OrganizationRoutes:
         self._identities.forget()
         with report_loss_as_unknown():
             record = await self._find(id)
-        answer(exchange, fields_of(record))
+        answer(exchange, get_fields(record))
 
     async def delete(self, exchange: Exchange, identity: Identity) -> None:
         """Delete an organization and everything in it."""
@@ -153,7 +153,7 @@ class OrganizationRoutes:
                 " URL of a superuser.",
             )
 
-    def _known_tier(self, name: str) -> str:
+    def _check_tier(self, name: str) -> str:
         if name not in self._tiers:
             raise ServiceError("malformed_request", f"there is no tier {name!r}; there are {', '.join(self._tiers)}")
         return name
@@ -163,7 +163,7 @@ def _unknown(id: str) -> ServiceError:
     return ServiceError("not_found", f"there is no organization {id!r}")
 
 
-def _time(given: Mapping[str, str], name: str) -> datetime | None:
+def _read_time(given: Mapping[str, str], name: str) -> datetime | None:
     if name not in given:
         return None
     try:

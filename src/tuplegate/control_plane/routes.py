@@ -27,7 +27,7 @@ another organization is 404. `HEAD` works where `GET` does; other methods are 40
 """
 
 
-def control_routes(
+def build_control_routes(
     catalog: Catalog,
     engine: Engine,
     identities: IdentityCache,
@@ -52,13 +52,13 @@ def control_routes(
     unaccepted = [] if accepted else [weakness for weakness in engine.weaknesses if weakness.reaches_others]
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
     return {
-        **put_in_group("Sessions", _sessions(SessionRoutes(catalog, identities, bounds))),
-        **put_in_group("Databases", _databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
-        **put_in_group("Databases", _dumps(DumpRoute(catalog, engine, dump_bounds))),
-        **put_in_group("Keys", _keys(KeyRoutes(catalog, identities))),
-        **put_in_group("The organization", _own_organization(organizations)),
-        **put_in_group("Organizations, for operators", _organizations(organizations)),
-        **put_in_group("Engines, for operators", _engines(EngineRoutes(catalog, databases, identities, mover))),
+        **put_in_group("Sessions", _build_sessions(SessionRoutes(catalog, identities, bounds))),
+        **put_in_group("Databases", _build_databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds))),
+        **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
+        **put_in_group("The organization", _build_own_organization(organizations)),
+        **put_in_group("Organizations, for operators", _build_organizations(organizations)),
+        **put_in_group("Engines, for operators", _build_engines(EngineRoutes(catalog, databases, identities, mover))),
         ("GET", "/metrics"): Route(
             "What the service counts, for Prometheus.",
             Scope.OPERATOR,
@@ -73,7 +73,7 @@ _PAGE = (_LIMIT, Parameter("cursor", {"type": "string"}, "The `next_cursor` of t
 _TIME = {"type": "string", "examples": ["2026-11-14T23:00:00Z"]}
 
 
-def _sessions(of: SessionRoutes) -> RouteTable:
+def _build_sessions(of: SessionRoutes) -> RouteTable:
     opens = Description(
         control.SessionOpened,
         201,
@@ -94,7 +94,7 @@ def _sessions(of: SessionRoutes) -> RouteTable:
     }
 
 
-def _databases(of: DatabaseRoutes) -> RouteTable:
+def _build_databases(of: DatabaseRoutes) -> RouteTable:
     lists = Description(control.DatabaseList, parameters=_PAGE)
     makes = Description(
         control.DatabaseAnswer,
@@ -122,7 +122,7 @@ def _databases(of: DatabaseRoutes) -> RouteTable:
     }
 
 
-def _dumps(of: DumpRoute) -> RouteTable:
+def _build_dumps(of: DumpRoute) -> RouteTable:
     gives = Description(
         DUMP_TYPE,
         errors=("wrong_state", "already_running", "dump_failed", "not_supported"),
@@ -133,7 +133,7 @@ def _dumps(of: DumpRoute) -> RouteTable:
     return {("GET", "/v1/databases/{name}/dump"): dump}
 
 
-def _keys(of: KeyRoutes) -> RouteTable:
+def _build_keys(of: KeyRoutes) -> RouteTable:
     lists = Description(control.KeyList, parameters=_PAGE)
     makes = Description(
         control.KeyMade,
@@ -171,7 +171,7 @@ def _keys(of: KeyRoutes) -> RouteTable:
     }
 
 
-def _own_organization(of: OrganizationRoutes) -> RouteTable:
+def _build_own_organization(of: OrganizationRoutes) -> RouteTable:
     shows = Description(control.OwnOrganization, errors=("not_found",))
     used = Description(
         control.UsageList,
@@ -189,7 +189,7 @@ def _own_organization(of: OrganizationRoutes) -> RouteTable:
     }
 
 
-def _organizations(of: OrganizationRoutes) -> RouteTable:
+def _build_organizations(of: OrganizationRoutes) -> RouteTable:
     lists = Description(control.OrganizationList, parameters=_PAGE)
     makes = Description(
         control.OrganizationMade,
@@ -218,7 +218,7 @@ def _organizations(of: OrganizationRoutes) -> RouteTable:
     }
 
 
-def _engines(of: EngineRoutes) -> RouteTable:
+def _build_engines(of: EngineRoutes) -> RouteTable:
     lists = Description(control.EngineList)
     changes = Description(
         control.EngineAnswer,

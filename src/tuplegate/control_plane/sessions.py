@@ -52,7 +52,7 @@ class SessionRoutes:
 
     async def _open(self, exchange: Exchange, identity: Identity, request: SessionRequest) -> None:
         principal = identity.principal
-        lifetime_s = self._lifetime_s(request)
+        lifetime_s = self._choose_lifetime_s(request)
         scopes = principal.scopes if request.scopes is None else frozenset(Scope(scope) for scope in request.scopes)
         if not covers(principal.scopes, scopes):
             more = ", ".join(sorted(expand_scopes(scopes) - identity.scopes))
@@ -68,11 +68,11 @@ class SessionRoutes:
         with translate_refusal(gone="the key or its database was deleted at the same time"):
             await self._catalog.sessions.add(actor, token, sorted(scopes), database, lifetime_s)
         with report_loss_as_unknown():
-            record = await self._record(token.id)
+            record = await self._find(token.id)
         fields = {"token": token.text, "expires_at": record.expires_at, "expires_in": lifetime_s}
         answer(exchange, {**fields, "session": record}, 201)
 
-    def _lifetime_s(self, request: SessionRequest) -> int:
+    def _choose_lifetime_s(self, request: SessionRequest) -> int:
         most = self._bounds.lifetime_s
         if request.expires_in is None:
             return most
@@ -84,7 +84,7 @@ class SessionRoutes:
 
     async def show(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        answer(exchange, {"session": await self._record(_session_of(identity))})
+        answer(exchange, {"session": await self._find(_session_of(identity))})
 
     async def refresh(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
@@ -93,7 +93,7 @@ class SessionRoutes:
         if not await self._catalog.sessions.refresh(actor_of(identity, exchange), id, bounds.lifetime_s, bounds.cap_s):
             raise _session_ended()
         with report_loss_as_unknown():
-            record = await self._record(id)
+            record = await self._find(id)
         answer(exchange, {"expires_at": record.expires_at, "session": record})
 
     async def destroy(self, exchange: Exchange, identity: Identity) -> None:
@@ -103,7 +103,7 @@ class SessionRoutes:
         self._identities.forget()
         answer(exchange, {"state": SESSION.after("active", "log out")})
 
-    async def _record(self, id: str) -> SessionRecord:
+    async def _find(self, id: str) -> SessionRecord:
         record = await self._catalog.sessions.show(id)
         if record is None:
             raise _session_ended()

@@ -162,7 +162,7 @@ def _read_time(name: str) -> float:
     try:
         return datetime.strptime(name.removesuffix(".dump"), _TIME).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        return 0.0  # no time that there is
+        return 0.0  # not a valid time
 
 
 def _open(directory: Path, part: Path, tenant: Tenant) -> IO[bytes]:

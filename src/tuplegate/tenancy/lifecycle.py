@@ -73,7 +73,7 @@ class Lifecycle:
 
     async def create_organization(self, actor: Actor, id: str, name: str, tier: str, database: str, key: Token) -> None:
         """Create an organization with its first database, of that name, and a key that manages it."""
-        making = self._create_organization(actor, id, name, tier, (new_database_id(), database), key)
+        making = self._create_organization(actor, id, name, tier, (make_database_id(), database), key)
         await self.see_through(actor, making)
 
     async def delete(self, actor: Actor, id: str) -> bool:
@@ -120,7 +120,7 @@ class Lifecycle:
     # -- whole tenants ------------------------------------------------------------------------------------------
 
     async def _create(self, actor: Actor, name: str, clone_of: str | None) -> str:
-        id = new_database_id()
+        id = make_database_id()
         engine = await self._choose(clone_of)
         await self._catalog.databases.add(actor, id, id, actor.organization, name, clone_of, engine)
         try:
@@ -238,7 +238,7 @@ class Lifecycle:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
-            fresh = new_database_id()
+            fresh = make_database_id()
             await self._catalog.databases.note_leftovers(id, [database.engine_name, fresh], database.engine)
             try:
                 await self._databases.create(fresh)
@@ -247,7 +247,7 @@ class Lifecycle:
                     await self._databases.keep_outcomes(database.engine_name, fresh)
                     return await self._catalog.databases.replace(actor, id, fresh)
             finally:
-                await self.clear(id)  # whether it was reset is settled
+                await self.clear(id)  # the catalog now says whether it was reset
 
     async def _clear_interrupted(self) -> None:
         """Clear up after resets and moves that were interrupted."""
@@ -263,7 +263,7 @@ class Lifecycle:
         silenced, and drop the other one. The next sweep repeats what fails."""
         try:
             leftovers = await self._catalog.databases.doom_leftovers(id)
-            # What is in place comes first, and does not wait for an engine that is gone.
+            # The database in use comes first, so that it does not wait for an engine that is gone.
             for leftover in sorted(leftovers, key=lambda leftover: leftover.doomed):
                 await self._clear_leftover(id, leftover)
             for move in await self._catalog.moves.find(id):
@@ -310,7 +310,7 @@ class Lifecycle:
             try:
                 await self._catalog.databases.pause(id, _PAUSE_S, engine_name)
             except EngineFailure:
-                continue  # it is asked again before the pause is over
+                continue  # the next try comes before the pause ends
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait for work that continues even if the caller is cancelled."""
@@ -325,8 +325,8 @@ class Lifecycle:
             async with of_one, self._at_once:
                 return await work
         finally:
-            work.close()  # where its turn did not come
+            work.close()  # if its turn never came
 
 
-def new_database_id() -> str:
+def make_database_id() -> str:
     return "tg_" + make_id(secrets.token_bytes(RANDOM_BYTES))

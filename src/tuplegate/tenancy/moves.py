@@ -28,7 +28,7 @@ from tuplegate.engine.port import (
     NotSupported,
     StatementFailed,
 )
-from tuplegate.tenancy.lifecycle import Lifecycle, new_database_id
+from tuplegate.tenancy.lifecycle import Lifecycle, make_database_id
 
 _log = structlog.get_logger()
 
@@ -87,7 +87,7 @@ class Mover:
             database = await self._catalog.databases.find_in_engine(id) if free else None
             if database is None or database.state != "active":
                 raise EngineBusy("the database is being changed by somebody else")
-            successor = new_database_id()
+            successor = make_database_id()
             if not await self._catalog.moves.begin(actor, database, successor, engine):
                 raise EngineBusy("the database is being changed by somebody else")
             try:
@@ -96,7 +96,7 @@ class Mover:
                         raise EngineBusy("the database is being dumped; it can be moved afterwards")
                     return await self._bring(_Plan(actor, database, engine, successor))
             finally:
-                await self._lifecycle.clear(id)  # whether it has moved is settled
+                await self._lifecycle.clear(id)  # the catalog now says whether it has moved
 
     async def _bring(self, plan: _Plan) -> Moved:
         """Copy the database while it is in use if its engine can report changes, otherwise all at once while it is

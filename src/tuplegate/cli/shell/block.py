@@ -19,7 +19,7 @@ _PREPARED = re.compile(r"\s*prepared\b", re.IGNORECASE)
 
 
 class Act(Enum):
-    """What a statement does to a block."""
+    """The effect of a statement on a block."""
 
     BEGIN = auto()
     COMMIT = auto()
@@ -42,13 +42,13 @@ class Block:
         return "".join(f"{sql};\n" for sql in (begin, *self.statements))
 
 
-def act_of(sql: str) -> Act:
+def classify(sql: str) -> Act:
     keyword, end = first_keyword(sql)
     rest = sql[end:]
     if keyword == "begin" or (keyword == "start" and first_keyword(rest)[0] == "transaction"):
         return Act.BEGIN
     if keyword in ("commit", "end"):
-        # Of a transaction prepared by somebody: nothing of this block, and the service refuses it.
+        # COMMIT PREPARED does not concern this block, and the service refuses it.
         return Act.STATEMENT if _PREPARED.match(rest) else Act.COMMIT
     if keyword in ("rollback", "abort"):
         if _PREPARED.match(rest):

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from tuplegate.cli.shell.copying import USAGE as COPY_USAGE
 from tuplegate.cli.shell.copying import BadCopy, read_copy, run_copy
 from tuplegate.cli.shell.describe import describe
 from tuplegate.cli.shell.editor import edit_file, edit_text
-from tuplegate.cli.shell.listing import LISTS, listing
+from tuplegate.cli.shell.listing import LISTS, build_listing
 from tuplegate.cli.shell.results import say
 from tuplegate.cli.shell.shell import Leave, Shell
 from tuplegate.cli.splitting import Reader
@@ -51,9 +52,9 @@ def run_command(shell: Shell, text: str) -> None:
 # -- what there is -------------------------------------------------------------------------------------------------
 
 
-def _list(command: str, plus: bool = False) -> Callable[[Shell, str], None]:
+def _list_objects(command: str, plus: bool = False) -> Callable[[Shell, str], None]:
     def run(shell: Shell, rest: str) -> None:
-        sql, params = listing(command, rest, plus)
+        sql, params = build_listing(command, rest, plus)
         with translate_failures(sql):
             rows = shell.client.query(sql, params)
         shell.results.show(rows.columns, rows.types, rows.tuples())
@@ -61,47 +62,36 @@ def _list(command: str, plus: bool = False) -> Callable[[Shell, str], None]:
     return run
 
 
-def _describe_plus(shell: Shell, rest: str) -> None:
-    _describe(shell, rest, plus=True)
-
-
 def _describe(shell: Shell, rest: str, plus: bool = False) -> None:
     if not rest:
-        _list("\\d", plus)(shell, "")
+        _list_objects("\\d", plus)(shell, "")
         return
     with translate_failures():
         sections = list(describe(shell.client, rest, plus))
     results = shell.results
+    titled = results.format == "table"
     with results.out() as out:
         for section in sections:
-            if results.format == "table":
-                out.write(f"{escape_controls(section.title)}\n")
-            if results.format == "table" and section.text is not None:
+            out.write(f"{escape_controls(section.title)}\n" if titled else "")
+            if titled and section.text is not None:
                 out.write(escape_controls(section.text) + "\n")
             else:
                 results.write(out, section.columns, section.types, section.rows)
-            if results.format == "table":
-                out.write("\n")
+            out.write("\n" if titled else "")
 
 
-def _databases(shell: Shell, rest: str) -> None:
-    with translate_failures():
-        found = shell.client.databases.list()
-    columns = ["name", "state", "default", "size_bytes"]
-    rows = [(each.name, each.state, each.default, each.size_bytes) for each in found]
-    shell.results.show(columns, ["text", "text", "bool", "int8"], rows)
-
-
-def _databases_plus(shell: Shell, rest: str) -> None:
+def _list_databases(shell: Shell, rest: str, plus: bool = False) -> None:
     with translate_failures():
         found = [asdict(each) for each in shell.client.databases.list()]
-    columns = ["name", "state", "default", "size_bytes", "delete_protection", "created_at", "id"]
+    columns = {"name": "text", "state": "text", "default": "bool", "size_bytes": "int8"}
+    if plus:
+        columns |= {"delete_protection": "bool", "created_at": "text", "id": "text"}
     rows = [[str(each[name]) if name == "created_at" else each[name] for name in columns] for each in found]
-    shell.results.show(columns, ["text", "text", "bool", "int8", "bool", "text", "text"], rows)
+    shell.results.show(list(columns), list(columns.values()), rows)
 
 
 def _connect(shell: Shell, rest: str) -> None:
-    _outside_block(shell, "\\c")
+    _check_outside_block(shell, "\\c")
     before = shell.client.database
     shell.client.use_database(rest or None)
     try:
@@ -115,7 +105,7 @@ def _connect(shell: Shell, rest: str) -> None:
     say(f"database {rest or 'of the key'}")
 
 
-def _connection(shell: Shell, rest: str) -> None:
+def _show_connection(shell: Shell, rest: str) -> None:
     with translate_failures():
         role, version = shell.client.query("select current_user, current_setting('server_version')").tuples()[0]
     database = shell.client.database or "of the key"
@@ -126,28 +116,28 @@ def _connection(shell: Shell, rest: str) -> None:
 # -- how it is shown -----------------------------------------------------------------------------------------------
 
 
-def _expanded(shell: Shell, rest: str) -> None:
+def _set_expanded(shell: Shell, rest: str) -> None:
     results = shell.results
-    results.expanded = _choice("\\x", rest, ("on", "off", "auto"), "off" if results.expanded != "off" else "on")
+    results.expanded = _choose("\\x", rest, ("on", "off", "auto"), "off" if results.expanded != "off" else "on")
     say(f"one field a line: {results.expanded}")
 
 
-def _timing(shell: Shell, rest: str) -> None:
+def _set_timing(shell: Shell, rest: str) -> None:
     results = shell.results
-    results.timing = _choice("\\timing", rest, ("on", "off"), "off" if results.timing else "on") == "on"
+    results.timing = _choose("\\timing", rest, ("on", "off"), "off" if results.timing else "on") == "on"
     say(f"timing: {'on' if results.timing else 'off'}")
 
 
-def _pset(shell: Shell, rest: str) -> None:
+def _set_option(shell: Shell, rest: str) -> None:
     name, _, value = rest.partition(" ")
     results = shell.results
     if name != "pager":
         raise Failed("\\pset knows pager: \\pset pager on, \\pset pager off", Exit.USAGE)
-    results.pager = _choice("\\pset pager", value.strip(), ("on", "off"), "off" if results.pager else "on") == "on"
+    results.pager = _choose("\\pset pager", value.strip(), ("on", "off"), "off" if results.pager else "on") == "on"
     say(f"pager: {'on' if results.pager else 'off'}")
 
 
-def _choice(command: str, given: str, choices: tuple[str, ...], otherwise: str) -> str:
+def _choose(command: str, given: str, choices: tuple[str, ...], otherwise: str) -> str:
     if given and given not in choices:
         raise Failed(f"{command} takes {', '.join(choices)}", Exit.USAGE)
     return given or otherwise
@@ -156,19 +146,24 @@ def _choice(command: str, given: str, choices: tuple[str, ...], otherwise: str) 
 # -- statements ----------------------------------------------------------------------------------------------------
 
 
-def _go(shell: Shell, rest: str) -> None:
+def _run_pending(shell: Shell, rest: str) -> None:
     """Run the pending statement, or the last one again."""
+    shell.run_parts(shell.reader, _take_pending(shell, "run") + ";\n")
+
+
+def _take_pending(shell: Shell, verb: str) -> str:
+    """Return the pending statement, which is cleared, or the last one."""
     text = shell.reader.pending.strip() or shell.last
     shell.reader.clear()
     if not text:
-        raise Failed("there is no statement to run", Exit.USAGE)
-    shell.run_parts(shell.reader, text + ";\n")
+        raise Failed(f"there is no statement to {verb}", Exit.USAGE)
+    return text
 
 
-def _go_expanded(shell: Shell, rest: str) -> None:
+def _run_pending_expanded(shell: Shell, rest: str) -> None:
     before, shell.results.expanded = shell.results.expanded, "on"
     try:
-        _go(shell, rest)
+        _run_pending(shell, rest)
     finally:
         shell.results.expanded = before
 
@@ -177,14 +172,14 @@ def _print(shell: Shell, rest: str) -> None:
     click.echo(escape_controls(shell.current))
 
 
-def _reset(shell: Shell, rest: str) -> None:
+def _drop_pending(shell: Shell, rest: str) -> None:
     shell.reader.clear()
     say("what was typed is dropped")
 
 
 def _edit(shell: Shell, rest: str) -> None:
     if rest:
-        edit_file(_path(rest))
+        edit_file(_read_path(rest))
         _include(shell, rest)
         return
     pending = shell.reader.pending.strip()
@@ -195,7 +190,7 @@ def _edit(shell: Shell, rest: str) -> None:
         return
     shell.reader.clear()
     if not pending:
-        shell.block = None  # it begins anew with the text
+        shell.block = None  # the edited text begins it anew
     if text:
         click.echo(escape_controls(text))
         shell.remember(text)
@@ -212,7 +207,7 @@ def _include(shell: Shell, rest: str) -> None:
     before, reader = shell.block, Reader()
     shell.included.append(rest)
     try:
-        for line in _lines(_path(rest)):
+        for line in _read_lines(_read_path(rest)):
             shell.run_parts(reader, line)
         shell.finish(reader)
     except BaseException:
@@ -224,7 +219,7 @@ def _include(shell: Shell, rest: str) -> None:
         shell.included.pop()
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _read_lines(file: Path) -> Iterator[str]:
     try:
         with file.open(encoding="utf-8") as opened:
             yield from opened
@@ -233,19 +228,16 @@ def _lines(file: Path) -> Iterator[str]:
         raise Failed(f"{file} cannot be read: {cause}", Exit.FILE) from exc
 
 
-def _path(text: str) -> Path:
+def _read_path(text: str) -> Path:
     if text.startswith("'") and text.endswith("'") and len(text) > 1:
         text = text[1:-1].replace("''", "'")
     return Path(text).expanduser()
 
 
 def _watch(shell: Shell, rest: str) -> None:
-    _outside_block(shell, "\\watch")
-    text = shell.reader.pending.strip() or shell.last
-    shell.reader.clear()
-    if not text:
-        raise Failed("there is no statement to watch", Exit.USAGE)
-    every, times = _watch_values(rest)
+    _check_outside_block(shell, "\\watch")
+    text = _take_pending(shell, "watch")
+    every, times = _read_watch_values(rest)
     pager, shell.results.pager = shell.results.pager, False
     try:
         while times is None or times > 0:
@@ -258,7 +250,7 @@ def _watch(shell: Shell, rest: str) -> None:
         shell.results.pager = pager
 
 
-def _watch_values(rest: str) -> tuple[float, int | None]:
+def _read_watch_values(rest: str) -> tuple[float, int | None]:
     try:
         seconds, *times = rest.split() or [str(_WATCH_S)]
         every = max(float(seconds), _WATCH_MIN_S)
@@ -270,14 +262,14 @@ def _watch_values(rest: str) -> tuple[float, int | None]:
 
 
 def _copy(shell: Shell, rest: str) -> None:
-    _outside_block(shell, "\\copy")
+    _check_outside_block(shell, "\\copy")
     try:
         run_copy(shell.client, read_copy(rest))
     except BadCopy as exc:
         raise Failed(str(exc), Exit.USAGE) from exc
 
 
-def _outside_block(shell: Shell, name: str) -> None:
+def _check_outside_block(shell: Shell, name: str) -> None:
     if shell.block is not None:
         raise Failed(f"{name} cannot be a part of a transaction: say COMMIT or ROLLBACK first", Exit.USAGE)
 
@@ -289,7 +281,7 @@ def _leave(shell: Shell, rest: str) -> None:
     raise Leave
 
 
-def _help(shell: Shell, rest: str) -> None:
+def _show_help(shell: Shell, rest: str) -> None:
     with shell.results.out() as out:
         for name, entry in COMMANDS.items():
             if entry.help:
@@ -299,47 +291,47 @@ def _help(shell: Shell, rest: str) -> None:
         out.write("BEGIN; … COMMIT; is gathered and sent as one transaction. Ctrl-C cancels a statement.\n")
 
 
-def _reference(shell: Shell, rest: str) -> None:
+def _show_reference(shell: Shell, rest: str) -> None:
     page = "".join(re.findall(r"[a-z]+", rest.lower())) or "commands"
     click.echo(_REFERENCE.format(page=page))
 
 
-def _copy_help() -> str:
+def _write_copy_help() -> str:
     return COPY_USAGE.removeprefix("\\copy ")
 
 
-def _listed(command: str, takes: str, help: str) -> ShellCommand:
-    return ShellCommand(_list(command), takes, help, _list(command, plus=True))
+def _make_listing(command: str, takes: str, help: str) -> ShellCommand:
+    return ShellCommand(_list_objects(command), takes, help, _list_objects(command, plus=True))
 
 
 COMMANDS = {
-    "\\d": ShellCommand(_describe, "[NAME]", "relations; all about NAME", _describe_plus),
-    "\\dt": _listed("\\dt", "[PATTERN]", "tables; * and ? stand for letters"),
-    "\\dv": _listed("\\dv", "[PATTERN]", "views"),
-    "\\dm": _listed("\\dm", "[PATTERN]", "materialized views"),
-    "\\di": _listed("\\di", "[PATTERN]", "indexes"),
-    "\\ds": _listed("\\ds", "[PATTERN]", "sequences"),
-    "\\dn": _listed("\\dn", "[PATTERN]", "schemas"),
-    "\\df": _listed("\\df", "[PATTERN]", "functions"),
-    "\\dT": _listed("\\dT", "[PATTERN]", "types"),
-    "\\dx": _listed("\\dx", "[PATTERN]", "extensions"),
-    "\\du": _listed("\\du", "", "the role of this key"),
-    "\\l": ShellCommand(_databases, "", "databases", _databases_plus),
+    "\\d": ShellCommand(_describe, "[NAME]", "relations; all about NAME", partial(_describe, plus=True)),
+    "\\dt": _make_listing("\\dt", "[PATTERN]", "tables; * and ? stand for letters"),
+    "\\dv": _make_listing("\\dv", "[PATTERN]", "views"),
+    "\\dm": _make_listing("\\dm", "[PATTERN]", "materialized views"),
+    "\\di": _make_listing("\\di", "[PATTERN]", "indexes"),
+    "\\ds": _make_listing("\\ds", "[PATTERN]", "sequences"),
+    "\\dn": _make_listing("\\dn", "[PATTERN]", "schemas"),
+    "\\df": _make_listing("\\df", "[PATTERN]", "functions"),
+    "\\dT": _make_listing("\\dT", "[PATTERN]", "types"),
+    "\\dx": _make_listing("\\dx", "[PATTERN]", "extensions"),
+    "\\du": _make_listing("\\du", "", "the role of this key"),
+    "\\l": ShellCommand(_list_databases, "", "databases", partial(_list_databases, plus=True)),
     "\\c": ShellCommand(_connect, "[NAME]", "use another database"),
-    "\\conninfo": ShellCommand(_connection, "", "address, database and role"),
-    "\\x": ShellCommand(_expanded, "[on|off|auto]", "rows of a table as one field a line"),
-    "\\timing": ShellCommand(_timing, "[on|off]", "show how long statements take"),
-    "\\pset": ShellCommand(_pset, "pager [on|off]", "whether what is larger than the screen goes to a pager"),
+    "\\conninfo": ShellCommand(_show_connection, "", "address, database and role"),
+    "\\x": ShellCommand(_set_expanded, "[on|off|auto]", "rows of a table as one field a line"),
+    "\\timing": ShellCommand(_set_timing, "[on|off]", "show how long statements take"),
+    "\\pset": ShellCommand(_set_option, "pager [on|off]", "whether what is larger than the screen goes to a pager"),
     "\\e": ShellCommand(_edit, "[FILE]", "edit the current or last statement, or FILE, and run it"),
-    "\\g": ShellCommand(_go, "", "run what was typed, or the last statement again"),
-    "\\gx": ShellCommand(_go_expanded, "", "the same, one field a line"),
+    "\\g": ShellCommand(_run_pending, "", "run what was typed, or the last statement again"),
+    "\\gx": ShellCommand(_run_pending_expanded, "", "the same, one field a line"),
     "\\p": ShellCommand(_print, "", "show what was typed, or the last statement"),
-    "\\r": ShellCommand(_reset, "", "drop what was typed"),
+    "\\r": ShellCommand(_drop_pending, "", "drop what was typed"),
     "\\i": ShellCommand(_include, "FILE", "run the statements and commands of FILE"),
-    "\\copy": ShellCommand(_copy, "…", _copy_help()),
+    "\\copy": ShellCommand(_copy, "…", _write_copy_help()),
     "\\watch": ShellCommand(_watch, "[SECONDS [TIMES]]", "run a statement again and again, until Ctrl-C"),
-    "\\h": ShellCommand(_reference, "[STATEMENT]", "where the reference of an SQL statement is"),
-    "\\?": ShellCommand(_help, "", "this help"),
+    "\\h": ShellCommand(_show_reference, "[STATEMENT]", "where the reference of an SQL statement is"),
+    "\\?": ShellCommand(_show_help, "", "this help"),
     "\\q": ShellCommand(_leave, "", "leave (Ctrl-D)"),
 }
 assert set(LISTS) <= set(COMMANDS)

@@ -43,7 +43,7 @@ def suggest(before: str, after: str, names: Names) -> list[Candidate]:
     assert typed is not None, "it matches the empty text"
     word = typed.group()
     if parts and isinstance(parts[-1], CommandLine) and before.endswith(parts[-1].text):
-        return []  # of a command, not of a statement
+        return []  # the cursor is in a command, not in a statement
     if reader.inside and reader.inside != "(" and not (reader.inside == '"' and '"' in word):
         return []
     if any(token.group().startswith("--") for token in _TOKEN.finditer(reader.pending.rpartition("\n")[2])):

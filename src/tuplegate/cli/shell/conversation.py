@@ -23,14 +23,14 @@ def run_shell(client: "Client", format: str | None) -> None:
     if not interactive:
         _run_script(shell)
         return
-    from tuplegate.cli.shell.prompt import typed_texts
+    from tuplegate.cli.shell.prompt import read_typed_texts
 
     with translate_failures():
         health = client.health()
-        client.query("select 1")  # a key that is not valid is told of before anything is typed
+        client.query("select 1")  # report an invalid key before anything is typed
     engine = health.get("engine", {})
     say(f"tuplegate {health.get('version')}, {engine.get('kind')} {engine.get('version')}; \\? helps, \\q leaves")
-    _converse(shell, typed_texts(shell))
+    _converse(shell, read_typed_texts(shell))
 
 
 def _run_script(shell: Shell) -> None:
@@ -59,5 +59,5 @@ def _converse(shell: Shell, texts: Iterable[str]) -> None:
         except KeyboardInterrupt:
             say("cancelled")
         except PagerLeft:
-            pass  # in the moment in which it had all
+            pass  # it was left just after the last row
     shell.tell_open_block()

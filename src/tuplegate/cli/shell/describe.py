@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
-from tuplegate.cli.shell.listing import is_pattern, listing
+from tuplegate.cli.shell.listing import build_listing, is_pattern
 from tuplegate.client.statements import quote_name
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Section:
 def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Section]:
     """Describe the relations of that name or pattern; with `plus`, also their storage."""
     if is_pattern(name):
-        found = client.query(*listing("\\d", name)).tuples()
+        found = client.query(*build_listing("\\d", name)).tuples()
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
@@ -115,13 +115,13 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
     if head is None:
         raise Failed(f"there is no relation {name}; \\d lists them", Exit.NOT_THERE)
     comment = f": {head['comment']}" if head["comment"] else ""
-    yield _section(f"{head['kind']} {head['name']}{comment}", results[1])
+    yield _make_section(f"{head['kind']} {head['name']}{comment}", results[1])
     for title, rows in zip(sections, results[2:], strict=True):
         if len(rows):
-            yield _section(title, rows)
+            yield _make_section(title, rows)
 
 
-def _section(title: str, rows: "Rows") -> Section:
+def _make_section(title: str, rows: "Rows") -> Section:
     """Make a section, without columns for comments if there are none."""
     kept = [i for i, name in enumerate(rows.columns) if name != "comment" or any(rows.column(i))]
     tuples = [tuple(row[i] for i in kept) for row in rows.tuples()]

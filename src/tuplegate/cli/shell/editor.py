@@ -31,7 +31,7 @@ def edit_text(text: str) -> str | None:
 def edit_file(file: Path) -> None:
     """Run the editor and wait for it. If it fails, nothing that it saved is run."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # in the editor Ctrl-C is the editor's
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the editor while it runs
     try:
         done = subprocess.run([*shlex.split(command), str(file)], check=False)  # noqa: S603 - the person's own editor
     except (OSError, ValueError) as exc:

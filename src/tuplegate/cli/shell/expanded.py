@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from rich.cells import cell_len
 
-from tuplegate.cli.output import OutputWriter, TableWriter, cell_text, escape_controls
+from tuplegate.cli.output import OutputWriter, TableWriter, escape_controls, write_cell
 
 _MEASURED_ROWS = 200
 _RULE_WIDTH = 40
@@ -32,7 +32,7 @@ class ExpandedWriter:
             head = f"─[ row {self._number} ]"
             self._write(head + "─" * (_RULE_WIDTH - len(head)) + "\n")
             for name, value in zip(self._names, row, strict=True):
-                lines = ["NULL"] if value is None else escape_controls(cell_text(value)).split("\n")
+                lines = ["NULL"] if value is None else escape_controls(write_cell(value)).split("\n")
                 self._write(f"{name} │ {lines[0]}\n")
                 for line in lines[1:]:
                     self._write(" " * cell_len(name) + f" │ {line}\n")

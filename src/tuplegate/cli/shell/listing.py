@@ -17,18 +17,18 @@ _RELATIONS = (
 _SIZE = ", case when c.relkind not in ('v', 'f', 'p') then pg_size_pretty(pg_table_size(c.oid)) end as size"
 
 
-def _relations(kinds: str, more: str = _SIZE, join: str = "") -> str:
+def _build_relations(kinds: str, more: str = _SIZE, join: str = "") -> str:
     return _RELATIONS.format(kinds=", ".join(f"'{kind}'" for kind in kinds), more=more, join=join)
 
 
 # {filter} narrows by the schema n.nspname and a name; which name is in NAMES. {plus} is what a + adds.
 LISTS = {
-    "\\d": _relations("rpvmfS"),
-    "\\dt": _relations("rp"),
-    "\\dv": _relations("v"),
-    "\\dm": _relations("m"),
-    "\\ds": _relations("S"),
-    "\\di": _relations(
+    "\\d": _build_relations("rpvmfS"),
+    "\\dt": _build_relations("rp"),
+    "\\dv": _build_relations("v"),
+    "\\dm": _build_relations("m"),
+    "\\ds": _build_relations("S"),
+    "\\di": _build_relations(
         "iI",
         ", t.relname as on_table" + _SIZE,
         "join pg_index i on i.indexrelid = c.oid join pg_class t on t.oid = i.indrelid ",
@@ -72,13 +72,13 @@ _NAMES = {"\\dn": "n.nspname", "\\df": "p.proname", "\\dT": "t.typname", "\\dx":
 _EVERYWHERE = frozenset({"\\dx", "\\du"})
 
 
-def listing(command: str, pattern: str, plus: bool = False) -> tuple[str, list[Any]]:
+def build_listing(command: str, pattern: str, plus: bool = False) -> tuple[str, list[Any]]:
     """Return the query of a list and its parameters; with `plus`, of a list with more columns."""
     name = _NAMES.get(command, "c.relname")
     added = _PLUS.get(command, _PLUS_OF_RELATIONS) if plus else ""
     if not pattern:
         return LISTS[command].format(plus=added, filter="true" if command in _EVERYWHERE else _SYSTEM), []
-    schema, wanted = pattern_of(pattern)
+    schema, wanted = split_pattern(pattern)
     filters, params = [f"{name} ~ $1"], [wanted]
     if schema is not None:
         filters.append("n.nspname ~ $2")
@@ -88,7 +88,7 @@ def listing(command: str, pattern: str, plus: bool = False) -> tuple[str, list[A
     return LISTS[command].format(plus=added, filter=" and ".join(filters)), params
 
 
-def pattern_of(text: str) -> tuple[str | None, str]:
+def split_pattern(text: str) -> tuple[str | None, str]:
     """Return regular expressions for schema and name. `*` and `?` are wildcards; unquoted letters become lower case."""
     parts: list[str] = [""]
     for piece in re.findall(r'"(?:[^"]|"")*"?|.', text):

@@ -54,7 +54,7 @@ class Names:
         return Names(self.schemas | other.schemas, relations, self.functions | other.functions)
 
 
-def names_of(rows: "Rows") -> Names:
+def collect_names(rows: "Rows") -> Names:
     schemas, functions = set(), set()
     relations: dict[tuple[str, str], list[str]] = {}
     for kind, schema, name, column in rows.tuples():
@@ -99,10 +99,10 @@ class NameKeeper:
             asked = self._asked
             try:
                 if self._system is None:
-                    self._system = names_of(self._client.query(_SYSTEM, max_rows=_NAMES_MAX))
-                own = names_of(self._client.query(_OWN, max_rows=_NAMES_MAX)).join(self._system)
+                    self._system = collect_names(self._client.query(_SYSTEM, max_rows=_NAMES_MAX))
+                own = collect_names(self._client.query(_OWN, max_rows=_NAMES_MAX)).join(self._system)
             except (TuplegateError, RuntimeError):
-                own = self.names  # a shell works without; RuntimeError: the client was closed meanwhile
+                own = self.names  # the shell works without names; RuntimeError means that the client was closed
             with self._lock:
                 if asked == self._asked:
                     self.names = own

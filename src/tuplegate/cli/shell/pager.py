@@ -24,7 +24,7 @@ class PagerLeft(BaseException):
     """The person has left the pager. Like KeyboardInterrupt, it can be raised anywhere."""
 
 
-def pager_command() -> list[str]:
+def find_pager() -> list[str]:
     """Return the command in `PAGER`, or less; an empty list if there is none."""
     named = os.environ.get("PAGER")
     try:
@@ -70,7 +70,7 @@ class Paged:
 
     def _overflows(self, text: str) -> bool:
         columns, lines = shutil.get_terminal_size()
-        # The prompt, and what is said about the rows, need lines of their own.
+        # The prompt and the row count need lines too.
         return self._lines > lines - 2 or any(cell_len(_STYLE.sub("", line)) > columns for line in text.split("\n"))
 
     def _open(self) -> None:
@@ -114,7 +114,7 @@ class Paged:
             self._release()
             return False
         signal.signal(signal.SIGCHLD, self._before)  # type: ignore[arg-type]  # what it was before
-        # Ctrl-C is the pager's own business from here on.
+        # From here on the pager handles Ctrl-C.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             assert self._process.stdin is not None

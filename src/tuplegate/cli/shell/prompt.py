@@ -18,7 +18,7 @@ from tuplegate.cli.output import has_color
 from tuplegate.cli.shell.commands import COMMANDS
 from tuplegate.cli.shell.completion import Candidate, suggest, suggest_relations
 from tuplegate.cli.shell.names import NameKeeper
-from tuplegate.cli.shell.shell import Shell, command_of_word
+from tuplegate.cli.shell.shell import Shell, find_command
 from tuplegate.cli.splitting import Reader, is_complete
 
 _FILES = frozenset({"\\i", "\\e"})
@@ -26,7 +26,7 @@ _RELATIONS = frozenset({"\\d", "\\dt", "\\dv", "\\dm", "\\ds"})
 _CHOICES = {"\\x": ("on", "off", "auto"), "\\timing": ("on", "off"), "\\pset": ("pager on", "pager off")}
 
 
-def history_file() -> Path:
+def create_history_file() -> Path:
     """Return the history file, created for its owner alone: what people type can hold secrets."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     file = Path(state).expanduser() / "tuplegate" / "history"
@@ -48,12 +48,12 @@ class ShellCompleter(Completer):
         before, after = document.text_before_cursor, document.text_after_cursor
         line = document.current_line_before_cursor
         if line.startswith("\\"):
-            yield from self._of_command(line, complete_event)
+            yield from self._complete_command(line, complete_event)
             return
         for found in suggest(self._shell.reader.pending + before, after, self._keeper.names):
-            yield _completion(found)
+            yield _make_completion(found)
 
-    def _of_command(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
+    def _complete_command(self, line: str, event: CompleteEvent) -> Iterator[Completion]:
         name, blank, rest = line.partition(" ")
         if not blank:
             found = (known for known in COMMANDS if known.startswith(name))
@@ -64,14 +64,14 @@ class ShellCompleter(Completer):
             path = rest.rpartition("'")[2]
             yield from self._paths.get_completions(Document(path, len(path)), event)
         elif name.removesuffix("+") in _RELATIONS or name == "\\copy":
-            yield from map(_completion, suggest_relations(rest, self._keeper.names))
+            yield from map(_make_completion, suggest_relations(rest, self._keeper.names))
 
 
-def _completion(found: Candidate) -> Completion:
+def _make_completion(found: Candidate) -> Completion:
     return Completion(found.text, -found.typed, display_meta=found.kind)
 
 
-def _bindings(shell: Shell) -> KeyBindings:
+def _make_bindings(shell: Shell) -> KeyBindings:
     bindings = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER) & ~is_searching
 
@@ -80,7 +80,7 @@ def _bindings(shell: Shell) -> KeyBindings:
         """Run a complete statement, or continue it on another line."""
         buffer = event.current_buffer
         text = buffer.text
-        if is_complete(shell.reader.pending, text) or command_of_word(text) is not None:
+        if is_complete(shell.reader.pending, text) or find_command(text) is not None:
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
@@ -97,9 +97,9 @@ def _bindings(shell: Shell) -> KeyBindings:
     return bindings
 
 
-def typed_texts(shell: Shell) -> Iterator[str]:
+def read_typed_texts(shell: Shell) -> Iterator[str]:
     """Yield what a person types: complete statements and commands, each of one or more lines."""
-    history = FileHistory(str(history_file()))
+    history = FileHistory(str(create_history_file()))
     keeper = shell.names = NameKeeper(shell.client)
     keeper.refresh()
     shell.remember = history.append_string
@@ -119,13 +119,13 @@ def typed_texts(shell: Shell) -> Iterator[str]:
         complete_while_typing=False,
         multiline=True,
         prompt_continuation=continuation,
-        key_bindings=_bindings(shell),
+        key_bindings=_make_bindings(shell),
         enable_open_in_editor=True,
     )
     while True:
         try:
             yield asked.prompt(lambda: shell.prompt)
         except KeyboardInterrupt:
-            shell.reader.clear()  # what was being typed
+            shell.reader.clear()  # drop the text being typed
         except EOFError:
             return

@@ -7,10 +7,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from tuplegate.cli.output import OutputWriter, default_format, has_color, make_writer
+from tuplegate.cli.output import OutputWriter, choose_format, has_color, make_writer
 from tuplegate.cli.queries import QuerySummary, report_summary, run_query
 from tuplegate.cli.shell.expanded import ExpandedWriter, FittingWriter
-from tuplegate.cli.shell.pager import Paged, pager_command
+from tuplegate.cli.shell.pager import Paged, find_pager
 
 if TYPE_CHECKING:
     from tuplegate.client import Client
@@ -26,7 +26,7 @@ class Results:
     none."""
 
     def __init__(self, format: str | None, interactive: bool) -> None:
-        self.format = format or default_format()
+        self.format = format or choose_format()
         self.expanded = "off"
         self.timing = False
         self.pager = True
@@ -35,7 +35,7 @@ class Results:
     def out(self) -> Paged:
         """Return the file that rows are written to, for one result."""
         paged = self.pager and self._interactive and sys.stdout.isatty()
-        return Paged(pager_command() if paged else [])
+        return Paged(find_pager() if paged else [])
 
     def writer(self, out: Paged) -> OutputWriter:
         file = cast("IO[str]", out)  # writers only write

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed, translate_failures
-from tuplegate.cli.shell.block import Act, Block, act_of, is_chained, is_read_only, remark_on_effect
+from tuplegate.cli.shell.block import Act, Block, classify, is_chained, is_read_only, remark_on_effect
 from tuplegate.cli.shell.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
 from tuplegate.cli.splitting import CommandLine, Reader
@@ -20,7 +20,7 @@ _OPEN = {"": "… ", "/*": "*… "}
 _WORDS = {"help": "\\?", "exit": "\\q", "quit": "\\q"}
 
 
-def command_of_word(text: str) -> str | None:
+def find_command(text: str) -> str | None:
     """Return the command for a single word without a backslash, such as `quit`, as psql has them."""
     return _WORDS.get(text.strip().rstrip("; ").lower())
 
@@ -64,7 +64,7 @@ class Shell:
 
     def take(self, text: str) -> None:
         """Take typed or piped text, and run what is now complete."""
-        command = command_of_word(text) if self.reader.is_blank else None
+        command = find_command(text) if self.reader.is_blank else None
         if command is not None:
             self._commands(self, command)
             return
@@ -101,7 +101,7 @@ class Shell:
     # -- statements -----------------------------------------------------------------------------------------------
 
     def statement(self, sql: str) -> None:
-        act = act_of(sql)
+        act = classify(sql)
         if act is Act.BEGIN:
             self._begin(sql)
         elif self.block is None:

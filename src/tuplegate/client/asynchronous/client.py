@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tuplegate.client.addresses import DEFAULT_URL, check_url
-from tuplegate.client.answers import Answer, rows_of, transaction_of
+from tuplegate.client.answers import Answer, read_rows, read_transaction
 from tuplegate.client.asynchronous.control import (
     AsyncControlAddress,
     AsyncDatabases,
@@ -22,10 +22,16 @@ from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_pos
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown
-from tuplegate.client.frames import insert_of, rows_of_frame
+from tuplegate.client.frames import read_frame, write_insert
 from tuplegate.client.positions import Consistency, check_consistency
-from tuplegate.client.records import Organization, Session, Table, Transaction, record, records
-from tuplegate.client.requests import Statement, batches, query_body, transaction_body, without_stream_hint
+from tuplegate.client.records import Organization, Session, Table, Transaction, make_record, make_records
+from tuplegate.client.requests import (
+    Statement,
+    drop_stream_hint,
+    split_batches,
+    write_query_body,
+    write_transaction_body,
+)
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
@@ -130,21 +136,21 @@ class AsyncClient:
         only.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        course = self._transport.course(timeout_s)
-        sql = without_stream_hint(sql)
-        body = query_body(sql, params, timeout_s, max_rows, convert)
+        course = self._transport.start_course(timeout_s)
+        sql = drop_stream_hint(sql)
+        body = write_query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, self._read_headers(consistency), exact=not convert)
         if idempotency_key is not None:
             answer = await send_keyed(self._transport, call, idempotency_key, course)
         elif seems_to_read(sql):
-            body = transaction_body([(sql, params)], timeout_s, convert, read_only=True)
+            body = write_transaction_body([(sql, params)], timeout_s, convert, read_only=True)
             again = replace(call, url=f"{self.url}/v1/transaction", body=body, repeat=Repeat.HARMLESS)
             answer = await send_read(self._transport, call, again, course)
         elif idempotent:
             answer = await send_keyed_if_possible(self._transport, call, course)
         else:
             answer = await send_unkeyed(self._transport, call, course)
-        return rows_of(answer, max_rows, convert)
+        return read_rows(answer, max_rows, convert)
 
     def stream(
         self,
@@ -160,7 +166,7 @@ class AsyncClient:
         sent."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers = {**self._read_headers(consistency), "Accept": "application/x-ndjson"}
-        body = query_body(sql, params, timeout_s, max_rows, convert)
+        body = write_query_body(sql, params, timeout_s, max_rows, convert)
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return AsyncRowStream(self._transport, call, timeout_s)
 
@@ -188,15 +194,15 @@ class AsyncClient:
             repeat = Repeat.NEVER
         elif not read_only or idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key or secrets.token_hex(16)
-        body = transaction_body(statements, timeout_s, True, read_only=read_only)
+        body = write_transaction_body(statements, timeout_s, True, read_only=read_only)
         call = Call("POST", f"{self.url}/v1/transaction", body, headers, repeat)
         try:
-            answer = await self._transport.call(call, self._transport.course(timeout_s))
+            answer = await self._transport.call(call, self._transport.start_course(timeout_s))
         except AnswerLost as error:
             if repeat is not Repeat.NEVER:
                 raise
             raise OutcomeUnknown(f"{error.message}; {transaction_id} may have been committed") from error
-        return transaction_of(answer)
+        return read_transaction(answer)
 
     async def executemany(
         self,
@@ -213,7 +219,7 @@ class AsyncClient:
         """
         every = list(params_seq)
         affected = 0
-        for start, end in batches(len(every), batch_size):
+        for start, end in split_batches(len(every), batch_size):
             statements = [(sql, params) for params in every[start:end]]
             affected += (await self.transaction(statements, timeout_s=timeout_s)).affected_rows
         return affected
@@ -227,9 +233,9 @@ class AsyncClient:
         none. With `batch_size` they are inserted in batches: the frame can be larger than a request, and what was
         inserted before a failure stays.
         """
-        rows = rows_of_frame(frame)
-        sql = insert_of(table, rows.names)
-        for start, end in batches(len(rows), batch_size):
+        rows = read_frame(frame)
+        sql = write_insert(table, rows.names)
+        for start, end in split_batches(len(rows), batch_size):
             await self.query(sql, [rows.documents(start, end)], timeout_s=timeout_s)
         return len(rows)
 
@@ -241,14 +247,14 @@ class AsyncClient:
     async def abort_transaction(self, transaction_id: str) -> str:
         """Abort an unfinished or unknown id for good, and return its final state."""
         path = f"/v1/transaction/{quote(transaction_id, safe='')}/abort"
-        # To abort twice is the same as once.
+        # Aborting twice is the same as once.
         return str((await self._ask_data_plane("POST", path)).body["state"])
 
     # -- what there is ------------------------------------------------------------------------------------------
 
     async def tables(self) -> list[Table]:
         """Return the tables and views of the database, with their columns."""
-        return records(Table, (await self._ask_data_plane("GET", "/tables")).body["tables"])
+        return make_records(Table, (await self._ask_data_plane("GET", "/tables")).body["tables"])
 
     async def capabilities(self) -> dict[str, Any]:
         """Return what this service and its engine can do, and the limits in force."""
@@ -265,7 +271,7 @@ class AsyncClient:
         asked = {"workload": workload, "seconds": seconds, "concurrency": concurrency}
         wanted = urlencode({name: value for name, value in asked.items() if value is not None})
         call = Call("GET", f"{self.url}/bench?{wanted}", None, self._headers)
-        return dict((await self._transport.call(call, self._transport.course(self.timeout_s))).body)
+        return dict((await self._transport.call(call, self._transport.start_course(self.timeout_s))).body)
 
     async def health(self) -> dict[str, Any]:
         """Return the health of the service and its engine, even if they are not well."""
@@ -273,7 +279,7 @@ class AsyncClient:
 
     async def _ask_data_plane(self, method: str, path: str) -> Answer:
         call = Call(method, self.url + path, None, self._headers, Repeat.HARMLESS)
-        return await self._transport.call(call, self._transport.course(self.timeout_s))
+        return await self._transport.call(call, self._transport.start_course(self.timeout_s))
 
     # -- who is asking ------------------------------------------------------------------------------------------
 
@@ -289,11 +295,11 @@ class AsyncClient:
         self._transport.token = self._api_key
         answer = await self._control.send("POST", "/v1/session", body)
         self._transport.token = answer["token"]
-        return record(Session, {**answer["session"], "token": answer["token"]})
+        return make_record(Session, {**answer["session"], "token": answer["token"]})
 
     async def refresh(self) -> Session:
         """Extend the session by its original lifetime: 24 hours, or its `expires_in`."""
-        return record(Session, (await self._control.send("POST", "/v1/session/refresh"))["session"])
+        return make_record(Session, (await self._control.send("POST", "/v1/session/refresh"))["session"])
 
     async def logout(self) -> None:
         """End the session; the client uses its key again."""
@@ -302,11 +308,11 @@ class AsyncClient:
 
     async def who_am_i(self) -> Session:
         """Return the session that `login` began, or whose token the client was given."""
-        return record(Session, (await self._control.get("/v1/session"))["session"])
+        return make_record(Session, (await self._control.get("/v1/session"))["session"])
 
     async def organization(self) -> Organization:
         """Return the organization that the key belongs to, with its tier and limits."""
-        return record(Organization, await self._control.get("/v1/organization"))
+        return make_record(Organization, await self._control.get("/v1/organization"))
 
     async def usage(self) -> list[dict[str, Any]]:
         """Return requests, rows, bytes and errors, by hour and database."""

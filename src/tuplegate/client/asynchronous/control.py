@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import httpx
 
-from tuplegate.client.addresses import control_url_of
+from tuplegate.client.addresses import read_control_url
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, record, records
+from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, make_record, make_records
 from tuplegate.client.retries import AnswerLost, Repeat
 
 _PAGE = 100
@@ -39,8 +39,8 @@ class AsyncControlAddress:
     async def find(self) -> str:
         if self.known is None:
             call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
-            answer = await self._transport.call(call, self._transport.course(self._timeout_s))
-            self.known = control_url_of(answer.body, self._data_url)
+            answer = await self._transport.call(call, self._transport.start_course(self._timeout_s))
+            self.known = read_control_url(answer.body, self._data_url)
         return self.known
 
 
@@ -54,12 +54,12 @@ class AsyncPlane:
 
     async def get(self, path: str) -> Mapping[str, Any]:
         call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
-        return (await self._transport.call(call, self._transport.course(self._timeout_s))).body
+        return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         call = Call(method, await self._address.find() + path, None if body is None else json.dumps(body))
         try:
-            return (await self._transport.call(call, self._transport.course(self._timeout_s))).body
+            return (await self._transport.call(call, self._transport.start_course(self._timeout_s))).body
         except AnswerLost as error:
             raise OutcomeUnknown(f"{error.message}; it may have been done") from error
 
@@ -67,7 +67,9 @@ class AsyncPlane:
         """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
         early."""
         call = Call("GET", await self._address.find() + path, repeat=Repeat.HARMLESS)
-        response = await self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
+        response = await self._transport.open(
+            call, self._transport.start_course(self._timeout_s), "application/octet-stream"
+        )
         written = 0
         try:
             async for block in response.aiter_bytes():
@@ -109,15 +111,15 @@ class AsyncDatabases:
         self._plane = plane
 
     async def list(self) -> _Databases:
-        return records(Database, await self._plane.list("/v1/databases"))
+        return make_records(Database, await self._plane.list("/v1/databases"))
 
     async def get(self, name: str) -> Database:
-        return record(Database, await self._plane.get(_path("databases", name)))
+        return make_record(Database, await self._plane.get(_path("databases", name)))
 
     async def create(self, name: str, *, clone_of: str | None = None) -> Database:
         """Create a database: empty, or as a copy of `clone_of`."""
         answer = await self._plane.send("POST", "/v1/databases", _drop_none(name=name, clone_of=clone_of))
-        return record(Database, answer)
+        return make_record(Database, answer)
 
     async def update(
         self,
@@ -129,7 +131,7 @@ class AsyncDatabases:
     ) -> Database:
         """Change the given fields. `default=True` makes it the default database in place of the current one."""
         changes = _drop_none(name=new_name, default=default, delete_protection=delete_protection)
-        return record(Database, await self._plane.send("PATCH", _path("databases", name), changes))
+        return make_record(Database, await self._plane.send("PATCH", _path("databases", name), changes))
 
     async def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
         """Write a dump of the database to a binary file, for `pg_restore`, and return the number of bytes.
@@ -146,7 +148,7 @@ class AsyncDatabases:
         OutcomeUnknown, and `get` tells the outcome.
         """
         body = _drop_none(engine=engine, organization=organization)
-        return record(MovedDatabase, await self._plane.send("POST", _path("databases", name) + "/move", body))
+        return make_record(MovedDatabase, await self._plane.send("POST", _path("databases", name) + "/move", body))
 
     async def delete(self, name: str) -> None:
         """Delete the database and all its data."""
@@ -160,10 +162,10 @@ class AsyncKeys:
         self._plane = plane
 
     async def list(self) -> _Keys:
-        return records(Key, await self._plane.list("/v1/keys"))
+        return make_records(Key, await self._plane.list("/v1/keys"))
 
     async def get(self, id: str) -> Key:
-        return record(Key, await self._plane.get(_path("keys", id)))
+        return make_record(Key, await self._plane.get(_path("keys", id)))
 
     async def create(
         self,
@@ -181,7 +183,7 @@ class AsyncKeys:
         fields = _drop_none(
             name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
         )
-        return record(Key, await self._plane.send("POST", "/v1/keys", fields))
+        return make_record(Key, await self._plane.send("POST", "/v1/keys", fields))
 
     async def update(
         self,
@@ -195,12 +197,12 @@ class AsyncKeys:
         """Change the given fields. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
         changes = _drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
-        return record(Key, await self._plane.send("PATCH", _path("keys", id), changes))
+        return make_record(Key, await self._plane.send("PATCH", _path("keys", id), changes))
 
     async def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
         """Give the key a new secret. The old one stays valid for `grace_seconds`."""
         answer = await self._plane.send("POST", _path("keys", id) + "/rotate", _drop_none(grace_seconds=grace_seconds))
-        return record(Key, answer)
+        return make_record(Key, answer)
 
     async def revoke(self, id: str) -> None:
         """End the key and its sessions, everywhere within 5 seconds."""
@@ -214,19 +216,19 @@ class AsyncOrganizations:
         self._plane = plane
 
     async def list(self) -> _Organizations:
-        return records(Organization, await self._plane.list("/v1/organizations"))
+        return make_records(Organization, await self._plane.list("/v1/organizations"))
 
     async def get(self, id: str) -> Organization:
-        return record(Organization, await self._plane.get(_path("organizations", id)))
+        return make_record(Organization, await self._plane.get(_path("organizations", id)))
 
     async def create(self, name: str, *, tier: str | None = None) -> Organization:
         """Create an organization with its first database and admin key. The record's `key` is shown only this once."""
         answer = await self._plane.send("POST", "/v1/organizations", _drop_none(name=name, tier=tier))
-        return record(Organization, answer)
+        return make_record(Organization, answer)
 
     async def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
         answer = await self._plane.send("PATCH", _path("organizations", id), _drop_none(name=name, tier=tier))
-        return record(Organization, answer)
+        return make_record(Organization, answer)
 
     async def delete(self, id: str) -> None:
         await self._plane.send("DELETE", _path("organizations", id))
@@ -239,10 +241,10 @@ class AsyncEngines:
         self._plane = plane
 
     async def list(self) -> _Engines:
-        return records(Engine, (await self._plane.get("/v1/engines"))["items"])
+        return make_records(Engine, (await self._plane.get("/v1/engines"))["items"])
 
     async def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
         """Change the share of new databases that the engine takes. With the state `draining` it takes none."""
-        return record(
+        return make_record(
             Engine, await self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state))
         )

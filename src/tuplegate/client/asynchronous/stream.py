@@ -70,7 +70,7 @@ class AsyncRowStream(StreamedResult):
         """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
-        self._response = await self._transport.open(self._call, self._transport.course(self._timeout_s))
+        self._response = await self._transport.open(self._call, self._transport.start_course(self._timeout_s))
         self._chunks = self._response.aiter_bytes()
         while not self._described and not self._ended:
             self._waiting.extend(await self._read_events())

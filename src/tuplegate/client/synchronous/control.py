@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import httpx
 
-from tuplegate.client.addresses import control_url_of
+from tuplegate.client.addresses import read_control_url
 from tuplegate.client.errors import OutcomeUnknown, StreamCut
-from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, record, records
+from tuplegate.client.records import Database, Engine, Key, MovedDatabase, Organization, make_record, make_records
 from tuplegate.client.retries import AnswerLost, Repeat
 from tuplegate.client.synchronous.transport import Call, Transport
 
@@ -40,8 +40,8 @@ class ControlAddress:
     def find(self) -> str:
         if self.known is None:
             call = Call("GET", f"{self._data_url}/", repeat=Repeat.HARMLESS)
-            answer = self._transport.call(call, self._transport.course(self._timeout_s))
-            self.known = control_url_of(answer.body, self._data_url)
+            answer = self._transport.call(call, self._transport.start_course(self._timeout_s))
+            self.known = read_control_url(answer.body, self._data_url)
         return self.known
 
 
@@ -55,12 +55,12 @@ class Plane:
 
     def get(self, path: str) -> Mapping[str, Any]:
         call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
-        return (self._transport.call(call, self._transport.course(self._timeout_s))).body
+        return (self._transport.call(call, self._transport.start_course(self._timeout_s))).body
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         call = Call(method, self._address.find() + path, None if body is None else json.dumps(body))
         try:
-            return (self._transport.call(call, self._transport.course(self._timeout_s))).body
+            return (self._transport.call(call, self._transport.start_course(self._timeout_s))).body
         except AnswerLost as error:
             raise OutcomeUnknown(f"{error.message}; it may have been done") from error
 
@@ -68,7 +68,7 @@ class Plane:
         """Write the answer to a file as it arrives, and return the number of bytes. Raise StreamCut if it ends
         early."""
         call = Call("GET", self._address.find() + path, repeat=Repeat.HARMLESS)
-        response = self._transport.open(call, self._transport.course(self._timeout_s), "application/octet-stream")
+        response = self._transport.open(call, self._transport.start_course(self._timeout_s), "application/octet-stream")
         written = 0
         try:
             for block in response.iter_bytes():
@@ -110,15 +110,15 @@ class Databases:
         self._plane = plane
 
     def list(self) -> _Databases:
-        return records(Database, self._plane.list("/v1/databases"))
+        return make_records(Database, self._plane.list("/v1/databases"))
 
     def get(self, name: str) -> Database:
-        return record(Database, self._plane.get(_path("databases", name)))
+        return make_record(Database, self._plane.get(_path("databases", name)))
 
     def create(self, name: str, *, clone_of: str | None = None) -> Database:
         """Create a database: empty, or as a copy of `clone_of`."""
         answer = self._plane.send("POST", "/v1/databases", _drop_none(name=name, clone_of=clone_of))
-        return record(Database, answer)
+        return make_record(Database, answer)
 
     def update(
         self,
@@ -130,7 +130,7 @@ class Databases:
     ) -> Database:
         """Change the given fields. `default=True` makes it the default database in place of the current one."""
         changes = _drop_none(name=new_name, default=default, delete_protection=delete_protection)
-        return record(Database, self._plane.send("PATCH", _path("databases", name), changes))
+        return make_record(Database, self._plane.send("PATCH", _path("databases", name), changes))
 
     def dump(self, name: str, file: IO[bytes], *, progress: Progress | None = None) -> int:
         """Write a dump of the database to a binary file, for `pg_restore`, and return the number of bytes.
@@ -147,7 +147,7 @@ class Databases:
         OutcomeUnknown, and `get` tells the outcome.
         """
         body = _drop_none(engine=engine, organization=organization)
-        return record(MovedDatabase, self._plane.send("POST", _path("databases", name) + "/move", body))
+        return make_record(MovedDatabase, self._plane.send("POST", _path("databases", name) + "/move", body))
 
     def delete(self, name: str) -> None:
         """Delete the database and all its data."""
@@ -161,10 +161,10 @@ class Keys:
         self._plane = plane
 
     def list(self) -> _Keys:
-        return records(Key, self._plane.list("/v1/keys"))
+        return make_records(Key, self._plane.list("/v1/keys"))
 
     def get(self, id: str) -> Key:
-        return record(Key, self._plane.get(_path("keys", id)))
+        return make_record(Key, self._plane.get(_path("keys", id)))
 
     def create(
         self,
@@ -182,7 +182,7 @@ class Keys:
         fields = _drop_none(
             name=name, scopes=list(scopes), database=database, expires_in=expires_in, consistency=consistency
         )
-        return record(Key, self._plane.send("POST", "/v1/keys", fields))
+        return make_record(Key, self._plane.send("POST", "/v1/keys", fields))
 
     def update(
         self,
@@ -196,12 +196,12 @@ class Keys:
         """Change the given fields. `expires_in` is in seconds from now."""
         scopes = None if scopes is None else list(scopes)
         changes = _drop_none(name=name, scopes=scopes, expires_in=expires_in, consistency=consistency)
-        return record(Key, self._plane.send("PATCH", _path("keys", id), changes))
+        return make_record(Key, self._plane.send("PATCH", _path("keys", id), changes))
 
     def rotate(self, id: str, *, grace_seconds: int | None = None) -> Key:
         """Give the key a new secret. The old one stays valid for `grace_seconds`."""
         answer = self._plane.send("POST", _path("keys", id) + "/rotate", _drop_none(grace_seconds=grace_seconds))
-        return record(Key, answer)
+        return make_record(Key, answer)
 
     def revoke(self, id: str) -> None:
         """End the key and its sessions, everywhere within 5 seconds."""
@@ -215,19 +215,19 @@ class Organizations:
         self._plane = plane
 
     def list(self) -> _Organizations:
-        return records(Organization, self._plane.list("/v1/organizations"))
+        return make_records(Organization, self._plane.list("/v1/organizations"))
 
     def get(self, id: str) -> Organization:
-        return record(Organization, self._plane.get(_path("organizations", id)))
+        return make_record(Organization, self._plane.get(_path("organizations", id)))
 
     def create(self, name: str, *, tier: str | None = None) -> Organization:
         """Create an organization with its first database and admin key. The record's `key` is shown only this once."""
         answer = self._plane.send("POST", "/v1/organizations", _drop_none(name=name, tier=tier))
-        return record(Organization, answer)
+        return make_record(Organization, answer)
 
     def update(self, id: str, *, name: str | None = None, tier: str | None = None) -> Organization:
         answer = self._plane.send("PATCH", _path("organizations", id), _drop_none(name=name, tier=tier))
-        return record(Organization, answer)
+        return make_record(Organization, answer)
 
     def delete(self, id: str) -> None:
         self._plane.send("DELETE", _path("organizations", id))
@@ -240,8 +240,10 @@ class Engines:
         self._plane = plane
 
     def list(self) -> _Engines:
-        return records(Engine, (self._plane.get("/v1/engines"))["items"])
+        return make_records(Engine, (self._plane.get("/v1/engines"))["items"])
 
     def update(self, name: str, *, weight: int | None = None, state: str | None = None) -> Engine:
         """Change the share of new databases that the engine takes. With the state `draining` it takes none."""
-        return record(Engine, self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state)))
+        return make_record(
+            Engine, self._plane.send("PATCH", _path("engines", name), _drop_none(weight=weight, state=state))
+        )

@@ -71,7 +71,7 @@ class RowStream(StreamedResult):
         """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
-        self._response = self._transport.open(self._call, self._transport.course(self._timeout_s))
+        self._response = self._transport.open(self._call, self._transport.start_course(self._timeout_s))
         self._chunks = self._response.iter_bytes()
         while not self._described and not self._ended:
             self._waiting.extend(self._read_events())

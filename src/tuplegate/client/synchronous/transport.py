@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tuplegate.client.answers import Answer
-from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, error_of
+from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
 from tuplegate.client.positions import Positions
 from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
 from tuplegate.client.values import Number
@@ -27,7 +27,7 @@ _ANSWER_GRACE_S = 5.0
 """The service ends a statement at its limit; after this much longer the answer counts as lost."""
 _SILENCE_S = 60.0
 """A live stream sends something every 15 seconds."""
-# Shorter than the service keeps an idle connection open, so a request never meets one that is being closed.
+# The service keeps idle connections longer, so a request never meets one that is being closed.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
 
 
@@ -48,7 +48,7 @@ class Transport:
     """Sends calls with a token. It opens connections when they are needed."""
 
     def __init__(self, token: str, *, secure: bool, ca_file: str | None, retries: int) -> None:
-        # Reading the certificate store takes a while, and plain HTTP has no use for it.
+        # Reading the certificate store takes time, and plain HTTP does not need it.
         verify = ssl.create_default_context(cafile=ca_file) if secure else False
         self._http = httpx.Client(verify=verify, limits=_LIMITS)
         self._retries = retries
@@ -58,7 +58,7 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def course(self, timeout_s: float) -> Course:
+    def start_course(self, timeout_s: float) -> Course:
         return Course(monotonic() + timeout_s, self._retries)
 
     # -- whole answers ------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Transport:
             try:
                 return self._send_once(call, course)
             except SqlError:
-                # The engine's word is final, also on a repeat: had the first one been applied, this were its answer.
+                # The engine's error is final. On a repetition, a success of the first request would have been replayed.
                 raise
             except TuplegateError as error:
                 lost = isinstance(error, AnswerLost | OutcomeUnknown)
@@ -156,8 +156,8 @@ def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> An
         raise _explain_foreign(response)
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
-        raise error_of(status, body["error"], request_id, _retry_after_s(response))
-    if status >= 300 and "checks" not in body:  # of ill health is told with 503
+        raise make_error(status, body["error"], request_id, _retry_after_s(response))
+    if status >= 300 and "checks" not in body:  # health answers 503 with its checks
         raise _explain_foreign(response)
     return Answer(status, body, response.headers)
 
@@ -166,7 +166,7 @@ def _explain_foreign(response: httpx.Response) -> TuplegateError:
     """Return the error for a response that is not from the service, but from a proxy or something else."""
     said = f"{response.url.host} answered with status {response.status_code} and nothing that it says"
     if response.status_code in (502, 503, 504):
-        # A proxy lost the service. Whether that was before or after the request got there, it does not say.
+        # A proxy lost the service, perhaps before and perhaps after the request arrived.
         return AnswerLost(said)
     location = response.headers.get("location")
     hint = "Is this the address of a Tuplegate service?"
