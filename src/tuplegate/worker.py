@@ -28,6 +28,7 @@ from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
+from tuplegate.control_plane.routes import build_control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import data_routes
 from tuplegate.data_plane.stream import StreamWriter
