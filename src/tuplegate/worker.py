@@ -30,7 +30,7 @@ from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
-from tuplegate.data_plane.routes import data_routes
+from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.binaries import DumpTool
 from tuplegate.engine.disk import Disk
@@ -191,7 +191,7 @@ async def _main(given: WorkerInput) -> None:
         streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
         known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
         data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
-            data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
+            list_data_routes(engine, identities, lifecycle, settings, installation.secret, streams)
         )
         control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
             control_routes(catalog, engine, identities, lifecycle, moves, databases, settings, tiers, metrics)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.metrics import Page
 from tuplegate.metrics.board import Board, TooLarge
-from tuplegate.metrics.cells import BOUNDS_S, BUCKETS, SUM, answered, new_cell, observe
+from tuplegate.metrics.cells import BOUNDS_S, BUCKETS, SUM, count_answer, new_cell, observe
 from tuplegate.metrics.page import DATABASES_SHOWN, write_page
 from tuplegate.metrics.sums import DATABASES_MAX, OTHER, Snapshot, Sums
 
@@ -35,7 +35,7 @@ def test_a_bound_belongs_to_its_bucket(place: int) -> None:
 @pytest.mark.parametrize("status", [0, 101, 200, 204, 307, 404, 500, 599])
 def test_every_status_has_its_class(status: int) -> None:
     cell = new_cell()
-    answered(cell, status, time.perf_counter_ns())
+    count_answer(cell, status, time.perf_counter_ns())
     assert cell[status // 100] == 1
     assert sum(cell[:BUCKETS]) == sum(cell[BUCKETS:SUM]) == 1
 

@@ -147,7 +147,7 @@ class IdentityCache:
 
     def _identity(self, found: Credential) -> Identity:
         principal = found.principal
-        self._usage.key_was_used(principal.key)
+        self._usage.note_key_used(principal.key)
         scopes = expand_scopes(principal.scopes)
         place = found.database
         if place is not None:
@@ -163,7 +163,7 @@ class IdentityCache:
             found.reads_snapshots,
         )
 
-    async def target(self, identity: Identity, exchange: Exchange) -> Target:
+    async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")
         now = asyncio.get_running_loop().time()

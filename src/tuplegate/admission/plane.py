@@ -20,7 +20,7 @@ from tuplegate.http.cors import respond_options
 from tuplegate.http.errors import end_with_error, report_unexpected, respond_error
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.memory import Memory, too_much_held
-from tuplegate.metrics.cells import Cell, PlaneCounts, answered
+from tuplegate.metrics.cells import Cell, PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
@@ -148,9 +148,9 @@ class Plane:
             known = to_fallback_error(exc, exchange.method) if isinstance(exc, EngineFailure) else None
             end_with_error(exchange, known or report_unexpected(exchange, exc))
         finally:
-            answered(cell, exchange.status, exchange.started_ns)
+            count_answer(cell, exchange.status, exchange.started_ns)
             if exchange.error_code is not None:
-                self._counts.failed(exchange.error_code)
+                self._counts.count_failure(exchange.error_code)
             if self._traces is not None:
                 self._traces.record(exchange, self._counts.plane, *self._counts.name(cell))
             usage = exchange.usage

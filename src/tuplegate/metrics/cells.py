@@ -37,7 +37,7 @@ def observe(cell: Cell, ns: int) -> None:
     cell[SUM] += ns
 
 
-def answered(cell: Cell, status: int, started_ns: int) -> None:
+def count_answer(cell: Cell, status: int, started_ns: int) -> None:
     """One more request, with this status and begun then by `perf_counter_ns`."""
     cell[status // 100] += 1
     observe(cell, perf_counter_ns() - started_ns)
@@ -60,5 +60,5 @@ class PlaneCounts:
         """Method and route of a cell."""
         return next(name for name, known in self.cells.items() if known is cell)
 
-    def failed(self, code: str) -> None:
+    def count_failure(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
