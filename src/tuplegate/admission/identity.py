@@ -93,9 +93,9 @@ class IdentityCache:
             return None
         return entry.identity
 
-    async def identify(self, authorization: bytes | None, now: float) -> Identity:
+    async def identify(self, exchange: Exchange, now: float) -> Identity:
         """Return the identity, from the catalog if need be. Raises unauthenticated."""
-        return await self.identify_token(_bearer(authorization), now)
+        return await self.identify_token(_read_bearer(exchange.headers.get(b"authorization")), now)
 
     async def identify_token(self, token: bytes, now: float) -> Identity:
         known = read_token(token)
@@ -214,7 +214,7 @@ def _unknown_token(kind: TokenKind) -> ServiceError:
     )
 
 
-def _bearer(authorization: bytes | None) -> bytes:
+def _read_bearer(authorization: bytes | None) -> bytes:
     if authorization is None:
         raise ServiceError(
             "unauthenticated",
