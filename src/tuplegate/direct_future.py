@@ -167,6 +167,25 @@ def _already_raised() -> asyncio.InvalidStateError:
     return asyncio.InvalidStateError("its exception was raised already")
 
 
+class Wakeup:
+    """Lets one coroutine wait until it is woken."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: DirectFuture[None] | None = None
+
+    async def wait(self) -> None:
+        self._future = DirectFuture(asyncio.get_running_loop())
+        await self._future
+
+    def wake(self) -> None:
+        """Resume the coroutine, if one waits."""
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(None)
+
+
 async def yield_to_loop() -> None:
     """Wait for the loop's next pass. Unlike `asyncio.sleep(0)` it can be cancelled in the eager runner."""
     loop = asyncio.get_running_loop()

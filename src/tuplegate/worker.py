@@ -30,7 +30,7 @@ from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
-from tuplegate.data_plane.routes import data_routes
+from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.opening import SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, OpenEngine, ReachedEngine
@@ -247,7 +247,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
     known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
-        data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
+        list_data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
     )
     moves = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(

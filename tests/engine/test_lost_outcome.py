@@ -11,7 +11,7 @@ import pytest
 from tests.faults import child, children, send_signal
 from tests.inside import engine_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
-from tuplegate.access.transaction_ids import IdKind, TransactionId, make_transaction_id, read_transaction_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id, write_id
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
 from tuplegate.engine.postgres.transaction import recovery, transaction
@@ -116,6 +116,6 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
 
 def test_its_id_tells_what_to_ask_by() -> None:
     id = TransactionId(IdKind.LOST, (4_194_304 << 32) + 4_194_303, "0aZ9bY8cX7")
-    text = make_transaction_id(id, "db_1", b"secret", b"nonce")
-    assert read_transaction_id(text, "db_1", b"secret") == id
-    assert read_transaction_id(text, "db_2", b"secret") is None
+    text = write_id(id, "db_1", b"secret", b"nonce")
+    assert read_id(text, "db_1", b"secret") == id
+    assert read_id(text, "db_2", b"secret") is None

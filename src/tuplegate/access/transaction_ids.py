@@ -47,13 +47,13 @@ def make_word(random_bytes: bytes) -> str:
     return write_base62(int.from_bytes(random_bytes, "big"), _WORD_LENGTH)
 
 
-def make_transaction_id(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
+def write_id(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
     """Write the id as text. The nonce is used if the id has no word of its own."""
     text = id.kind.value + write_base62(id.number, _NUMBER_LENGTH) + (id.word or make_word(nonce)) + id.mark
     return PREFIX + text + _mac(text, database, secret)
 
 
-def read_transaction_id(text: str, database: str, secret: bytes) -> TransactionId | None:
+def read_id(text: str, database: str, secret: bytes) -> TransactionId | None:
     """Return the id if this installation made it for this database; None otherwise."""
     if len(text) not in (_LENGTH, _LENGTH + MARK_LENGTH) or not text.startswith(PREFIX) or not text.isascii():
         return None

@@ -1,1 +1,1 @@
-"""Who is asking and may they: what every plane does before its own work."""
+"""Who is asking, and may they: what every plane does before its own work."""

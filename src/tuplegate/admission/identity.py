@@ -93,9 +93,9 @@ class IdentityCache:
             return None
         return entry.identity
 
-    async def identify(self, authorization: bytes | None, now: float) -> Identity:
+    async def identify(self, exchange: Exchange, now: float) -> Identity:
         """Return the identity, from the catalog if need be. Raises unauthenticated."""
-        return await self.identify_token(_bearer(authorization), now)
+        return await self.identify_token(_read_bearer(exchange.headers.get(b"authorization")), now)
 
     async def identify_token(self, token: bytes, now: float) -> Identity:
         known = read_token(token)
@@ -147,7 +147,7 @@ class IdentityCache:
 
     def _identity(self, found: Credential) -> Identity:
         principal = found.principal
-        self._usage.key_was_used(principal.key)
+        self._usage.note_key_used(principal.key)
         scopes = expand_scopes(principal.scopes)
         place = found.database
         if place is not None:
@@ -163,7 +163,7 @@ class IdentityCache:
             found.reads_snapshots,
         )
 
-    async def target(self, identity: Identity, exchange: Exchange) -> Target:
+    async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")
         now = asyncio.get_running_loop().time()
@@ -214,7 +214,7 @@ def _unknown_token(kind: TokenKind) -> ServiceError:
     )
 
 
-def _bearer(authorization: bytes | None) -> bytes:
+def _read_bearer(authorization: bytes | None) -> bytes:
     if authorization is None:
         raise ServiceError(
             "unauthenticated",

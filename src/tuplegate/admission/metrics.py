@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sized
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +20,9 @@ from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import Identity
 from tuplegate.admission.usage import UsageBook
 from tuplegate.engine.port import Engine
+from tuplegate.http.cors import CorsPolicy
 from tuplegate.http.exchange import Exchange
+from tuplegate.http.server import HttpServer
 from tuplegate.metrics.board import Board, DoesNotFit
 from tuplegate.metrics.cells import PlaneCounts
 from tuplegate.metrics.page import CONTENT_TYPE, write_page
@@ -48,28 +49,12 @@ _OF_ALL = frozenset(
 """Gauges that each worker reports for all workers; they are not added up."""
 
 
-class ServerCounts(Protocol):
-    """What a plane's server counts."""
-
-    @property
-    def connections(self) -> Sized: ...
-
-    @property
-    def running(self) -> int: ...
-
-
 class StreamCounts(Protocol):
     """Streams since the start and open now, and the rows of those that have ended."""
 
     begun: int
     open: int
     rows: int
-
-
-class CorsCounts(Protocol):
-    """Requests from pages of other origins since the start."""
-
-    refused: int
 
 
 class BackupCounts(Protocol):
@@ -95,8 +80,8 @@ class Metrics:
         self._started_at = time.time()
         left = board.read(worker)
         self._before = Sums() if left is None else left.sums
-        self.servers: dict[str, ServerCounts] = {}
-        self.cors: dict[str, CorsCounts] = {}
+        self.servers: dict[str, HttpServer] = {}
+        self.cors: dict[str, CorsPolicy] = {}
         self.streams: StreamCounts | None = None
         self.backups: BackupCounts | None = None
         self.beats: Beats | None = None

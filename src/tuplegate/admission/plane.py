@@ -105,7 +105,7 @@ class Plane:
                 return
             assert route.guarded is not None
             now = self._loop_time()
-            identity = self._identities.find(exchange, now) or await self._identify(exchange, now)
+            identity = self._identities.find(exchange, now) or await self._identities.identify(exchange, now)
             allowed = _allows(route, identity)
             quota = identity.quota
             if quota is not None:
@@ -129,7 +129,7 @@ class Plane:
             try:
                 if waited:
                     now = self._loop_time()
-                    identity = self._identities.find(exchange, now) or await self._identify(exchange, now)
+                    identity = self._identities.find(exchange, now) or await self._identities.identify(exchange, now)
                     if not _allows(route, identity):
                         raise _forbidden(route)
                 if self._traces is not None:
@@ -160,9 +160,6 @@ class Plane:
                 usage.bytes += exchange.sent_bytes
                 if exchange.failed or exchange.status >= 400:
                     usage.errors += 1
-
-    async def _identify(self, exchange: Exchange, now: float) -> Identity:
-        return await self._identities.identify(exchange.headers.get(b"authorization"), now)
 
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method

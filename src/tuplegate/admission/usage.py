@@ -52,7 +52,7 @@ class UsageBook:
             totals[f"{organization} {database}"] = [sum(parts) for parts in zip(used, usage.recorded, strict=True)]
         return totals
 
-    def key_was_used(self, key: str) -> None:
+    def note_key_used(self, key: str) -> None:
         self._keys.add(key)
 
     async def watch(self) -> None:

@@ -14,13 +14,7 @@ from tuplegate import __version__
 from tuplegate.admission.plane import match_template, path_parts
 from tuplegate.alias.answer_reader import AnswerReader
 from tuplegate.alias.heads import write_answer_headers, write_request_head
-from tuplegate.alias.upstream import (
-    UpstreamAddress,
-    UpstreamCall,
-    UpstreamConnection,
-    UpstreamLost,
-    UpstreamUnreachable,
-)
+from tuplegate.alias.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.message import CHUNKED, Head
@@ -190,7 +184,7 @@ class Alias:
                 if not (
                     used_before and call.got_nothing and exchange.method in _SAFE_METHODS and _has_no_body(exchange)
                 ):
-                    raise _lost(call, exchange, exc) from exc
+                    raise _lost(exchange, exc, sent_all=call.sent_all) from exc
             finally:
                 if answer is None:
                     connection.release()
@@ -226,7 +220,7 @@ def _has_no_body(exchange: Exchange) -> bool:
     return exchange.head.length == 0
 
 
-def _lost(call: UpstreamCall, exchange: Exchange, exc: UpstreamLost) -> ServiceError:
-    if exchange.method in _SAFE_METHODS or not call.sent_all:
+def _lost(exchange: Exchange, exc: UpstreamLost, *, sent_all: bool) -> ServiceError:
+    if exchange.method in _SAFE_METHODS or not sent_all:
         return ServiceError("data_plane_unavailable", f"the data plane was asked, but {exc}")
     return ServiceError("outcome_unknown", f"the data plane was asked, but {exc}; the request may have been applied")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tuplegate.alias.answer_reader import AnswerReader, NoAnswer
-from tuplegate.direct_future import DirectFuture
+from tuplegate.direct_future import Wakeup
 from tuplegate.http.body import IncomingBody
 from tuplegate.http.origins import Origin
 from tuplegate.http.tls_transport import TlsTransport
@@ -59,7 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._call: UpstreamCall | None = None
-        self._waiter: DirectFuture[None] | None = None
+        self._progress = Wakeup()
         self.is_lost = False
         self.idle_since = 0.0
 
@@ -107,7 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
         while not call.answer.has_head:
             if call.failure is not None:
                 raise call.failure
-            await self._wait()
+            await self._progress.wait()
         return call.answer
 
     async def read_body(self) -> bytes:
@@ -118,7 +118,7 @@ class UpstreamConnection(asyncio.Protocol):
                 return b""
             if call.failure is not None:
                 raise call.failure
-            await self._wait()
+            await self._progress.wait()
         data = call.pieces[0] if len(call.pieces) == 1 else b"".join(call.pieces)
         call.pieces = []
         if call.held > _HELD_MAX and not self.is_lost:
@@ -130,19 +130,10 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._call is not None, "nothing was asked"
         return self._call
 
-    async def _wait(self) -> None:
-        self._waiter = DirectFuture(self._loop)
-        await self._waiter
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
     def _fail(self, failure: Exception) -> None:
         if self._call is not None and self._call.failure is None:
             self._call.failure = failure
-        self._wake()
+        self._progress.wake()
 
     def release(self) -> None:
         """End the exchange. The connection is closed, unless it may serve its client again."""
@@ -188,7 +179,7 @@ class UpstreamConnection(asyncio.Protocol):
             if before <= _HELD_MAX < call.held:
                 self.transport.pause_reading()
         if call.answer.has_head:
-            self._wake()
+            self._progress.wake()
 
     def eof_received(self) -> bool:
         return False
@@ -197,7 +188,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.is_lost = True
         if self._call is not None and not (exc is None and self._call.answer.end()):
             self._fail(UpstreamLost("it closed the connection"))
-        self._wake()
+        self._progress.wake()
 
     def pause_writing(self) -> None:
         if self._call is not None and self._call.body is not None:

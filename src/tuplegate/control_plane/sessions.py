@@ -38,7 +38,7 @@ class SessionRoutes:
         authorization = exchange.headers.get(b"authorization")
         request = None if authorization is not None else read_body(exchange, SessionRequest)
         if request is None or request.api_key is None:
-            identity = await self._identities.identify(authorization, now)
+            identity = await self._identities.identify(exchange, now)
         else:
             identity = await self._identities.identify_token(request.api_key.encode(), now)
         await take_permit(exchange, identity, now)

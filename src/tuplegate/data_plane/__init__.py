@@ -1,1 +1,1 @@
-"""Queries and streams over HTTP."""
+"""The data plane: queries, streams and transactions over HTTP."""

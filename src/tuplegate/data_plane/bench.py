@@ -50,7 +50,7 @@ class BenchRoutes:
         workload = WORKLOADS[one_of(values, "workload", "point_read", WORKLOADS)]
         seconds = whole_number(values, "seconds", _SECONDS, 1, SECONDS_MAX)
         concurrency = whole_number(values, "concurrency", _CONCURRENCY, 1, CONCURRENCY_MAX)
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         async with self._engine.hold(f"bench/{identity.principal.organization}") as free:
             if not free:
                 raise ServiceError("already_running", "a benchmark of this organization is running already")

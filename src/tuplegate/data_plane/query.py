@@ -76,7 +76,7 @@ class QueryRoutes:
         statement = port.Statement(request.sql, keyword_of_one(request.sql), request.params)
         target = identity.target
         if target is None or b"tuplegate-database" in exchange.headers:
-            target = await self._identities.target(identity, exchange)
+            target = await self._identities.find_target(identity, exchange)
         shape = _SHAPES[request.row_mode, request.big_numbers]
         bounds = self._bounds
         if request.timeout_ms is not None or request.max_rows is not None:

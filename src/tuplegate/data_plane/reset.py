@@ -20,7 +20,7 @@ class ResetRoute:
         self._lifecycle = lifecycle
 
     async def run(self, exchange: Exchange, identity: Identity) -> None:
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         try:
             done = await self._lifecycle.reset(actor_of(identity, exchange), target.id)
         except EngineBusy as failure:

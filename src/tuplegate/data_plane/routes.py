@@ -1,6 +1,6 @@
 """The route table of the data plane: the name, scope, request and answer of each route."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
@@ -80,18 +80,7 @@ _STREAM_TEXT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Routes:
-    query: QueryRoutes
-    transaction: TransactionRoutes
-    reset: ResetRoute
-    tables: TableRoutes
-    capabilities: CapabilityRoutes
-    bench: BenchRoutes
-    storage: StorageRoutes
-
-
-def data_routes(
+def list_data_routes(
     engine: Engine,
     identities: IdentityCache,
     lifecycle: Lifecycle,
@@ -104,75 +93,69 @@ def data_routes(
     transaction_bounds = TransactionBounds(
         settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
     )
-    return _table(
-        _Routes(
-            QueryRoutes(engine, identities, query_bounds, streams),
-            TransactionRoutes(engine, identities, transaction_bounds, secret),
-            ResetRoute(identities, lifecycle),
-            TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max),
-            CapabilityRoutes(engine, identities, settings),
-            BenchRoutes(engine, identities),
-            StorageRoutes(engine, identities),
-        )
+    database = _list_database_routes(
+        ResetRoute(identities, lifecycle),
+        TableRoutes(engine, identities, settings.statement_timeout_ms, settings.answer_bytes_max),
+        CapabilityRoutes(engine, identities, settings),
+        BenchRoutes(engine, identities),
+        StorageRoutes(engine, identities),
     )
-
-
-def _table(of: _Routes) -> RouteTable:
+    transactions = TransactionRoutes(engine, identities, transaction_bounds, secret)
     return {
-        **put_in_group("Queries", _queries(of)),
-        **put_in_group("Transactions", _transactions(of)),
-        **put_in_group("The database", _database(of)),
+        **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
+        **put_in_group("Transactions", _list_transaction_routes(transactions)),
+        **put_in_group("The database", database),
     }
 
 
-def _queries(of: _Routes) -> RouteTable:
+def _list_query_routes(routes: QueryRoutes) -> RouteTable:
     read = Scope.READ
     return {
         ("POST", "/v1/query"): Route(
-            "Run one SQL statement, sent as JSON.", read, guarded=of.query.json, describes=_JSON_QUERY
+            "Run one SQL statement, sent as JSON.", read, guarded=routes.json, describes=_JSON_QUERY
         ),
         ("POST", "/query"): Route(
-            "Run one SQL statement, sent as plain text.", read, guarded=of.query.text, describes=_TEXT_QUERY
+            "Run one SQL statement, sent as plain text.", read, guarded=routes.text, describes=_TEXT_QUERY
         ),
     }
 
 
-def _transactions(of: _Routes) -> RouteTable:
+def _list_transaction_routes(routes: TransactionRoutes) -> RouteTable:
     read, write = Scope.READ, Scope.WRITE
     return {
         ("POST", "/v1/transaction"): Route(
-            "Run several statements atomically.", read, guarded=of.transaction.run, describes=_TRANSACTION
+            "Run several statements atomically.", read, guarded=routes.run, describes=_TRANSACTION
         ),
         ("GET", "/v1/transaction/{id}"): Route(
-            "What became of a transaction.", read, guarded=of.transaction.state, describes=_OUTCOME
+            "What became of a transaction.", read, guarded=routes.state, describes=_OUTCOME
         ),
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.",
             write,
-            guarded=of.transaction.abort,
+            guarded=routes.abort,
             describes=_OUTCOME,
         ),
     }
 
 
-def _database(of: _Routes) -> RouteTable:
+def _list_database_routes(
+    reset: ResetRoute, tables: TableRoutes, capabilities: CapabilityRoutes, bench: BenchRoutes, storage: StorageRoutes
+) -> RouteTable:
     read, admin = Scope.READ, Scope.ADMIN
     return {
-        ("POST", "/admin/reset"): Route(
-            "Wipe all data of the database.", admin, guarded=of.reset.run, describes=_RESET
-        ),
+        ("POST", "/admin/reset"): Route("Wipe all data of the database.", admin, guarded=reset.run, describes=_RESET),
         ("GET", "/tables"): Route(
-            "Tables and views that the token may see.", read, guarded=of.tables.list, describes=_TABLES
+            "Tables and views that the token may see.", read, guarded=tables.list, describes=_TABLES
         ),
         ("GET", "/capabilities"): Route(
-            "What the engine can do.", read, guarded=of.capabilities.matrix, describes=_CAPABILITIES
+            "What the engine can do.", read, guarded=capabilities.matrix, describes=_CAPABILITIES
         ),
         ("GET", "/capabilities/{name}"): Route(
-            "Run one probe of them now.", read, guarded=of.capabilities.one, describes=_PROBE
+            "Run one probe of them now.", read, guarded=capabilities.one, describes=_PROBE
         ),
-        ("GET", "/bench"): Route("Measure the database, for seconds.", admin, guarded=of.bench.run, describes=_BENCH),
+        ("GET", "/bench"): Route("Measure the database, for seconds.", admin, guarded=bench.run, describes=_BENCH),
         ("GET", "/storage/test"): Route(
-            "Write, read back, compare and delete random bytes.", admin, guarded=of.storage.run, describes=_STORAGE
+            "Write, read back, compare and delete random bytes.", admin, guarded=storage.run, describes=_STORAGE
         ),
     }
 

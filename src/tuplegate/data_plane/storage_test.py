@@ -7,8 +7,8 @@ and is logged with both hashes.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import perf_counter_ns
 from typing import TypeVar
 
@@ -39,7 +39,7 @@ class StorageRoutes:
     async def run(self, exchange: Exchange, identity: Identity) -> None:
         values = read_query(exchange, ("bytes",))
         size = whole_number(values, "bytes", _BYTES, 1, BYTES_MAX)
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         async with self._engine.hold(f"storage_test/{identity.principal.organization}") as free:
             if not free:
                 raise ServiceError("already_running", "a storage test of this organization is running already")
@@ -120,21 +120,11 @@ class StorageTrial:
         with self._timed("delete"):
             await self._writer.run(f"DELETE FROM {self._table}")
 
-    def _timed(self, step: str) -> "_Stopwatch":
-        return _Stopwatch(self.steps_us, step)
-
-
-class _Stopwatch:
-    def __init__(self, into: dict[str, int], step: str) -> None:
-        self._into = into
-        self._step = step
-        self._started = 0
-
-    def __enter__(self) -> None:
-        self._started = perf_counter_ns()
-
-    def __exit__(self, *exc: object) -> None:
-        self._into[self._step] = (perf_counter_ns() - self._started) // 1000
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        started = perf_counter_ns()
+        yield
+        self.steps_us[step] = (perf_counter_ns() - started) // 1000
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

@@ -16,7 +16,7 @@ class TableRoutes:
 
     async def list(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         try:
             tables = await self._engine.tables(target, self._bounds)
         except port.EngineFailure as failure:

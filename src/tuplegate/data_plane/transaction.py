@@ -10,13 +10,7 @@ from typing import Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import (
-    NONCE_BYTES,
-    IdKind,
-    TransactionId,
-    make_transaction_id,
-    read_transaction_id,
-)
+from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, read_id, write_id
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
@@ -87,7 +81,7 @@ class TransactionRoutes:
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
-        job = await self._read_job(exchange, await self._identities.target(identity, exchange), request)
+        job = await self._read_job(exchange, await self._identities.find_target(identity, exchange), request)
         reads = wants_snapshot(exchange, identity, self._engine)
         if reads and (key is not None or not job.may_be_snapshot):
             reads = False
@@ -162,7 +156,7 @@ class TransactionRoutes:
         if _CHOSEN_ID.fullmatch(id) is None:
             takes = "txn_ and 8 to 120 letters, digits, underscores or hyphens"
             raise ServiceError("malformed_request", f"a Tuplegate-Transaction-Id is {takes}")
-        if read_transaction_id(id, target.id, self._secret) is not None:
+        if read_id(id, target.id, self._secret) is not None:
             raise _used(id)
         return id
 
@@ -197,8 +191,7 @@ class TransactionRoutes:
         id = (job.chosen or self._make_id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
         return Answer(
-            _write_answer(exchange, id, done, with_rows=True),
-            partial(_write_answer, exchange, id, done, with_rows=False),
+            _write_body(exchange, id, done, with_rows=True), partial(_write_body, exchange, id, done, with_rows=False)
         )
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
@@ -235,7 +228,7 @@ class TransactionRoutes:
         exchange.respond(200, body)
 
     def _make_id(self, id: TransactionId, target: port.Target) -> str:
-        return make_transaction_id(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
+        return write_id(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -253,9 +246,9 @@ class TransactionRoutes:
     ) -> None:
         """Respond with the outcome. `of_chosen` finds, or settles, that of an id that a client chose; the service's own
         ids tell theirs."""
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         text = exchange.path_values["id"]
-        id = read_transaction_id(text, target.id, self._secret)
+        id = read_id(text, target.id, self._secret)
         if id is None and _CHOSEN_ID.fullmatch(text) is None:
             raise ServiceError("not_found", "this is not the id of a transaction")
         try:
@@ -288,7 +281,7 @@ def _used(id: str) -> ServiceError:
     return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
 
 
-def _write_answer(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
+def _write_body(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
     results = [_write_result(result, result.rows if with_rows else b"[]") for result in done.results]
     return (
         b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'

@@ -4,10 +4,9 @@ Nothing of it is read until the handler asks for it, which has judged the head b
 within the memory there is for that, or passed on to a BodySink as it arrives.
 """
 
-import asyncio
 from typing import Protocol
 
-from tuplegate.direct_future import DirectFuture
+from tuplegate.direct_future import Wakeup
 from tuplegate.http.memory import STRANGER, Holding, Memory
 from tuplegate.protocol.errors import ServiceError
 
@@ -37,7 +36,7 @@ class IncomingBody:
     body."""
 
     __slots__ = (
-        "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_waiter", "complete", "failed",
+        "_arrived", "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "complete", "failed",
         "is_wanted", "length",
     )  # fmt: skip
 
@@ -50,7 +49,7 @@ class IncomingBody:
         self._holding.resize(len(first))
         self._most = 0
         self._sink: BodySink | None = None
-        self._waiter: DirectFuture[None] | None = None
+        self._arrived = Wakeup()
         self.length = length
         self.is_wanted = False
         self.complete = False
@@ -76,7 +75,7 @@ class IncomingBody:
         self.complete = True
         if self._sink is not None:
             self._sink.body_end()
-        self._wake()
+        self._arrived.wake()
 
     def fail(self, error: ServiceError) -> None:
         self.failed = True
@@ -84,12 +83,7 @@ class IncomingBody:
             self._sink.body_failed(error)
         else:
             self._error = error
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self._arrived.wake()
 
     # -- for the handler ------------------------------------------------------------------------------------------
 
@@ -103,9 +97,8 @@ class IncomingBody:
         # A client with a key is refused at once if its whole body has no room. A stranger's length is not trusted.
         self._holding.resize(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True
-        self._waiter = DirectFuture(asyncio.get_running_loop())
         self._source.want_body()
-        await self._waiter
+        await self._arrived.wait()
         self._check()
         return bytes(self._held)
 

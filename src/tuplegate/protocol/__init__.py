@@ -1,1 +1,2 @@
-"""The words both sides speak: messages, values, errors, events. Pure; imports nothing of ours."""
+"""The language of the service: messages, errors, events, and a first look at statements. Pure; imports nothing of
+ours."""

@@ -18,68 +18,58 @@ class ErrorCode:
 
 
 ERRORS: dict[str, ErrorCode] = {
-    row.code: row
+    row[0]: ErrorCode(*row)
     for row in (
-        ErrorCode("malformed_request", 400, False, "The request is not what the route takes; the message says where."),
-        ErrorCode("parse_error", 400, False, "The engine could not parse the SQL; `position` counts from 1."),
-        ErrorCode("empty_statement", 400, False, "There is no statement, only white space, comments or semicolons."),
-        ErrorCode("multiple_statements", 400, False, "More than one statement in a text; use `POST /v1/transaction`."),
-        ErrorCode(
-            "too_many_comments", 400, False, "The engine would take too long to skip the comments; leave them out."
-        ),
-        ErrorCode(
-            "parameter_mismatch", 400, False, "There are more or fewer parameters than placeholders `$1`, `$2`, …"
-        ),
-        ErrorCode("transaction_control", 400, False, "BEGIN, COMMIT and the like; use `POST /v1/transaction`."),
-        ErrorCode(
-            "copy_not_supported", 400, False, "COPY from or to the client; use INSERT with parameters or a stream."
-        ),
-        ErrorCode("unauthenticated", 401, False, "The token is missing, malformed, unknown, expired or revoked."),
-        ErrorCode("forbidden", 403, False, "The token is valid but lacks the scope that the route needs."),
-        ErrorCode("not_found", 404, False, "There is no such route or thing, or it is another organization's."),
-        ErrorCode("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
-        ErrorCode("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
-        ErrorCode("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
-        ErrorCode("already_exists", 409, False, "Another thing has this name."),
-        ErrorCode("wrong_state", 409, False, "The thing is in a state in which this cannot be done to it."),
-        ErrorCode(
+        ("malformed_request", 400, False, "The request is not what the route takes; the message says where."),
+        ("parse_error", 400, False, "The engine could not parse the SQL; `position` counts from 1."),
+        ("empty_statement", 400, False, "There is no statement, only white space, comments or semicolons."),
+        ("multiple_statements", 400, False, "More than one statement in a text; use `POST /v1/transaction`."),
+        ("too_many_comments", 400, False, "The engine would take too long to skip the comments; leave them out."),
+        ("parameter_mismatch", 400, False, "There are more or fewer parameters than placeholders `$1`, `$2`, …"),
+        ("transaction_control", 400, False, "BEGIN, COMMIT and the like; use `POST /v1/transaction`."),
+        ("copy_not_supported", 400, False, "COPY from or to the client; use INSERT with parameters or a stream."),
+        ("unauthenticated", 401, False, "The token is missing, malformed, unknown, expired or revoked."),
+        ("forbidden", 403, False, "The token is valid but lacks the scope that the route needs."),
+        ("not_found", 404, False, "There is no such route or thing, or it is another organization's."),
+        ("method_not_allowed", 405, False, "The route exists but not for this method; see `Allow`."),
+        ("not_acceptable", 406, False, "None of the media types in `Accept` can be produced."),
+        ("request_timeout", 408, True, "The request did not arrive in time; the connection is closed."),
+        ("already_exists", 409, False, "Another thing has this name."),
+        ("wrong_state", 409, False, "The thing is in a state in which this cannot be done to it."),
+        (
             "weaker_walls",
             409,
             False,
             "The engine does not keep organizations apart in full, and the operator has not accepted that.",
         ),
-        ErrorCode("delete_protected", 409, False, "The database is protected; take its protection away first."),
-        ErrorCode("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
-        ErrorCode("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
-        ErrorCode("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
-        ErrorCode(
+        ("delete_protected", 409, False, "The database is protected; take its protection away first."),
+        ("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
+        ("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
+        ("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
+        (
             "already_running",
             409,
             True,
             "Only one of its kind runs at a time in a database or an organization, and one is running.",
         ),
-        ErrorCode("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
-        ErrorCode(
-            "move_failed", 409, False, "The database could not be moved, and is where it was; the message says why."
-        ),
-        ErrorCode("body_too_large", 413, False, "The request body is over the limit."),
-        ErrorCode("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
-        ErrorCode("answers_full", 503, True, "The database keeps as many answers for Idempotency-Keys as it may."),
-        ErrorCode("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
-        ErrorCode("rate_limited", 429, True, "The organization has used up its requests of this minute."),
-        ErrorCode("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
-        ErrorCode("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),
-        ErrorCode(
-            "timeout", 200, False, "The statement ran longer than its limit and was cancelled; nothing was applied."
-        ),
-        ErrorCode("internal", 500, False, "A fault of the service; the log has it under the request id."),
-        ErrorCode("storage_mismatch", 500, False, "The engine gave back other bytes than were stored: an alarm."),
-        ErrorCode("not_supported", 501, False, "This installation cannot do it; the message says what it lacks."),
-        ErrorCode("busy", 503, True, "Too many statements are running or waiting; nothing was run."),
-        ErrorCode("engine_unavailable", 503, True, "The engine is not there or full; nothing was applied."),
-        ErrorCode("data_plane_unavailable", 503, True, "The alias cannot reach the data plane; nothing was applied."),
-        ErrorCode("shutting_down", 503, True, "The service is stopping; nothing was applied."),
-        ErrorCode(
+        ("dump_failed", 409, False, "The database cannot be dumped as it is; the message says why."),
+        ("move_failed", 409, False, "The database could not be moved, and is where it was; the message says why."),
+        ("body_too_large", 413, False, "The request body is over the limit."),
+        ("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
+        ("answers_full", 503, True, "The database keeps as many answers for Idempotency-Keys as it may."),
+        ("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
+        ("rate_limited", 429, True, "The organization has used up its requests of this minute."),
+        ("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
+        ("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),
+        ("timeout", 200, False, "The statement ran longer than its limit and was cancelled; nothing was applied."),
+        ("internal", 500, False, "A fault of the service; the log has it under the request id."),
+        ("storage_mismatch", 500, False, "The engine gave back other bytes than were stored: an alarm."),
+        ("not_supported", 501, False, "This installation cannot do it; the message says what it lacks."),
+        ("busy", 503, True, "Too many statements are running or waiting; nothing was run."),
+        ("engine_unavailable", 503, True, "The engine is not there or full; nothing was applied."),
+        ("data_plane_unavailable", 503, True, "The alias cannot reach the data plane; nothing was applied."),
+        ("shutting_down", 503, True, "The service is stopping; nothing was applied."),
+        (
             "outcome_unknown",
             503,
             False,

@@ -1,5 +1,5 @@
-"""`GET /docs`: a page that shows `openapi.json`, and sends requests to its own address. It is whole in itself: nothing
-of it comes from elsewhere."""
+"""`GET /docs`: a page that shows `openapi.json` and sends requests to its own address. It loads nothing from
+elsewhere."""
 
 from base64 import b64encode
 from functools import cache

@@ -1,1 +1,1 @@
-"""What the engine that is really there can do: probes, run on it, and what came of them."""
+"""What this engine can really do: probes that run on it, and their verdicts."""

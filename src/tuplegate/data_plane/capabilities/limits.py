@@ -1,4 +1,4 @@
-"""The limits in force: every whole number among the settings, but for those about the machine and not its requests."""
+"""The limits in force: every whole number among the settings, except those about the machine."""
 
 from tuplegate.access.quotas import read_tiers
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX

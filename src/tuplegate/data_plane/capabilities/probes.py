@@ -1,7 +1,6 @@
-"""What a probe is. The tables of probes, by group, are in the modules beside this one.
+"""The forms of a probe. The modules beside this one have the tables of probes, by group.
 
-A probe claims nothing by itself: it is a few statements and what must come out of them, and the engine's
-answers decide.
+A probe claims nothing by itself: it is a few statements and what they must return, and the engine's answers decide.
 """
 
 from collections.abc import Awaitable, Callable

@@ -34,7 +34,7 @@ class CapabilityRoutes:
 
     async def matrix(self, exchange: Exchange, identity: Identity) -> None:
         read_query(exchange)
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         try:
             health = await self._engine.health()
             verdicts = await self._matrix.find_verdicts(health.version, target.database)
@@ -61,7 +61,7 @@ class CapabilityRoutes:
             names = find_near(name)
             hint = f"Did you mean {', '.join(names)}?" if names else "GET /capabilities lists them."
             raise ServiceError("not_found", f"there is no probe {name!r}", hint=hint)
-        target = await self._identities.target(identity, exchange)
+        target = await self._identities.find_target(identity, exchange)
         if self._asking >= _RUNNING_MAX + _WAITING_MAX:
             raise ServiceError("busy", "too many probes are running or waiting already")
         self._asking += 1

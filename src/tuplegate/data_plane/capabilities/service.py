@@ -1,6 +1,6 @@
-"""Exercises: what a client needs of the service beside SQL, done through the port as a request would do it.
+"""Exercises: features of the service beyond SQL, used through the port as a request would.
 
-None of them leaves anything behind at any moment: what they make goes in the transaction that made it, or with the
+None of them leaves anything behind at any moment: what they make goes with the transaction that made it, or with the
 connection.
 """
 
@@ -28,7 +28,7 @@ _READ = "create temporary table t (a int)"
 
 
 class _Watch:
-    """One statement, from when this was made."""
+    """Times one statement, from when this was made."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
@@ -86,7 +86,7 @@ async def atomic(engine: port.Engine, database: str) -> list[Observation]:
 
 
 async def streaming(engine: port.Engine, database: str) -> list[Observation]:
-    """Rows come in more than one piece, so the first has left before the last is there."""
+    """Rows must come in more than one piece: then the first has left before the last is there."""
     watch = _Watch(_STREAM)
     blocks = 0
     try:
