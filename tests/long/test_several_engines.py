@@ -16,7 +16,7 @@ from tests.control import Control, Organization, engine, engine_pid, error_of, n
 from tests.external import ExternalServer
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import workers
-from tuplegate.access.transaction_ids import IdKind, TransactionId
+from tuplegate.access.transaction_ids import IdKind, TransactionId, write_id
 from tuplegate.engine.port import BadUrl
 from tuplegate.engine.several.engines import mark_of
 from tuplegate.further_engines import read_engines
