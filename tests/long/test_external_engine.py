@@ -111,6 +111,19 @@ def test_a_password_in_a_flag_is_warned_of(engine: ExternalServer) -> None:
     assert "wrong" not in done.stderr.replace("Warning", "")
 
 
+def test_a_server_that_writes_times_in_its_own_way() -> None:
+    """Neither its time zone nor its style of dates makes it another server."""
+    server = ExternalServer(timezone="Asia/Tokyo", datestyle="German, DMY")
+    running = start_service(new_data_dir(), env={"TUPLEGATE_ENGINE": server.url()})
+    try:
+        with running.client() as client:
+            assert Sql(client).value("select now()::text ~ '^2'") is True
+    finally:
+        running.stop()
+        remove(running.data_dir)
+        server.remove()
+
+
 def test_a_wrong_password(engine: ExternalServer) -> None:
     done = run_serve(engine.url("pair", password="wrong one"))
     assert done.returncode == 1

@@ -41,7 +41,7 @@ _APPLICATION: Final = "tuplegate-service"
 _SETTINGS: Final = {"search_path": "pg_catalog, pg_temp", "default_transaction_isolation": "read committed"}
 _LOOK: Final = Command(
     b"""
-SELECT pg_postmaster_start_time(), pg_is_in_recovery(),
+SELECT extract(epoch FROM pg_postmaster_start_time()), pg_is_in_recovery(),
        CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END,
        current_setting('synchronous_standby_names') <> '',
        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),

@@ -27,7 +27,13 @@ _FOR_PRIMARY: Final = re.compile(
 """Words of what writes, locks rows or draws numbers. In a name or a literal they cost the way to the standby."""
 
 
+_LENGTH_MAX: Final = 10_000
+"""Longer texts are the primary's: searching one would take too long of a turn of the loop."""
+
+
 def may_run_on_standby(statement: port.Statement) -> bool:
+    if len(statement.sql) > _LENGTH_MAX:
+        return False
     return statement.keyword in CURSORS and _FOR_PRIMARY.search(fold(statement.sql)) is None
 
 

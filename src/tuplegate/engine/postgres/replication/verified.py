@@ -12,7 +12,9 @@ from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLos
 from tuplegate.engine.libpq.failures import find_error
 
 VERIFY: Final = Command(
-    b"SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery(),"
+    b"SELECT pg_catalog.pg_backend_pid(),"
+    # A number, since the text of a time depends on settings of the server.
+    b" pg_catalog.extract('epoch', pg_catalog.pg_postmaster_start_time()), pg_catalog.pg_is_in_recovery(),"
     b" pg_catalog.current_setting('default_transaction_isolation'),"
     b" pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.current_setting('search_path'),"
     b" pg_catalog.current_setting('synchronous_commit')"

@@ -168,14 +168,21 @@ class Recovery:
                 continue
             try:
                 await self._certain.fetch(metadata.NOTE_RECOVERED, gid)
-                if await self._commit(str(database), str(gid)):
-                    self.events["in_doubt_recovered_total"] += 1
+                await self._commit_in_doubt(str(database), str(gid))
             except StatementFailed as exc:
                 if exc.sqlstate not in _NOT_YET:
                     _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(exc))
         if rows:
             await self._certain.fetch(metadata.EXPIRE_RECOVERED)
         return len(rows)
+
+    async def _commit_in_doubt(self, database: str, gid: str) -> None:
+        """Commit it. Where its database alone cannot be entered, those of other databases do not wait for it."""
+        try:
+            if await self._commit(database, gid):
+                self.events["in_doubt_recovered_total"] += 1
+        except EngineUnavailable as unavailable:
+            _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
 
     async def _resolve_first(self) -> None:
         """What was prepared before now is committed when this returns: by its owner, if that lives, or by us."""
