@@ -1,5 +1,6 @@
 """A PostgreSQL server that is not the service's own: over TCP, with passwords, as a user's would be."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -107,7 +108,8 @@ class ExternalServer:
 
     def thaw(self) -> None:
         for pid in self.processes:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # one that was thawed may have ended another, or itself
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         if self._process is not None:
