@@ -249,10 +249,10 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
         list_data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
     )
-    moves = Mover(catalog, databases, engine, lifecycle)
+    mover = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(
         build_control_routes(
-            catalog, engine, identities, lifecycle, moves, databases, settings, services.tiers, metrics
+            catalog, engine, identities, lifecycle, mover, databases, settings, services.tiers, metrics
         )
     )
     handlers: dict[str, Handler] = {

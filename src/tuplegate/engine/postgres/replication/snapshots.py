@@ -11,15 +11,17 @@ a text that names them is for the primary.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.leftovers import fold
 from tuplegate.engine.postgres.query.execute import CURSORS
 from tuplegate.engine.postgres.replication.positions import Position, read_position
 from tuplegate.engine.postgres.replication.replicas import Replica, Replicas
+
+_T = TypeVar("_T")
 
 _FOR_PRIMARY: Final = re.compile(
     r"\b(?:insert|update|delete|merge|into|share|nextval|setval|lo_\w+|pg_notify)\b|advisory"
@@ -61,19 +63,11 @@ class SnapshotReads:
     ) -> port.Result:
         watch, position = _Watch(bounds), read_position(after)
         replica = await self._choose(position, [statement], watch)
-        if replica is not None:
-            try:
-                result = await replica.query(target, statement, shape, bounds, position, watch.deadline)
-            except port.EngineFailure as failure:
-                watch.check(failure)
-            else:
-                self.counts["replica"] += 1
-                return result
-        self.counts["primary"] += 1
-        try:
-            return await self._primary.query(target, statement, shape, watch.left())
-        except port.TimedOut as late:
-            raise watch.in_all(late) from late
+        return await self._ask(
+            watch,
+            None if replica is None else replica.query(target, statement, shape, bounds, position, watch.deadline),
+            lambda left: self._primary.query(target, statement, shape, left),
+        )
 
     async def transaction(
         self,
@@ -85,19 +79,33 @@ class SnapshotReads:
     ) -> port.TransactionResult:
         watch, position = _Watch(bounds), read_position(after)
         replica = await self._choose(position, statements, watch)
+        on_replica = None
         if replica is not None:
+            on_replica = replica.transaction(target, statements, shape, bounds, position, watch.deadline)
+        return await self._ask(
+            watch,
+            on_replica,
+            lambda left: self._primary.transaction(target, statements, shape, left, read_only=True, promise=None),
+        )
+
+    async def _ask(
+        self,
+        watch: "_Watch",
+        on_replica: Awaitable[_T] | None,
+        on_primary: Callable[[port.Bounds], Awaitable[_T]],
+    ) -> _T:
+        """Return the replica's answer; the primary's where there is no replica, or where it failed with time left."""
+        if on_replica is not None:
             try:
-                done = await replica.transaction(target, statements, shape, bounds, position, watch.deadline)
+                answer = await on_replica
             except port.EngineFailure as failure:
                 watch.check(failure)
             else:
                 self.counts["replica"] += 1
-                return done
+                return answer
         self.counts["primary"] += 1
         try:
-            return await self._primary.transaction(
-                target, statements, shape, watch.left(), read_only=True, promise=None
-            )
+            return await on_primary(watch.left())
         except port.TimedOut as late:
             raise watch.in_all(late) from late
 
