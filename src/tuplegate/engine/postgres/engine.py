@@ -17,10 +17,12 @@ from tuplegate.engine.postgres.own.probes import Capabilities, probe
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.query.attempts import Attempts
+from tuplegate.engine.postgres.query.attempts import Requests
 from tuplegate.engine.postgres.query.measures import Measures, measured
-from tuplegate.engine.postgres.query.session import Session, borrow_session, open_session
-from tuplegate.engine.postgres.query.stream import EngineClock, Stream, open_stream
+from tuplegate.engine.postgres.query.session import Session
+from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
+from tuplegate.engine.postgres.query.stream import Stream, open_stream
+from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
 from tuplegate.engine.postgres.replication.replicas import Progress, Replica, Replicas
 from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
@@ -37,6 +39,7 @@ from tuplegate.engine.postgres.tenancy.scratch import Scratch
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.engine.postgres.transaction.two_phase import Decider
 from tuplegate.keeping import keep, within
 from tuplegate.metrics.cells import observe
 
@@ -72,7 +75,7 @@ class PostgresEngine:
         self._dumps = Dumps(connector, self._ledger.hold, settings.secret, settings.dump_tools, settings.dumps_max)
         self._lock_capacity = 0
         self._time = time.monotonic
-        self._running = self._watch.running
+        self._running = self._watch.running.runs
         self._streams = Measures("stream")
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
@@ -82,7 +85,7 @@ class PostgresEngine:
         self.snapshots: SnapshotReads
         self.can: Capabilities
         self._guard: SerializableGuard
-        self._attempts: Attempts
+        self._requests: Requests
 
     @property
     def version(self) -> str:
@@ -102,16 +105,15 @@ class PostgresEngine:
         self._pools.begin(self.can, built_in, self._guard)
         self._lock_capacity = int(str((await self._session.fetch(CAPACITY_SQL))[0][0]))
         await self._watch.begin(self._guard, self._lock_capacity)
-        self._attempts = Attempts(
-            self._pools, self._watch, self._guard, self._ledger, self._recovery, settings.attempts_max
-        )
-        self.query = self._attempts.query  # type: ignore[method-assign]  # every request would pass the method below
+        decider = Decider(self._recovery, self._guard, self._ledger)
+        self._requests = Requests(self._pools, self._watch.running, decider, settings.attempts_max)
+        self.query = self._requests.query  # type: ignore[method-assign]  # every request would pass the method below
         self._time = asyncio.get_running_loop().time
         watches = {"records": self._expire, "scratch": self._scratch.watch}
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
         if settings.replicas:
-            replicas = self._replicas = self._make_replicas(built_in)
+            replicas = self._replicas = self._make_replicas(built_in, decider)
             await replicas.look()
             watches["replicas"] = replicas.watch
             watches["replica_deadlines"] = replicas.watch_deadlines
@@ -137,11 +139,11 @@ class PostgresEngine:
         for task in self._tasks:
             task.cancel()
 
-    def _make_replicas(self, built_in: dict[int, TypeInfo]) -> Replicas:
+    def _make_replicas(self, built_in: dict[int, TypeInfo], decider: Decider) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
         progress = self._progress = Progress(self._connector, flushes=settings.worker == 0)
         replicas = [
-            Replica(number, conninfo, settings, stocks, self.can, built_in, self._guard, self._recovery)
+            Replica(number, conninfo, settings, stocks, self.can, built_in, decider)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
         return Replicas(progress, replicas, settings.idle_close_s)
@@ -163,7 +165,7 @@ class PostgresEngine:
     def query(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> Coroutine[Any, Any, port.Result]:
-        return self._attempts.query(target, statement, shape, bounds)
+        return self._requests.query(target, statement, shape, bounds)
 
     def transaction(
         self,
@@ -175,7 +177,7 @@ class PostgresEngine:
         read_only: bool,
         promise: port.Promise | None,
     ) -> Coroutine[Any, Any, port.TransactionResult]:
-        return self._attempts.transaction(target, statements, shape, bounds, read_only=read_only, promise=promise)
+        return self._requests.transaction(target, statements, shape, bounds, read_only=read_only, promise=promise)
 
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ledger.begin_id(database, id)
@@ -221,23 +223,19 @@ class PostgresEngine:
     ) -> AsyncIterator[Stream]:
         pool = self._pools.of(target)
         pool.check()
-        deadline = self._time() + bounds.timeout_ms / 1000
-        member = pool.take() or await pool.wait(deadline)
-        if self._guard.must_wait:
-            await self._attempts.admitted(pool, member, deadline)
-        clock = EngineClock(pool, member, target, statement, bounds, self._settings.attempts_max)
-        clock.begun = self._guard.begun
-        self._running[clock] = self._time()
+        run = StreamRun(pool, target, statement, shape, bounds)
+        run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
+        self._running[run] = self._time()
         measures = self._streams
         measures.attempts += 1
         try:
-            async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
+            async with open_stream(run, measures, self._settings.attempts_max) as stream:
                 if self.tells_positions:
                     stream.reached = await self.position()
                 yield stream
         finally:
-            del self._running[clock]
-            observe(measures.seconds, clock.elapsed_us * 1000)
+            del self._running[run]
+            observe(measures.seconds, run.elapsed_us * 1000)
 
     def stop_running(self) -> None:
         self._dumps.stop()
@@ -278,12 +276,13 @@ class PostgresEngine:
     @asynccontextmanager
     async def _watched(
         self,
-        open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
+        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[Session]],
         target: port.Target,
         bounds: port.Bounds,
     ) -> AsyncIterator[Session]:
         """A session with its deadline over it."""
-        async with open(self._pools.of(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
+        deadline = self._time() + bounds.timeout_ms / 1000
+        async with open(self._pools.of(target), target, bounds, deadline) as session:
             self._running[session] = self._time()
             try:
                 yield session
@@ -318,7 +317,7 @@ class PostgresEngine:
     def measured(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
-        kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
+        kinds = (self._requests.queries, self._requests.transactions, self._streams)
         pools, most = self._pools, self._settings.connections_max
         found = measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
         if (disk := self._watch.disk) is not None:

@@ -135,7 +135,7 @@ class Pool:
         """What asks for the engine's position; None where nobody wants to know it."""
         self.encoders = state.encoders
         self._conninfo = conninfo
-        self._primary = primary
+        self.primary = primary
         self._expected = expected
         self._size_max = size_max
         self._queue_max = queue_max
@@ -176,12 +176,12 @@ class Pool:
     def _most(self) -> int:
         """Connections that there may be: twice as many while commits wait for a standby and hold theirs, so that reads
         go on."""
-        return 2 * self._size_max if self._primary.replication.stands_still else self._size_max
+        return 2 * self._size_max if self.primary.replication.stands_still else self._size_max
 
     def check_commits(self) -> None:
         """Raise EngineUnavailable while nothing can be committed."""
-        if self._primary.refuses is not None:
-            raise EngineUnavailable(self._primary.refuses)
+        if self.primary.refuses is not None:
+            raise EngineUnavailable(self.primary.refuses)
 
     def take(self) -> Member | None:
         """A free connection, if there is one."""
@@ -318,7 +318,7 @@ class Pool:
     @property
     def demands(self) -> bool:
         """What was written must be confirmed by a standby before it is acknowledged."""
-        return self._primary.demands
+        return self.primary.demands
 
     async def see_confirmed(self) -> None:
         """Raises OutcomeUnknown where no standby has what was committed."""
@@ -369,7 +369,7 @@ class Pool:
 
     async def _is_gone(self, member: Member) -> bool:
         """Return whether the server process of a closed connection has ended; ask it to where it has not."""
-        if self._primary.has_left(member.server):
+        if self.primary.has_left(member.server):
             return True
         if any(other.backend == member.backend for other in self._members if not other.closed):
             return True  # the number was given to a new connection of this pool
@@ -413,7 +413,7 @@ class Pool:
         """Returns when the engine is done with the statement."""
         member.drain()  # while the server waits for a reader it acts on no cancel
         async with asyncio.timeout(_CANCEL_GRACE_S):
-            if self._primary.replication.waits and await self._waits_for_standby(member.backend):
+            if self.primary.replication.waits and await self._waits_for_standby(member.backend):
                 raise _Committing
             await member.cancel()
             await member.drained()
@@ -559,7 +559,7 @@ class Pool:
             return await self._log_in()
 
     async def _log_in(self) -> Member:
-        return await self._primary.open(Member, self._conninfo, self._connect_timeout_s, self._expected, self._meter)
+        return await self.primary.open(Member, self._conninfo, self._connect_timeout_s, self._expected, self._meter)
 
     async def open_apart(self) -> Member:
         """A connection for the service's own use, beyond this pool's size but within the room. It is never handed on:

@@ -22,7 +22,6 @@ from tuplegate.engine.postgres.own.logins import as_tenant, with_settings
 from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Capabilities
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.execute import ENCODING_SETTINGS
 from tuplegate.engine.postgres.replication.positions import ask_after_commit
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
@@ -35,7 +34,12 @@ from tuplegate.engine.postgres.transaction.records import Records, database_secr
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
 SESSION_SETTINGS: Final = {
-    **ENCODING_SETTINGS,
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "off",
     "client_min_messages": "notice",

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.query.execute import CURSORS
+from tuplegate.engine.postgres.query.rules import CURSORS
 from tuplegate.engine.postgres.replication.positions import Position, read_position
 from tuplegate.engine.postgres.replication.replicas import Replica, Replicas
 from tuplegate.protocol.statements import fold
