@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.query.measures import Measures

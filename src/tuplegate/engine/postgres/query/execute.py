@@ -29,9 +29,10 @@ from tuplegate.engine.libpq.plans import (
     judge_text,
     read_columns,
 )
+from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector, affected_rows
 from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import (
     CURSORS,
     NUMBER,
@@ -161,7 +162,7 @@ class Execution(RepeatableRun[port.Result]):
             if values is None or looked_at:
                 result = await self._run_carefully()
             else:
-                rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
+                rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
                 first: list[Command] = []
                 if key is not None:
                     kept = self._find_prepared(key, template, kept, reading, now, first)
@@ -317,14 +318,14 @@ class Execution(RepeatableRun[port.Result]):
         return rows.finished(last)
 
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
-        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
+        rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
         results = await self._send(params, rows, None, [])
         return self._read(results, rows) or await self._learn(results[-1], rows)
 
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
-        params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        params = await write_params(self.pool.encoders, self.member, self.statement, describe=self.describe)
         self.check_ended()
         room = await find_room(self.pool, self.member, self.target, self.statement)
         if must_only_read(self.statement, room):
@@ -362,7 +363,7 @@ class Execution(RepeatableRun[port.Result]):
             raise
 
     async def _run_in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
-        rows = RowCollector(self.pool, self.member, self.shape, self.bounds)
+        rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)

@@ -8,7 +8,8 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import CHUNK_ROWS, Command
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
 from tuplegate.protocol.statements import WRITES, Reading, fold
 

@@ -14,7 +14,8 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import TOO_WIDE, ConnectionLost
 from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import full
 
 _T = TypeVar("_T")

@@ -10,7 +10,8 @@ from psycopg.pq.abc import PGresult
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, OnRows, text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.run import Run, Why, outlived
 
 _IDLE = pq.TransactionStatus.IDLE

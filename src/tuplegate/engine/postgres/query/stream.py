@@ -90,7 +90,7 @@ async def _begin(run: StreamRun) -> "Stream":
         with run:
             member.hide_kept()
             await pool.freshen(member)
-            params = await write_params(pool, member, statement, describe=True)
+            params = await write_params(pool.encoders, member, statement, describe=True)
             run.check_ended()
             room = await find_room(pool, member, run.target, statement)
             if must_only_read(statement, room):
@@ -101,7 +101,7 @@ async def _begin(run: StreamRun) -> "Stream":
                 kind = _PlainStream
                 described = await describe_statement(member, statement.sql.encode())
                 _refuse_copy(statement)
-            encoder = await find_encoder(pool, member, described, run.shape)
+            encoder = await find_encoder(pool.encoders, member, described, run.shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except CopyStarted as exc:

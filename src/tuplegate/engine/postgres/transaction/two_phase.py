@@ -22,8 +22,9 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
+from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, affected_rows
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
 from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, outlived, too_wide
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
@@ -254,7 +255,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
-            self._rows.append(RowCollector(self.pool, self.member, self.shape, self.bounds, budget=budget))
+            self._rows.append(RowCollector(self.pool.encoders, self.member, self.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners)
                 waiting, owners = [], []
@@ -305,7 +306,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
-            params = await write_params(self.pool, self.member, statement, describe=self.describe)
+            params = await write_params(self.pool.encoders, self.member, statement, describe=self.describe)
             self.check_ended()
         except port.StatementFailed as exc:
             exc.statement = index
