@@ -61,10 +61,10 @@ class Session(Run):
             results = await answer
             self.under_way = False
             check(results)
-        except ConnectionLost as exc:
-            raise port.EngineUnavailable("the connection to the engine was lost") from exc
-        except CopyStarted as exc:
-            raise port.CopyRefused from exc
+        except ConnectionLost as lost:
+            raise port.EngineUnavailable("the connection to the engine was lost") from lost
+        except CopyStarted as copied:
+            raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             if self.ended is Why.OUTLIVED:
                 raise outlived() from failure
