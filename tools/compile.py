@@ -54,6 +54,7 @@ HOT = (
     "engine/postgres/query/turns",
     "engine/postgres/safety/database_state",
     "engine/postgres/safety/guard",
+    "engine/postgres/transaction/open_transaction",
     "engine/postgres/transaction/records",
     "engine/postgres/transaction/recovery",
     "engine/port/work",

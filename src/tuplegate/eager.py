@@ -12,9 +12,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tuplegate.direct_future import DirectFuture, Waiter
+
+_T = TypeVar("_T")
 
 _OVER: Final = object()
 _FOREVER: Final = repeat(_OVER)
@@ -126,3 +128,21 @@ class EagerRun(Waiter):
 
 
 _queue: Final = _RunQueue()
+
+
+def see_through(work: Coroutine[Any, Any, _T], on_done: Callable[[bool], None]) -> DirectFuture[_T]:
+    """Begin work that goes on even if whoever waits for it is cancelled. Nothing cancels it."""
+    future: DirectFuture[_T] = DirectFuture(asyncio.get_running_loop())
+    EagerRun(_settle(work, future), on_done).resume()
+    return future
+
+
+async def _settle(work: Coroutine[Any, Any, _T], future: DirectFuture[_T]) -> None:
+    try:
+        result = await work
+    except BaseException as exc:  # noqa: BLE001 - it is raised where the work is waited for
+        if not future.done():
+            future.hand_over_failure(exc)
+    else:
+        if not future.done():
+            future.hand_over(result)

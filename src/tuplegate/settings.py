@@ -138,6 +138,15 @@ class Settings:
     statement_timeout_ms: int = _define(30_000, "Longest time one statement may take, in milliseconds.", at_least=1)
     transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
     transaction_statements_max: int = _define(1000, "Statements in one transaction.", at_least=1)
+    open_transactions_max: int = _define(
+        16, "Transactions of one organization that may stay open between requests, by worker.", at_least=1
+    )
+    open_idle_ms: int = _define(
+        30_000, "How long an open transaction may wait for its next request, in milliseconds.", at_least=1
+    )
+    open_idle_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
+    open_life_ms: int = _define(60_000, "How long a transaction may stay open, in milliseconds.", at_least=1)
+    open_life_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
     body_bytes_max: int = _define(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
     answer_bytes_max: int = _define(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024

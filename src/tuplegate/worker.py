@@ -29,6 +29,7 @@ from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
+from tuplegate.data_plane.interactive.held import Holdings
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
@@ -117,6 +118,7 @@ class _Services:
     metrics: Metrics
     memory: Memory
     traces: Traces | None
+    holdings: Holdings
 
 
 def run(given: WorkerInput) -> None:
@@ -193,6 +195,7 @@ def _make_services(
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
     metrics = Metrics(given.board, given.number, engine, lanes, usage)
     metrics.beats = given.beats
+    holdings = metrics.holdings = Holdings(settings.open_transactions_max)
     return _Services(
         installation,
         catalog,
@@ -203,11 +206,12 @@ def _make_services(
         usage,
         lanes,
         identities,
-        Pulse(catalog, identities, engine, several.follow if several is not None else None),
+        Pulse(catalog, identities, engine, several.follow if several is not None else None, holdings),
         Lifecycle(catalog, databases, engine, several.find_reachable if several is not None else None),
         metrics,
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
+        holdings,
     )
 
 
@@ -247,7 +251,16 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     streams = metrics.streams = StreamWriter(engine, settings.heartbeat_s)
     known = {name: str(origin) for name, origin in given.addresses.items() if origin.host not in _EVERYWHERE}
     data = AboutRoutes(engine, "data", ABOUT_DATA, known).add_to(
-        list_data_routes(engine, identities, lifecycle, settings, services.installation.secret, streams)
+        list_data_routes(
+            engine,
+            identities,
+            lifecycle,
+            settings,
+            services.installation.secret,
+            streams,
+            services.holdings,
+            given.number,
+        )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
     control = AboutRoutes(engine, "control", ABOUT_CONTROL, known).add_to(

@@ -31,6 +31,8 @@ class IdKind(Enum):
     """It wrote nothing, so it counts as committed."""
     ABORTED = "a"
     """It failed; nothing of it was applied."""
+    OPEN = "o"
+    """It stays open between requests. The number tells the worker that holds it, the word which one it is there."""
     LOST = "l"
     """The engine was lost during the commit; by number and word the engine can find out the outcome."""
 

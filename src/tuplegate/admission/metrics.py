@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Protocol
 
@@ -57,6 +58,19 @@ class StreamCounts(Protocol):
     rows: int
 
 
+class OpenCounts(Protocol):
+    """Transactions that stay open between requests: those that are, and how many ended in which way."""
+
+    @property
+    def open(self) -> Sized: ...
+
+    @property
+    def ends(self) -> Mapping[str, int]: ...
+
+    @property
+    def oldest_s(self) -> float: ...
+
+
 class BackupCounts(Protocol):
     """Backups since the start, and the age of the newest backup of the database that has waited longest."""
 
@@ -84,6 +98,7 @@ class Metrics:
         self.cors: dict[str, CorsPolicy] = {}
         self.streams: StreamCounts | None = None
         self.backups: BackupCounts | None = None
+        self.holdings: OpenCounts | None = None
         self.beats: Beats | None = None
 
     def plane(self, name: str) -> PlaneCounts:
@@ -132,6 +147,10 @@ class Metrics:
         if self.streams is not None:
             events |= {"streams_total": self.streams.begun, "stream_rows_total": self.streams.rows}
             gauges["streams_open"] = self.streams.open
+        if self.holdings is not None:
+            events |= {f"open_transactions_ended_total {how}": count for how, count in self.holdings.ends.items()}
+            gauges["open_transactions"] = len(self.holdings.open)
+            gauges["open_transaction_age_seconds"] = self.holdings.oldest_s
         backups = self.backups
         events["backups_total made"] = 0 if backups is None else backups.made
         events["backups_total failed"] = 0 if backups is None else backups.failed

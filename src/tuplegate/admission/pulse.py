@@ -6,12 +6,23 @@ and one that moves to another engine is followed.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine.port import Engine, EngineFailure
+from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
+
+
+class TokenHolders(Protocol):
+    """What goes on after the request that began it, for as long as its token is good."""
+
+    @property
+    def tokens(self) -> set[bytes]: ...
+
+    def revoke(self, token: bytes) -> None: ...
 
 
 class Pulse:
@@ -20,9 +31,11 @@ class Pulse:
         catalog: Catalog,
         identities: IdentityCache,
         engine: Engine,
-        follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None = None,
+        follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None,
+        open_transactions: TokenHolders,
     ) -> None:
         """`follow` is told of databases that move, if there are several engines."""
+        self._open_transactions = open_transactions
         self._follow = follow
         self._catalog = catalog
         self._identities = identities
@@ -43,6 +56,17 @@ class Pulse:
         if beat.revision != self._revision:
             self._revision = beat.revision
             self._identities.forget()
+            await self._revoke()
         if self._follow is not None:
             self._follow(beat.moves)
         self._engine.pause(beat.paused)
+
+    async def _revoke(self) -> None:
+        """End what was begun with tokens that are good for nothing any more."""
+        now = asyncio.get_running_loop().time()
+        for token in self._open_transactions.tokens:
+            try:
+                await self._identities.identify_token(token, now)
+            except ServiceError as refusal:
+                if refusal.status == 401:
+                    self._open_transactions.revoke(token)

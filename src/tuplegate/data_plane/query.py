@@ -106,13 +106,17 @@ class QueryRoutes:
         except port.EngineFailure as failure:
             if self._tells_positions and isinstance(failure, port.StatementFailed):
                 await tell_newest(exchange, self._engine)
-            _respond_failure(exchange, failure, statement)
+            error = to_service_error(failure, statement)
+            if error.status == 200:
+                exchange.respond(200, write_failure(exchange, failure, error))
+            else:
+                respond_error(exchange, error)
         else:
             if result.reached is not None:
                 tell_position(exchange, result.reached)
             elif self._tells_positions:
                 await tell_newest(exchange, self._engine)
-            exchange.respond(200, _result_body(exchange, result))
+            exchange.respond(200, write_result(exchange, result))
 
     async def _read_snapshot(self, exchange: Exchange, job: QueryJob) -> port.Result:
         """Read from a snapshot that is no older than what the client has seen."""
@@ -129,7 +133,7 @@ class QueryRoutes:
             [result] = done.results
             result.exec_us = done.exec_us
             result.notices += done.notices
-            return Answer(_result_body(exchange, result), lambda: _result_body(exchange, result.bare()))
+            return Answer(write_result(exchange, result), lambda: write_result(exchange, result.bare()))
 
         async def run(keep: port.Keep) -> None:
             try:
@@ -178,11 +182,12 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-def _result_body(exchange: Exchange, result: port.Result) -> bytes:
+def write_result(exchange: Exchange, result: port.Result, more: bytes = b"") -> bytes:
+    """Return the body of an answer; `more` are further fields, each behind a comma."""
     exchange.row_count = result.row_count
-    extra = b""
+    extra = more
     if result.notices:
-        extra = b',"notices":' + _encode(result.notices)
+        extra += b',"notices":' + _encode(result.notices)
     if result.truncated:
         extra += b',"truncated":true,"hint":"Rows were cut. Start the statement with /*+ STREAM */ to get all of them."'
     return b'{"success":true,"columns":%b,"types":%b,"rows":%b,"affected_rows":%d,%b%b}' % (
@@ -195,16 +200,13 @@ def _result_body(exchange: Exchange, result: port.Result) -> bytes:
     )
 
 
-def _respond_failure(exchange: Exchange, failure: port.EngineFailure, statement: port.Statement) -> None:
-    error = to_service_error(failure, statement)
-    if error.status != 200:
-        respond_error(exchange, error)
-        return
+def write_failure(exchange: Exchange, failure: port.EngineFailure, error: ServiceError, more: bytes = b"") -> bytes:
+    """Return the body for what the engine said of a statement; `more` are further fields, each behind a comma."""
     exchange.failed = True
     exchange.error_code = error.body.code
     assert isinstance(failure, port.StatementFailed)
-    extra = b',"notices":' + _encode(failure.notices) if failure.notices else b""
-    body = (
+    extra = more + (b',"notices":' + _encode(failure.notices) if failure.notices else b"")
+    return (
         b'{"success":false,"columns":[],"types":[],"rows":[],"affected_rows":0,%b,"error":%b,"request_id":"%b"%b}'
         % (
             write_timings(exchange, failure.exec_us),
@@ -213,4 +215,3 @@ def _respond_failure(exchange: Exchange, failure: port.EngineFailure, statement:
             extra,
         )
     )
-    exchange.respond(200, body)

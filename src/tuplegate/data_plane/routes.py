@@ -9,6 +9,8 @@ from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
+from tuplegate.data_plane.interactive.held import Holdings
+from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes
 from tuplegate.data_plane.query import QueryBounds, QueryRoutes
 from tuplegate.data_plane.reset import ResetRoute
 from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
@@ -19,7 +21,14 @@ from tuplegate.data_plane.workloads import WORKLOADS
 from tuplegate.engine.port import Engine
 from tuplegate.protocol import answers
 from tuplegate.protocol.events import FRAMINGS, Framing
-from tuplegate.protocol.messages import QueryRequest, StreamFormat, TransactionRequest
+from tuplegate.protocol.messages import (
+    BeginRequest,
+    CommitRequest,
+    InnerQueryRequest,
+    QueryRequest,
+    StreamFormat,
+    TransactionRequest,
+)
 from tuplegate.settings import Settings
 from tuplegate.tenancy.lifecycle import Lifecycle
 
@@ -87,6 +96,8 @@ def list_data_routes(
     settings: Settings,
     secret: bytes,
     streams: StreamWriter,
+    holdings: Holdings,
+    holder: int,
 ) -> RouteTable:
     """Return the table, in the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
@@ -101,9 +112,20 @@ def list_data_routes(
         StorageRoutes(engine, identities),
     )
     transactions = TransactionRoutes(engine, identities, transaction_bounds, secret)
+    open_bounds = OpenBounds(
+        settings.statement_timeout_ms,
+        settings.answer_bytes_max,
+        settings.open_idle_ms,
+        settings.open_idle_ms_max,
+        settings.open_life_ms,
+        settings.open_life_ms_max,
+    )
+    open_transactions = OpenTransactionRoutes(
+        engine, identities, holdings, streams, open_bounds, secret, holder, transactions
+    )
     return {
         **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
-        **put_in_group("Transactions", _list_transaction_routes(transactions)),
+        **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),
         **put_in_group("The database", database),
     }
 
@@ -120,20 +142,32 @@ def _list_query_routes(routes: QueryRoutes) -> RouteTable:
     }
 
 
-def _list_transaction_routes(routes: TransactionRoutes) -> RouteTable:
+def _list_transaction_routes(routes: TransactionRoutes, opened: OpenTransactionRoutes) -> RouteTable:
     read, write = Scope.READ, Scope.WRITE
     return {
         ("POST", "/v1/transaction"): Route(
             "Run several statements atomically.", read, guarded=routes.run, describes=_TRANSACTION
         ),
         ("GET", "/v1/transaction/{id}"): Route(
-            "What became of a transaction.", read, guarded=routes.state, describes=_OUTCOME
+            "What became of a transaction.", read, guarded=opened.state, describes=_OUTCOME
         ),
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.",
             write,
-            guarded=routes.abort,
+            guarded=opened.abort,
             describes=_OUTCOME,
+        ),
+        ("POST", "/v1/transaction/begin"): Route(
+            "Begin a transaction that stays open.", read, guarded=opened.begin, describes=_BEGIN
+        ),
+        ("POST", "/v1/transaction/{id}/query"): Route(
+            "Run a statement in an open transaction.", read, guarded=opened.query, describes=_INNER_QUERY
+        ),
+        ("POST", "/v1/transaction/{id}/commit"): Route(
+            "Commit an open transaction.", read, guarded=opened.commit, describes=_COMMIT
+        ),
+        ("POST", "/v1/transaction/{id}/rollback"): Route(
+            "Roll back an open transaction.", read, guarded=opened.roll_back, describes=_ROLLBACK
         ),
     }
 
@@ -201,6 +235,41 @@ _TRANSACTION = _in_database(
         example={"statements": ["create table t (n int)", {"sql": "insert into t values ($1)", "params": [42]}]},
     )
 )
+_OPEN = ("transaction_in_use", "out_of_sequence", "transaction_expired", "transaction_aborted", "wrong_state")
+_BEGIN = _in_database(
+    Description(
+        answers.OpenAnswer,
+        failure=answers.QueryFailure,
+        body=BeginRequest,
+        errors=(*_ENGINE_SAID, *_OF_SQL),
+        headers=("Tuplegate-Position",),
+        status=201,
+        example={"statement": {"sql": "select $1::int + 1 as n", "params": [41]}},
+    )
+)
+_INNER_QUERY = _in_database(
+    Description(
+        answers.InnerAnswer,
+        failure=answers.InnerFailure,
+        body=InnerQueryRequest,
+        errors=(*_ENGINE_SAID, *_OF_SQL, *_OPEN, "not_acceptable"),
+        also=tuple((format.value, _stream(FRAMINGS[format])) for format in StreamFormat),
+        headers=("Tuplegate-Position", "Tuplegate-Replayed"),
+        text=_STREAM_TEXT,
+        example={"sql": "select 1 as n", "sequence": 1},
+    )
+)
+_COMMIT = _in_database(
+    Description(
+        answers.TransactionAnswer,
+        failure=answers.TransactionFailure,
+        body=CommitRequest,
+        errors=(*_ENGINE_SAID, *_OF_SQL, *_OPEN),
+        headers=("Tuplegate-Position", "Tuplegate-Replayed"),
+        example={"sequence": 2},
+    )
+)
+_ROLLBACK = _in_database(Description(answers.TransactionState, errors=_OPEN))
 _OUTCOME = _in_database(
     Description(answers.TransactionState, errors=("sql_error", "timeout"), headers=("Tuplegate-Position",))
 )

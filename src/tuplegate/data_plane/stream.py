@@ -1,7 +1,7 @@
 """Answers a query as a stream of events: `columns`, a `row` each as they come, then exactly one `done` or `error`."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -40,10 +40,24 @@ class StreamWriter:
 
     async def answer(self, exchange: Exchange, format: StreamFormat, job: QueryJob, *, snapshot: bool) -> None:
         """Run the query and write its events. Raises a failure only while nothing was written."""
-        framing, statement = FRAMINGS[format], job.statement
+        opening = self._open(exchange, job, snapshot=snapshot)
+        await self.write(exchange, format, job.statement, opening, snapshot=snapshot)
+
+    async def write(
+        self,
+        exchange: Exchange,
+        format: StreamFormat,
+        statement: port.Statement,
+        opening: AbstractAsyncContextManager[port.RowStream],
+        tell: Callable[[], dict[str, object]] = dict,
+        *,
+        snapshot: bool = False,
+    ) -> None:
+        """Write the events of a stream; `tell` gives more fields for its last one."""
+        framing = FRAMINGS[format]
         rows: port.RowStream | None = None
         try:
-            async with self._open(exchange, job, snapshot=snapshot) as rows:
+            async with opening as rows:
                 self.begun += 1
                 self.open += 1
                 if rows.reached is not None:
@@ -63,19 +77,19 @@ class StreamWriter:
             exchange.error_code = error.code
             if not exchange.answered:
                 exchange.start(200, format.value.encode())
-            await exchange.write(framing.event("error", _write_error(rows, error)))
+            await exchange.write(framing.event("error", _write_error(rows, error, tell())))
             exchange.finish()
         except asyncio.CancelledError:
             if exchange.answered and not exchange.client_gone:
                 stopping = ServiceError("outcome_unknown", "the service had to stop; it may have been applied")
                 exchange.error_code = stopping.body.code
-                exchange.write_last(framing.event("error", _write_error(rows, stopping.body)))
+                exchange.write_last(framing.event("error", _write_error(rows, stopping.body, tell())))
             raise
         else:
             position = rows.reached
             if position is not None and not rows.on_replica:
                 position = await self._engine.position()  # one that includes what the statement has written
-            await exchange.write(framing.event("done", _write_done(exchange, rows, position)))
+            await exchange.write(framing.event("done", _write_done(exchange, rows, position, tell())))
             exchange.finish()
         finally:
             if rows is not None:
@@ -119,11 +133,11 @@ async def _fill_silences(source: AsyncGenerator[bytes, None], silence_s: float) 
         await source.aclose()
 
 
-def _write_error(rows: port.RowStream | None, error: ErrorBody) -> bytes:
-    return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error})
+def _write_error(rows: port.RowStream | None, error: ErrorBody, more: dict[str, object]) -> bytes:
+    return _encode({"success": False, "rows_sent": rows.row_count if rows else 0, "error": error, **more})
 
 
-def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None) -> bytes:
+def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None, more: dict[str, object]) -> bytes:
     total_us = (perf_counter_ns() - exchange.started_ns) // 1000
     summary: dict[str, object] = {
         "success": True,
@@ -137,4 +151,4 @@ def _write_done(exchange: Exchange, rows: port.RowStream, position: bytes | None
         summary["truncated"] = True
     if position is not None:
         summary["position"] = position.decode()
-    return _encode(summary)
+    return _encode(summary | more)

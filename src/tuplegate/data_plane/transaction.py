@@ -191,7 +191,8 @@ class TransactionRoutes:
         id = (job.chosen or self._make_id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
         return Answer(
-            _write_body(exchange, id, done, with_rows=True), partial(_write_body, exchange, id, done, with_rows=False)
+            write_committed(exchange, id, done, with_rows=True),
+            partial(write_committed, exchange, id, done, with_rows=False),
         )
 
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
@@ -281,7 +282,8 @@ def _used(id: str) -> ServiceError:
     return ServiceError("transaction_id_used", f"{id} was used before", hint=f"Ask GET /v1/transaction/{id}")
 
 
-def _write_body(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool) -> bytes:
+def write_committed(exchange: Exchange, id: bytes, done: port.TransactionResult, *, with_rows: bool = True) -> bytes:
+    """Return the body of the answer to a transaction that was committed."""
     results = [_write_result(result, result.rows if with_rows else b"[]") for result in done.results]
     return (
         b'{"success":true,"transaction_id":"%b","results":[%b],"affected_rows":%d,"attempts":%d,"commit":"%b",%b}'

@@ -14,11 +14,11 @@ _log = structlog.get_logger()
 RETRY_AFTER_S = 1
 
 
-def error_body(error: ErrorBody, request_id: str, more: Mapping[str, str] | None = None) -> bytes:
+def error_body(error: ErrorBody, request_id: str, more: Mapping[str, object] | None = None) -> bytes:
     return _encode({"success": False, **(more or {}), "error": error, "request_id": request_id})
 
 
-def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, str] | None = None) -> None:
+def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, object] | None = None) -> None:
     """Respond with the error; `more` are fields beside it."""
     exchange.error_code = error.body.code
     headers = list(error.headers)

@@ -55,6 +55,13 @@ METRICS = {
         Metric("streams_total", _C, (), "Answers that were begun as streams."),
         Metric("streams_open", _G, (), "Streams being sent."),
         Metric("stream_rows_total", _C, (), "Rows sent in streams that have ended."),
+        # Transactions that stay open
+        Metric("open_transactions", _G, (), "Transactions that are open between requests."),
+        Metric(
+            "open_transactions_ended_total", _C, ("outcome",),
+            "Those that ended: committed, or the reason for which they were rolled back.",
+        ),
+        Metric("open_transaction_age_seconds", _G, (), "How long the oldest of them has been open."),
         # Engine
         Metric("engine_seconds", _H, ("kind",), "Engine time of an attempt of a query or transaction, or of a stream."),
         Metric("attempts_total", _C, ("kind",), "Attempts begun: one for each request, and one more for each retry."),

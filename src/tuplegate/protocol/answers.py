@@ -13,6 +13,7 @@ from tuplegate.protocol.errors import ErrorBody
 
 Unset = msgspec.UnsetType
 UNSET = msgspec.UNSET
+EndedBy = Literal["rollback", "idle", "lifetime", "conflict", "revoked", "limit", "lost"]
 Rows = list[dict[str, Any] | list[Any]]
 """Objects by column name, or arrays where `row_mode` asks for them."""
 
@@ -98,9 +99,43 @@ class TransactionFailure(msgspec.Struct):
 
 
 class TransactionState(msgspec.Struct):
+    """`expires_at` is there while it is open, `reason` where it was open and was rolled back."""
+
     success: Literal[True]
     transaction_id: str
-    state: Literal["committed", "aborted", "in_progress"]
+    state: Literal["committed", "aborted", "in_progress", "open", "failed"]
+    expires_at: str | Unset = UNSET
+    reason: EndedBy | Unset = UNSET
+
+
+class OpenState(msgspec.Struct):
+    """The state of a transaction that stays open, behind a statement of it."""
+
+    state: Literal["open", "failed", "aborted"]
+    expires_at: str | Unset = UNSET
+    reason: EndedBy | Unset = UNSET
+
+
+class OpenAnswer(msgspec.Struct):
+    """A transaction that stays open. `result` is that of its first statement, if it was begun with one."""
+
+    success: Literal[True]
+    transaction_id: str
+    state: Literal["open"]
+    expires_at: str
+    result: QueryAnswer | Unset = UNSET
+
+
+class InnerAnswer(QueryAnswer):
+    """As of a query, with the state of its transaction."""
+
+    transaction: OpenState | Unset = UNSET
+
+
+class InnerFailure(QueryFailure):
+    """As of a query, with the state of its transaction."""
+
+    transaction: OpenState | Unset = UNSET
 
 
 class ColumnBody(msgspec.Struct):

@@ -45,6 +45,9 @@ ERRORS: dict[str, ErrorCode] = {
         ("delete_protected", 409, False, "The database is protected; take its protection away first."),
         ("transaction_id_used", 409, False, "The transaction id was used before; ask for its outcome."),
         ("transaction_aborted", 409, False, "The id was aborted before the transaction could commit."),
+        ("transaction_in_use", 409, True, "Another request of the transaction is still running."),
+        ("out_of_sequence", 409, False, "The `sequence` is neither the last one nor the next."),
+        ("transaction_expired", 410, False, "The transaction was idle, or open, for too long; it was rolled back."),
         ("idempotency_in_progress", 409, True, "A request with this Idempotency-Key is still running."),
         (
             "already_running",

@@ -70,6 +70,36 @@ class LongTransactionRequest(TransactionOptions, frozen=True):
     statements: list[str | LongStatementItem]
 
 
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+
+
+class BeginRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/transaction/begin`. `timeout_ms` is for the whole life of the transaction."""
+
+    read_only: bool = False
+    timeout_ms: Milliseconds | None = None
+    idle_timeout_ms: Milliseconds | None = None
+    statement: str | StatementItem | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
+class InnerQueryRequest(QueryRequest, frozen=True):
+    """The body of `POST /v1/transaction/{id}/query`."""
+
+    sequence: Sequence | None = None
+
+
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/transaction/{id}/commit`."""
+
+    statement: str | StatementItem | None = None
+    sequence: Sequence | None = None
+    timeout_ms: Milliseconds | None = None
+    row_mode: RowMode = "objects"
+    big_numbers: BigNumbers = "number"
+
+
 class StreamFormat(Enum):
     """How a streamed answer frames its events."""
 

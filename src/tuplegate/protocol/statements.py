@@ -50,6 +50,12 @@ _GUARDED_SETTING: Final = re.compile(
 _SET_LENGTH: Final = 200
 """How much of a SET is looked at, comments aside: the longest spelling of a guarded one is shorter."""
 
+_SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
+_GOES_BACK: Final = re.compile(r"(?:(?:work|transaction)\s+)?to\b", re.IGNORECASE)
+_HINT_INSIDE: Final = (
+    "A transaction ends by POST /v1/transaction/{id}/commit or /rollback."
+    " SAVEPOINT, RELEASE and ROLLBACK TO are statements."
+)
 _HINT: Final = (
     "A statement runs in a transaction of its own. "
     "To run several statements atomically send them to POST /v1/transaction, without BEGIN and COMMIT."
@@ -150,8 +156,11 @@ def is_streamed(sql: str) -> bool:
     return sql.startswith(STREAM_HINT, len(sql) - len(sql.lstrip(_SPACE))) if sql[:1] in _HINT_STARTS else False
 
 
-def keyword_of_one(sql: str) -> str:
-    """Return the first keyword of a statement that may run. Raises for an empty text, NUL and transaction control."""
+def keyword_of_one(sql: str, *, savepoints: bool = False) -> str:
+    """Return the first keyword of a statement that may run. Raises for an empty text, NUL and transaction control.
+
+    With `savepoints`, those may be set, released and gone back to.
+    """
     if "\0" in sql:
         raise ServiceError(
             "malformed_request",
@@ -162,11 +171,17 @@ def keyword_of_one(sql: str) -> str:
     keyword, end = first_keyword(sql)
     if not keyword and end >= len(sql):
         raise ServiceError("empty_statement", "there is no SQL statement in the text")
+    if (
+        savepoints
+        and keyword in _SAVEPOINTS
+        and (keyword != "rollback" or _GOES_BACK.match(_without_comments(sql, end)))
+    ):
+        return keyword
     if keyword in _CONTROL or (keyword in ("set", "reset", "prepare") and _is_control(keyword, sql, end)):
         raise ServiceError(
             "transaction_control",
             f"{keyword.upper()} cannot be sent as a statement: the service controls the transaction",
-            hint=_HINT,
+            hint=_HINT_INSIDE if savepoints else _HINT,
         )
     return keyword
 

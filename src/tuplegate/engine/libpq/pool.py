@@ -84,6 +84,8 @@ class ConnectionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._suspended = False
+        self.held = 0
+        """Connections that open transactions keep. There may be as many more than the pool's size."""
 
     # -- what an engine's own pool adds --------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ class ConnectionPool:
     @property
     def _most(self) -> int:
         """Connections that there may be."""
-        return self._size_max
+        return self._size_max + self.held
 
     # -- taking and handing on -----------------------------------------------------------------------------------
 
@@ -302,7 +304,8 @@ class ConnectionPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

@@ -43,6 +43,7 @@ from tuplegate.engine.port.failures import StatementFailed as StatementFailed
 from tuplegate.engine.port.failures import Stopped as Stopped
 from tuplegate.engine.port.failures import Superseded as Superseded
 from tuplegate.engine.port.failures import TimedOut as TimedOut
+from tuplegate.engine.port.failures import TransactionOver as TransactionOver
 from tuplegate.engine.port.installing import EngineOwner as EngineOwner
 from tuplegate.engine.port.installing import Examined as Examined
 from tuplegate.engine.port.installing import Metadata as Metadata
@@ -62,9 +63,11 @@ from tuplegate.engine.port.results import SessionResult as SessionResult
 from tuplegate.engine.port.results import Shape as Shape
 from tuplegate.engine.port.results import Tables as Tables
 from tuplegate.engine.port.transactions import Commit as Commit
+from tuplegate.engine.port.transactions import EndReason as EndReason
 from tuplegate.engine.port.transactions import Keep as Keep
 from tuplegate.engine.port.transactions import KeptAnswer as KeptAnswer
 from tuplegate.engine.port.transactions import KeptAnswers as KeptAnswers
+from tuplegate.engine.port.transactions import OpenTransaction as OpenTransaction
 from tuplegate.engine.port.transactions import Outcome as Outcome
 from tuplegate.engine.port.transactions import Promise as Promise
 from tuplegate.engine.port.transactions import Ticket as Ticket

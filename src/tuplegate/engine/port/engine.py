@@ -7,7 +7,14 @@ from typing import Protocol
 
 from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
 from tuplegate.engine.port.results import RowStream, SessionResult, Shape, Tables
-from tuplegate.engine.port.transactions import KeptAnswers, Outcome, Promise, Ticket, TransactionResult
+from tuplegate.engine.port.transactions import (
+    KeptAnswers,
+    OpenTransaction,
+    Outcome,
+    Promise,
+    Ticket,
+    TransactionResult,
+)
 from tuplegate.engine.port.work import Bounds, Result, Statement, Target
 
 
@@ -93,6 +100,13 @@ class Engine(Protocol):
         promise: Promise | None,
     ) -> TransactionResult:
         """Run all statements or none. A failure carries the index of the statement that failed."""
+        ...
+
+    async def begin(self, target: Target, id: str, timeout_ms: int, *, read_only: bool) -> OpenTransaction:
+        """Begin a transaction that stays open. If it commits anything, `abort_id` finds that out by its id.
+
+        Raises EngineBusy where as many are open as may be. `timeout_ms` is how long it may wait for a connection.
+        """
         ...
 
     async def begin_id(self, database: str, id: str) -> bool:

@@ -128,6 +128,10 @@ class DumpStopped(DumpFailed):
     """The service stops."""
 
 
+class TransactionOver(EngineFailure):
+    """The open transaction is over; nothing was run in it."""
+
+
 class Superseded(EngineFailure):
     """The promise of the transaction was settled by somebody else first; nothing of it was applied."""
 

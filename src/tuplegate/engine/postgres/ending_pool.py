@@ -62,7 +62,8 @@ class EndingPool(ConnectionPool):
     @property
     def _most(self) -> int:
         """Twice as many while commits wait for a standby and hold their connections, so that reads go on."""
-        return 2 * self._size_max if self.primary.replication.stands_still else self._size_max
+        size = self._size_max + self.held
+        return 2 * size if self.primary.replication.stands_still else size
 
     def _see_cut_off(self, member: Member) -> None:
         self._give_up(member, None)
@@ -115,9 +116,12 @@ class EndingPool(ConnectionPool):
         except EngineFailure:
             return False
 
-    def expire(self, member: Member) -> None:
-        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it."""
-        self._spawn(self._cancel_or_close(member))
+    def expire(self, member: Member) -> "asyncio.Task[None]":
+        """Cancel the statement. Its answer, an error as a rule, goes to whoever waits for it.
+
+        The task ends when no cancel is under way any more.
+        """
+        return self._spawn(self._cancel_or_close(member))
 
     async def _cancel_or_close(self, member: Member) -> None:
         try:

@@ -88,10 +88,13 @@ class PostgresEngine:
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
         self._running = self._watch.running.runs
         self._decider = Decider(recovery, self._guard, self._ledger)
-        self._requests = Requests(self._pools, self._watch.running, self._decider, settings.attempts_max)
+        self._requests = Requests(
+            self._pools, self._watch.running, self._decider, settings.attempts_max, settings.connections_max
+        )
         # Every request passes these two: no method stands between.
         self.query = self._requests.query
         self.transaction = self._requests.transaction
+        self.begin = self._requests.begin
         self._streams = Measures("stream")
         self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
         self._replicas = None if self._progress is None else self._make_replicas(self._progress)
@@ -165,6 +168,7 @@ class PostgresEngine:
         return await self._ledger.find_kept(database, route, key)
 
     def pause(self, databases: frozenset[str]) -> None:
+        self._requests.abort_open(databases)
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:

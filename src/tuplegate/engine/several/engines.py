@@ -240,6 +240,12 @@ class SeveralEngines:
 
         return await self._ask(target.database, run)
 
+    async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
+        return await self._ask(
+            target.database,
+            lambda engine, name: engine.begin(_rename(target, name), id, timeout_ms, read_only=read_only),
+        )
+
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ask(database, lambda engine, name: engine.begin_id(name, id))
 

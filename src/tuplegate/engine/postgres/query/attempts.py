@@ -14,6 +14,7 @@ from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.run import RepeatableRun, RunAgain, Running
 from tuplegate.engine.postgres.query.turns import pause_after
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.postgres.transaction.two_phase import Decider, TransactionRun
 from tuplegate.metrics.cells import observe
 
@@ -130,8 +131,11 @@ class Attempts:
 class Requests(Attempts):
     """Runs what is asked of the primary, and counts it."""
 
-    def __init__(self, pools: Pools, running: Running, decider: Decider, attempts_max: int) -> None:
+    def __init__(
+        self, pools: Pools, running: Running, decider: Decider, attempts_max: int, connections_max: int
+    ) -> None:
         super().__init__(running, decider.guard, attempts_max)
+        self._held_max = max(1, connections_max // 2)
         self._pools = pools
         self._decider = decider
         self._two_phase = pools.can.two_phase
@@ -164,6 +168,26 @@ class Requests(Attempts):
         if read_only:
             run.is_read_only = True
         return self.carry_out(run, self.transactions, now)
+
+    async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
+        """Begin a transaction that stays open. All of them together hold half of the worker's connections at most."""
+        pool = self._pools.of(target)
+        pool.check()
+        if target.may_write and not read_only:
+            pool.check_commits()
+        if sum(each.held for each in self._pools.all()) >= self._held_max:
+            raise port.EngineBusy(f"{self._held_max} transactions are open in this worker already")
+        now = self._time()
+        transaction = OpenTransaction(pool, target, self._decider, self._runs, id, read_only=read_only)
+        transaction.two_phase = self._two_phase
+        await transaction.open(await self.take(pool, now + timeout_ms / 1000), now)
+        return transaction
+
+    def abort_open(self, databases: frozenset[str]) -> None:
+        """Roll back the open transactions of databases that must be let go of."""
+        for run in list(self._runs):
+            if isinstance(run, OpenTransaction) and run.target.database in databases:
+                run.abort(port.EndReason.LOST)
 
 
 def _turn_s() -> float:

@@ -37,6 +37,8 @@ class Why(Enum):
     STOPPING = "the service is stopping"
     LOCKS = "it holds too many locks, or one on what all databases share"
     ROOM = "its database, or the disk, is full"
+    LEFT = "its client has left"
+    OVER = "the transaction that it is part of was ended"
     OUTLIVED = "so many others began meanwhile that the engine cannot check it against them all"
 
 
@@ -121,6 +123,8 @@ class Run:
             return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
         if self.ended is Why.ROOM:
             return full(self.full_at)
+        if self.ended is Why.LEFT or self.ended is Why.OVER:
+            return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=_CANCELLED)
         if self.ended is Why.OUTLIVED:
             return outlived()
         limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"

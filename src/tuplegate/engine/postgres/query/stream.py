@@ -51,6 +51,11 @@ _APART = (
     "Ask for parts of their values, or for rows that are much wider than those before them in a stream of their own."
 )
 _CURSOR = b"tuplegate"
+_ROLLBACK = Command(b"ROLLBACK", begins=False)
+_SAVE = Command(b"SAVEPOINT tuplegate", begins=False)
+_GO_BACK = Command(b"ROLLBACK TO tuplegate", begins=False)
+_RELEASE = Command(b"RELEASE tuplegate", begins=False)
+_CLOSE = Command(b"CLOSE tuplegate", begins=False)
 _NOTICES_MAX = 100
 
 
@@ -63,7 +68,7 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
     if not plain:
         pool.state.begin_doubt()
     try:
-        stream = await _begin(run)
+        stream = await begin_stream(run)
         stream.measures, stream.attempts_max = measures, attempts_max
         yield stream
         answered = stream.finished
@@ -84,15 +89,17 @@ async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> 
             pool.encoders.forget()
 
 
-async def _begin(run: StreamRun) -> "Stream":
+async def begin_stream(run: StreamRun) -> "Stream":
+    """Parse and describe the statement, and declare its cursor if it can be one."""
     pool, member, statement = run.pool, run.member, run.statement
     try:
         with run:
-            member.hide_kept()
-            await pool.freshen(member)
+            if not run.is_inside:
+                member.hide_kept()
+                await pool.freshen(member)
             params = await write_params(pool.encoders, member, statement, describe=True)
             run.check_ended()
-            room = await find_room(pool, member, run.target, statement)
+            room = None if run.is_inside else await find_room(pool, member, run.target, statement)
             if must_only_read(statement, room):
                 run.access = port.Access.READ
             described = await _declare(run, params)
@@ -120,9 +127,13 @@ async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresul
         return None
     declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
     describe = Command(b"", portal=_CURSOR)
-    results = await run.member.run(*begin(run.access, on_replica=run.target.on_replica), declare, describe)
+    if run.is_inside:
+        before, after, back = [_SAVE], [_RELEASE], [_GO_BACK, _RELEASE]
+    else:
+        before, after, back = begin(run.access, on_replica=run.target.on_replica), [], [_ROLLBACK]
+    results = await run.member.run(*before, declare, *after, describe)
     if find_error(results) is not None:
-        check(await run.member.run(Command(b"ROLLBACK", begins=False)))
+        check(await run.member.run(*back))
         return None
     return results[-1]
 
@@ -169,8 +180,10 @@ class Stream:
     async def lines(self) -> AsyncGenerator[bytes, None]:
         run, statement = self._run, self._run.statement
         reading = read_text(statement.sql, statement.keyword)
-        lazy = run.access is port.Access.WRITE and (
-            may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do")
+        lazy = (
+            run.access is port.Access.WRITE
+            and not run.is_inside
+            and (may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do"))
         )
         try:
             async for block in self._blocks():
@@ -178,7 +191,7 @@ class Stream:
             with run:
                 if lazy:
                     await run.pool.flush_commits()
-                if run.pool.demands and run.writes:
+                if run.pool.demands and run.writes and not run.is_inside:
                     await run.pool.see_confirmed()
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise too_wide(_APART, self.exec_us) from exc
@@ -208,7 +221,7 @@ class Stream:
             else:
                 return
             with self._run:
-                check(await self._member.run(Command(b"ROLLBACK", begins=False)))
+                check(await self._member.run(_ROLLBACK))
                 await asyncio.sleep(pause_after(attempt))
             attempt += 1
             self._run.begun = self._member.meter.begun
@@ -219,6 +232,9 @@ class Stream:
     def _once(self, attempt: int) -> AsyncIterator[bytes]:
         """Run the statement to its end, and commit it."""
         raise NotImplementedError
+
+    async def close(self) -> None:
+        """Leave nothing open in a transaction that goes on."""
 
     async def _encode(self, result: PGresult) -> bytes:
         """Write the rows as lines, up to the bound of the whole stream. Give the loop back between pieces of them."""
@@ -277,8 +293,16 @@ class _CursorStream(Stream):
             if rows.ntuples < portion or self.truncated:
                 break
             portion = next_portion(portion, self._run.elapsed_us - before, size_of(rows))
-        await self._commit()
+        if self._run.is_inside:
+            await self.close()
+        else:
+            await self._commit()
         self._note()
+
+    async def close(self) -> None:
+        """Close the cursor, inside of a transaction that goes on."""
+        with self._run:
+            check(await self._member.run(_CLOSE))
 
     async def _fetch(self, portion: int) -> PGresult:
         with self._run:
@@ -310,10 +334,10 @@ class _PlainStream(Stream):
         member, run, statement = self._member, self._run, self._run.statement
         at_once = statement.keyword in ("call", "do")
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
-        in_block = at_once or runs_code or self._room is not None
+        in_block = not run.is_inside and (at_once or runs_code or self._room is not None)
         command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
         commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
-        if not in_block:
+        if not in_block and not run.is_inside:
             await allow_steps(member, statement)
         answer = member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())

@@ -12,10 +12,10 @@ from tuplegate.engine.postgres.query.run import Run, Why
 class StreamRun(Run):
     """A context manager: the time within its block is counted, and ends the statement when it is over the limit.
 
-    The reader's time is not counted.
+    The reader's time is not counted. `is_inside`: it is part of a transaction that goes on after it.
     """
 
-    __slots__ = ("_started", "_timer", "elapsed_us", "shape", "statement")
+    __slots__ = ("_started", "_timer", "elapsed_us", "is_inside", "shape", "statement")
 
     def __init__(
         self, pool: Pool, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
@@ -24,6 +24,7 @@ class StreamRun(Run):
         self.statement = statement
         self.shape = shape
         self.elapsed_us = 0
+        self.is_inside = False
         self._started = 0
         self._timer: asyncio.TimerHandle | None = None
 

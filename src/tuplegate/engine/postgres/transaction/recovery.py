@@ -18,7 +18,7 @@ import structlog
 
 from tuplegate.access.transaction_ids import NONCE_BYTES, make_word
 from tuplegate.direct_future import DirectFuture
-from tuplegate.eager import EagerRun
+from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
 from tuplegate.engine.postgres.own import metadata
@@ -135,20 +135,8 @@ class Recovery:
     def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
         """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
         it, but that nothing cancels it."""
-        reply: DirectFuture[_T] = DirectFuture(asyncio.get_running_loop())
         self._seen_through += 1
-        EagerRun(self._settle(work, reply), self._one_less).resume()
-        return reply
-
-    async def _settle(self, work: Coroutine[Any, Any, _T], reply: DirectFuture[_T]) -> None:
-        try:
-            result = await work
-        except BaseException as exc:  # noqa: BLE001 - it is raised where the work is waited for
-            if not reply.done():
-                reply.hand_over_failure(exc)
-        else:
-            if not reply.done():
-                reply.hand_over(result)
+        return see_through(work, self._one_less)
 
     def _one_less(self, _cancelled: bool) -> None:
         self._seen_through -= 1

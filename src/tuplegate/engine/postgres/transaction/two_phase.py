@@ -48,15 +48,15 @@ _NUMBER_OF_HELD: Final = Command(
     b" THEN pg_catalog.pg_current_xact_id() ELSE pg_catalog.pg_current_xact_id_if_assigned() END",
     begins=False,
 )
-_CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
+CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
 _NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Statements, parameters and records are sent in UTF-8, whatever the statement before them has set.
-_SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
+SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
 
-class _CannotPrepare(Exception):
+class CannotPrepare(Exception):
     """PREPARE TRANSACTION was refused; nothing was applied."""
 
 
@@ -173,7 +173,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         try:
             # From here on the client may leave, but the decision is carried out.
             await self._decider.recovery.see_through(self._decide(number))
-        except _CannotPrepare as refused:
+        except CannotPrepare as refused:
             await self._take_id()
             self.two_phase = False
             raise RunAgain from refused
@@ -263,22 +263,17 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             waiting.append(Command(statement.sql.encode(), params, chunk_rows(statement, self.bounds), begins=False))
             owners.append(index)
             if has_code or not self._plain[index]:
-                waiting.append(_SPEAK_UTF8)
+                waiting.append(SPEAK_UTF8)
                 owners.append(None)
         # Deferred checks run now, while the time limit still holds.
-        waiting.append(_CHECK_NOW)
+        waiting.append(CHECK_NOW)
         owners.append(None)
         if not self.is_read_only and (has_code or not self.is_plain):
             waiting.append(self.pool.state.ready_to_commit)
             owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
         numbered = self._promised is not None or any("notify" in statement.sql.lower() for statement in self.statements)
-        if self.is_read_only:
-            waiting.append(NUMBER)
-        elif numbered:
-            waiting.append(_NEW_NUMBER)
-        else:
-            waiting.append(_NUMBER_OF_HELD if has_code or not self.is_plain else NUMBER)
+        waiting.append(self._ask_number(numbered=numbered, careful=has_code or not self.is_plain))
         owners.append(None)
         results = await self._send(waiting, owners)
         status = self.member.pgconn.transaction_status
@@ -290,6 +285,14 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             await room.check(self.member)
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
+
+    def _ask_number(self, *, numbered: bool, careful: bool) -> Command:
+        """Return what asks for the engine's number; `numbered`: it is to have one though it has written nothing."""
+        if self.is_read_only:
+            return NUMBER
+        if numbered:
+            return _NEW_NUMBER
+        return _NUMBER_OF_HELD if careful else NUMBER
 
     async def _find_room(self) -> Room | None:
         """What the transaction must be held to, where its database is full."""
@@ -387,7 +390,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             if self.was_cancelled(failure):
                 raise self.explain_cancel(failure) from failure
             raise
-        except _CannotPrepare:
+        except CannotPrepare:
             self._give_back()
             raise
         self._give_back()
@@ -511,7 +514,7 @@ def _failure_of(result: PGresult, statement: int | None) -> Exception:
 def _check_prepared(results: list[PGresult]) -> None:
     failure = next((to_failure(result) for result in results if result.status == _ERROR), None)
     if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
-        raise _CannotPrepare(failure.message) from failure
+        raise CannotPrepare(failure.message) from failure
     if failure is not None:
         raise failure
     if results[-1].command_status != b"PREPARE TRANSACTION":

@@ -1,0 +1,1 @@
+"""Transactions that stay open between the requests of a client."""

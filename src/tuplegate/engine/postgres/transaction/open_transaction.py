@@ -1,0 +1,452 @@
+"""A transaction that stays open between requests: its statements come one by one, and its client ends it.
+
+It is decided like any other `TransactionRun`, with one difference: it cannot be run again. So it is committed in two
+phases only where nothing was run that PREPARE refuses, or that could hide such a thing in code of the tenant's own.
+Both ways a record of its id is committed with it, which tells its outcome to whoever asks.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from time import perf_counter_ns
+from typing import Final
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
+from tuplegate.engine.libpq.failures import check, is_internal
+from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
+from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.rules import CURSORS, begin, changes_types, chunk_rows
+from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, too_wide
+from tuplegate.engine.postgres.query.stream_run import StreamRun
+from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
+from tuplegate.engine.postgres.transaction.open_stream import stream_inside
+from tuplegate.engine.postgres.transaction.two_phase import (
+    CHECK_NOW,
+    SPEAK_UTF8,
+    CannotPrepare,
+    Decider,
+    Stage,
+    TransactionRun,
+)
+
+_IN_BLOCK: Final = int(pq.TransactionStatus.INTRANS)
+_FAILED: Final = int(pq.TransactionStatus.INERROR)
+_ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
+_FORGET_PREPARED: Final = Command(b"DEALLOCATE ALL", begins=False)
+_NO_BOUNDS: Final = port.Bounds(0, None, 0)
+_NO_SHAPE: Final = port.Shape()
+_ROLLBACK_S: Final = 5.0
+_SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
+_REASONS: Final = {
+    Why.STOPPING: port.EndReason.LOST,
+    Why.LOCKS: port.EndReason.LIMIT,
+    Why.ROOM: port.EndReason.LIMIT,
+    Why.OUTLIVED: port.EndReason.CONFLICT,
+}
+"""Why it is rolled back where the service has ended what it ran. A statement whose time is over only fails."""
+
+
+class _InsideRun(StreamRun):
+    """A stream inside of an open transaction, which cancels for it."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(
+        self, transaction: "OpenTransaction", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> None:
+        super().__init__(transaction.pool, transaction.target, statement, shape, bounds)
+        self._transaction = transaction
+        self.begin(transaction.member)
+        self.access = transaction.access
+        self.is_inside = True
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        self._transaction.end(why, full_at)
+
+
+# size: it carries what its statements have left, from one request to the next.
+class OpenTransaction(TransactionRun):
+    """Fills the port's protocol. `runs` are the runs that the engine watches; it is one of them until it is over.
+
+    `_waiting` is still to be sent in front of the next statement. `_left`, `_forgets_types` and `_notifies` are about
+    all statements so far. `_wish` is the reason for which it must be rolled back as soon as its statement has ended.
+    """
+
+    __slots__ = (
+        "_cancelling", "_forgets_types", "_id", "_in_doubt", "_is_busy", "_left", "_notifies", "_room", "_runs",
+        "_stream", "_waiting", "_wish", "on_over", "over",
+    )  # fmt: skip
+
+    def __init__(
+        self, pool: Pool, target: port.Target, decider: Decider, runs: dict[Run, float], id: str, *, read_only: bool
+    ) -> None:
+        super().__init__(pool, target, [], _NO_SHAPE, _NO_BOUNDS, math.inf, decider)
+        self.is_read_only = read_only or not target.may_write
+        self.on_over: Callable[[], None] | None = None
+        self.over: port.EndReason | port.Outcome | None = None
+        self._id = id
+        self._runs = runs
+        self._waiting: list[Command] = []
+        self._left = Leftovers.NOTHING
+        self._forgets_types = False
+        self._notifies = False
+        self._room: Room | None = None
+        self._is_busy = False
+        self._in_doubt = False
+        self._cancelling: asyncio.Task[None] | None = None
+        self._stream: _InsideRun | None = None
+        self._wish: port.EndReason | None = None
+
+    async def open(self, member: Member, now: float) -> None:
+        """Begin on a connection. The block opens with the first statement."""
+        self.begin(member)
+        self.access = port.Access.READ if self.is_read_only else port.Access.WRITE
+        self._runs[self] = now
+        self.pool.held += 1
+        self._reset = self.pool.freshen_ahead(member)
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        try:
+            if full_at is not None:
+                self._room = await Room.before(member, full_at)
+        except BaseException as exc:
+            self.pool.abandon(member)
+            self._end_with(port.EndReason.LOST)
+            if isinstance(exc, ConnectionLost):
+                raise port.EngineUnavailable("the connection to the engine was lost") from exc
+            raise
+        self._waiting = begin(self.access, on_replica=False)
+
+    @property
+    def is_failed(self) -> bool:
+        return self.over is None and self.member.pgconn.transaction_status == _FAILED
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    async def query(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> port.Result:
+        started = perf_counter_ns()
+        self._start(bounds)
+        try:
+            await self._send_statement(statement, shape, bounds, [])
+            result = await self._result(0)
+        except BaseException as exc:
+            raise await self.see_failure(exc, started) from exc
+        self._is_busy = False
+        await self._see_statement_through()
+        result.exec_us = (perf_counter_ns() - started) // 1000
+        result.notices = result.notices + self._notices
+        return result
+
+    def stream(
+        self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    ) -> AbstractAsyncContextManager[port.RowStream]:
+        return stream_inside(self, statement, shape, bounds)
+
+    def start_stream(self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds) -> StreamRun:
+        """Begin the run of a stream. The time of its reader does not count."""
+        self._start(bounds)
+        self.deadline = math.inf
+        self._stream = _InsideRun(self, statement, shape, bounds)
+        return self._stream
+
+    async def send_ahead(self, statement: port.Statement) -> None:
+        """Send what must be sent before the statement."""
+        first = self._prepare_for(statement)
+        if first:
+            await self._send(first, [None] * len(first))
+
+    async def finish_stream(self) -> None:
+        self._stream = None
+        self._is_busy = False
+        await self._see_statement_through()
+
+    async def leave_stream(self, close: Callable[[], Awaitable[None]]) -> None:
+        """End a statement whose reader has left. The transaction goes on."""
+        try:
+            await self.pool.expire(self.member)
+            if self.member.pgconn.transaction_status == _IN_BLOCK:
+                await close()
+        except (ConnectionLost, port.EngineFailure):
+            self.pool.abandon(self.member)
+            self._end_with(port.EndReason.LOST)
+        await self.finish_stream()
+
+    def _start(self, bounds: port.Bounds) -> None:
+        self._check_open()
+        assert not self._is_busy, "one at a time"
+        self._is_busy = True
+        self.bounds = bounds
+        self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
+
+    def _check_open(self) -> None:
+        if self.over is None and self.member.closed:
+            self._end_with(port.EndReason.LOST)
+        if self.over is not None:
+            raise port.TransactionOver("the transaction is over")
+
+    async def _send_statement(
+        self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds, closing: list[Command]
+    ) -> list[PGresult]:
+        """Send what waits, the statement, and what closes the transaction; return the results of all but the first."""
+        waiting = self._prepare_for(statement)
+        self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds)]
+        self._closing = []
+        self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
+        if statement.params and (self.describe or needs_describing(statement)) and waiting:
+            await self._send(waiting, [None] * len(waiting))
+            waiting = []
+        params = await self._params(0, statement)
+        commands = [
+            *waiting,
+            Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False),
+            *self._speak(statement),
+            *closing,
+        ]
+        owners: list[int | None] = [None] * len(commands)
+        owners[len(waiting)] = 0
+        return await self._send(commands, owners)
+
+    def _prepare_for(self, statement: port.Statement) -> list[Command]:
+        """Note what the statement may leave behind; return what must be sent before it."""
+        keyword = statement.keyword
+        self.statements = [statement]
+        self._notices = []
+        waiting, self._waiting = self._waiting, []
+        if keyword in _SAVEPOINTS:
+            return waiting
+        if keyword == "copy" and ("stdin" in (text := statement.sql.lower()) or "stdout" in text):
+            raise port.CopyRefused
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        if full_at is not None:
+            check_keyword(full_at, keyword, reads=keyword in CURSORS)
+        plain = is_plain(statement.sql, keyword)
+        if not plain and self.is_plain:
+            self.is_plain = False
+            self._in_doubt = True
+            self.pool.state.begin_doubt()
+        if (self.pool.state.has_code or not plain) and self.member.kept:
+            self.member.kept.clear()
+            waiting.append(_FORGET_PREPARED)
+        left = find_leftovers(statement.sql, keyword)
+        if self._left is not Leftovers.ANYTHING and left is not Leftovers.NOTHING:
+            self._left = left
+        self._forgets_types = self._forgets_types or changes_types(keyword)
+        self._notifies = self._notifies or "notify" in statement.sql.lower()
+        return waiting
+
+    def _speak(self, statement: port.Statement) -> list[Command]:
+        if statement.keyword in _SAVEPOINTS or (self.is_plain and not self.pool.state.has_code):
+            return []
+        return [SPEAK_UTF8]
+
+    async def _see_statement_through(self) -> None:
+        """Wait for a cancel that came too late, and roll back where that was wished for."""
+        await self._see_cancel_through()
+        why, self.ended = self.ended, None
+        if self.over is not None:
+            return
+        if self._wish is not None:
+            await self._roll_back(self._wish)
+        elif why in _REASONS:
+            await self._roll_back(_REASONS[why])
+        elif self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
+            await self._roll_back(port.EndReason.LOST)
+
+    async def _see_cancel_through(self) -> None:
+        """Wait until no cancel is under way: it would hit what is sent next."""
+        self.deadline = math.inf
+        if self._cancelling is not None:
+            cancelling, self._cancelling = self._cancelling, None
+            await cancelling
+
+    async def see_failure(self, exc: BaseException, started: int) -> BaseException:
+        """Find out what a failure means for the transaction; return what is to be raised."""
+        self._is_busy = False
+        self._stream = None
+        exec_us = (perf_counter_ns() - started) // 1000
+        if isinstance(exc, port.StatementFailed):
+            exc.exec_us, exc.notices, exc.statement = exec_us, self._notices, None
+            failure = self.explain_cancel(exc) if self.was_cancelled(exc) else exc
+            await self._see_cancel_through()
+            if is_internal(exc):
+                self.pool.retire(self.member)
+                self._end_with(port.EndReason.LOST)
+            elif isinstance(exc, port.Conflict):
+                await self._roll_back(port.EndReason.CONFLICT)
+            await self._see_statement_through()
+            return failure
+        if isinstance(exc, port.EngineFailure):
+            await self._see_statement_through()
+            return exc
+        if isinstance(exc, ConnectionLost):
+            self._end_with(port.EndReason.LOST)
+            return port.EngineUnavailable("the connection to the engine was lost; the transaction was rolled back")
+        self.pool.abandon(self.member)
+        self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
+        if isinstance(exc, RowsTooWide):
+            return too_wide(STREAM_IT, exec_us)
+        return port.CopyRefused() if isinstance(exc, CopyStarted) else exc
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
+    ) -> port.TransactionResult:
+        started = perf_counter_ns()
+        self._start(bounds)
+        try:
+            number, done = await self._run_last(last, shape, bounds)
+        except BaseException as exc:
+            raise await self._see_failed_commit(exc, started) from exc
+        self.stage = Stage.DECIDING
+        try:
+            await self._decider.recovery.see_through(self._decide(number))
+        except port.OutcomeUnknown as unknown:
+            unknown.id = self._id
+            self._end_with(port.Outcome.IN_PROGRESS)
+            raise
+        except CannotPrepare as refused:
+            self._end_with(port.EndReason.CONFLICT)
+            raise port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001") from refused
+        except port.EngineFailure as failure:
+            is_conflict = isinstance(failure, port.Conflict)
+            self._end_with(port.EndReason.CONFLICT if is_conflict else port.EndReason.ROLLBACK)
+            raise
+        self._end_with(port.Outcome.COMMITTED)
+        done.exec_us = (perf_counter_ns() - started) // 1000
+        return done
+
+    async def _run_last(
+        self, last: port.Statement | None, shape: port.Shape, bounds: port.Bounds
+    ) -> tuple[int | None, port.TransactionResult]:
+        """Run everything before the decision; return the engine's number of the transaction, and its result."""
+        if self.member.pgconn.transaction_status == _FAILED:
+            message = "a statement of the transaction failed, so that it can only be rolled back"
+            raise port.StatementFailed(message, sqlstate="25P02")
+        careful = (
+            self.pool.state.has_code or not self.is_plain or not (last is None or is_plain(last.sql, last.keyword))
+        )
+        closing = self._close_with(careful=careful)
+        if last is None:
+            waiting, self._waiting = self._waiting, []
+            results = await self._send([*waiting, *closing], [None] * (len(waiting) + len(closing)))
+            rows = []
+        else:
+            results = await self._send_statement(last, shape, bounds, closing)
+            rows = [await self._result(0)]
+        if self.member.pgconn.transaction_status != _IN_BLOCK:
+            raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        if self._room is not None:
+            await self._room.check(self.member)
+        text = results[-1].get_value(0, 0)
+        number = None if text is None else int(text)
+        commit = port.Commit.READ_ONLY
+        if number is not None:
+            self.two_phase = self.two_phase and not careful
+            commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
+            self._promised = port.Promise(self._id)
+        done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
+        await self._write_records(done)
+        self.check_ended()
+        return number, done
+
+    def _close_with(self, *, careful: bool) -> list[Command]:
+        closing = [CHECK_NOW]
+        if careful and not self.is_read_only:
+            closing.append(self.pool.state.ready_to_commit)
+        closing.append(self._ask_number(numbered=self._notifies, careful=careful))
+        return closing
+
+    async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
+        """A commit that fails leaves nothing open."""
+        if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
+            self._is_busy = False
+            self._end_with(port.EndReason.LOST)
+            return port.TransactionOver("the transaction was aborted")
+        failure = await self.see_failure(exc, started)
+        if self.over is None:
+            await self._roll_back(port.EndReason.ROLLBACK)
+        return failure
+
+    async def roll_back(self) -> None:
+        self._check_open()
+        await self._roll_back(port.EndReason.ROLLBACK)
+
+    def cancel(self) -> None:
+        if self._is_busy:
+            self.end(Why.LEFT)
+
+    def abort(self, reason: port.EndReason) -> None:
+        if self.over is not None or self.stage >= Stage.DECIDING:
+            return
+        self._wish = reason
+        if self._is_busy:
+            self.end(Why.OVER)
+        else:
+            self._decider.recovery.see_through(self._roll_back(reason))
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        """Cancel what runs, or roll back where nothing does."""
+        if self.over is not None or self.stage >= Stage.DECIDING or self.ended is not None:
+            return
+        if not self._is_busy:
+            if why in _REASONS:
+                self.abort(_REASONS[why])
+            return
+        self.ended = why
+        self.full_at = full_at
+        if self._stream is not None:
+            self._stream.ended, self._stream.full_at = why, full_at
+        self._cancelling = self.pool.expire(self.member)
+
+    async def _roll_back(self, reason: port.EndReason) -> None:
+        """Roll back in the engine, and give the connection back. The locks are free when it returns."""
+        if self.over is not None:
+            return
+        self._end_with(reason)
+        late = asyncio.get_running_loop().call_later(_ROLLBACK_S, self.pool.abandon, self.member)
+        try:
+            check(await self.member.run(_ROLLBACK))
+        except (ConnectionLost, port.EngineFailure):
+            self.pool.abandon(self.member)
+        else:
+            self._give_back()
+        finally:
+            late.cancel()
+
+    def _end_with(self, over: port.EndReason | port.Outcome) -> None:
+        """Note that it is over. It is watched no longer, and counts no longer."""
+        if self.over is not None:
+            return
+        self.over = over
+        self._is_busy = False
+        del self._runs[self]
+        self.pool.held -= 1
+        self._end_doubt()
+        if self.on_over is not None:
+            self.on_over()
+
+    def _end_doubt(self) -> None:
+        if self._in_doubt:
+            self._in_doubt = False
+            self.pool.state.end_doubt()
+
+    def _give_back(self, *, broken: bool = False) -> None:
+        pool, plain = self.pool, self.is_plain
+        if broken:
+            pool.retire(self.member)
+        elif self.ended is not None or self.member.closed:
+            pool.abandon(self.member)
+        elif self._reset is not None or pool.inspects(plain, asyncio.get_running_loop().time()):
+            pool.give_back_unclean(self.member, plain=plain)
+        else:
+            pool.give_back(self.member, self._left)
+        if self._forgets_types:
+            pool.encoders.forget()

@@ -1,0 +1,397 @@
+"""Transactions that stay open between requests: begin, statements, savepoints, commit, rollback, and every end."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service import Service, make_key
+
+
+class Open:
+    """One open transaction, as a client of it."""
+
+    def __init__(self, client: httpx.Client, **begin: Any) -> None:
+        self.client = client
+        answer = client.post("/v1/transaction/begin", json=begin)
+        assert answer.status_code == 201, answer.text
+        self.begun = answer.json()
+        self.id = self.begun["transaction_id"]
+
+    def post(self, what: str, **body: Any) -> httpx.Response:
+        return self.client.post(f"/v1/transaction/{self.id}/{what}", json=body)
+
+    def query(self, sql: str, *params: Any, **more: Any) -> dict[str, Any]:
+        answer = self.post("query", sql=sql, params=list(params), **more)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def commit(self, **body: Any) -> dict[str, Any]:
+        answer = self.post("commit", **body)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def rollback(self) -> dict[str, Any]:
+        answer = self.client.post(f"/v1/transaction/{self.id}/rollback")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get(f"/v1/transaction/{self.id}").json()
+        return found
+
+
+@pytest.fixture
+def table(client: httpx.Client) -> Iterator[str]:
+    client.post("/v1/query", json={"sql": "create table notes (id int primary key, text text)"})
+    yield "notes"
+    client.post("/v1/query", json={"sql": "drop table notes"})
+
+
+def rows(client: httpx.Client, sql: str = "select id from notes order by id") -> list[Any]:
+    answer = client.post("/v1/query", json={"sql": sql, "row_mode": "arrays"}).json()
+    return [row[0] for row in answer["rows"]]
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_what_it_writes_is_seen_when_it_is_committed(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    assert opened.begun["state"] == "open"
+    assert opened.query("insert into notes values ($1, $2)", 1, "one")["affected_rows"] == 1
+    inside = opened.query("select text from notes")
+    assert inside["rows"] == [{"text": "one"}]
+    assert inside["transaction"]["state"] == "open"
+    assert rows(client) == []
+    done = opened.commit()
+    assert (done["success"], done["commit"], done["transaction_id"]) == (True, "two_phase", opened.id)
+    assert rows(client) == [1]
+    assert opened.state["state"] == "committed"
+
+
+def test_two_requests_suffice(client: httpx.Client, table: str) -> None:
+    """Begin with the first statement, commit with the last."""
+    opened = Open(client, statement={"sql": "insert into notes values ($1, $2) returning id", "params": [1, "a"]})
+    assert opened.begun["result"]["rows"] == [{"id": 1}]
+    done = opened.commit(statement="insert into notes values (2, 'b') returning id")
+    assert done["results"][0]["rows"] == [{"id": 2}]
+    assert rows(client) == [1, 2]
+
+
+def test_rolled_back_it_leaves_nothing(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes values (1, 'a')")
+    assert opened.rollback()["state"] == "aborted"
+    assert rows(client) == []
+    assert opened.state == {
+        "success": True, "transaction_id": opened.id, "state": "aborted", "reason": "rollback",
+    }  # fmt: skip
+    assert opened.rollback()["state"] == "aborted"
+    assert error_of(opened.post("query", sql="select 1")) == (409, "transaction_aborted")
+    assert error_of(opened.post("commit")) == (409, "transaction_aborted")
+
+
+def test_a_failed_statement_leaves_it_failed_until_a_savepoint(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes values (1, 'a')")
+    opened.query("savepoint before")
+    failed = opened.query("insert into notes values (1, 'again')")
+    assert (failed["success"], failed["error"]["sqlstate"]) == (False, "23505")
+    assert failed["transaction"]["state"] == "failed"
+    assert opened.state["state"] == "failed"
+    assert opened.query("select 1")["error"]["sqlstate"] == "25P02"
+    assert opened.query("rollback to savepoint before")["transaction"]["state"] == "open"
+    opened.query("insert into notes values (2, 'b')")
+    opened.query("release before")
+    assert opened.commit()["success"]
+    assert rows(client) == [1, 2]
+
+
+def test_a_failed_one_cannot_be_committed(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes values (1, 'a')")
+    opened.query("select nothing")
+    failed = opened.commit()
+    assert (failed["success"], failed["error"]["sqlstate"]) == (False, "25P02")
+    assert opened.state["state"] == "aborted"
+    assert rows(client) == []
+
+
+def test_a_first_statement_that_fails_ends_it(client: httpx.Client) -> None:
+    answer = client.post("/v1/transaction/begin", json={"statement": "select 1/0"})
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["success"], body["state"], body["error"]["sqlstate"]) == (False, "aborted", "22012")
+    assert client.get(f"/v1/transaction/{body['transaction_id']}").json()["state"] == "aborted"
+
+
+@pytest.mark.parametrize(
+    "sql", ["commit", "begin", "rollback", "abort", "end", "start transaction", "prepare transaction 'x'",
+            "set transaction isolation level read committed", "rollback work", "/* to */ rollback"],
+)  # fmt: skip
+def test_only_savepoints_control_it(client: httpx.Client, sql: str) -> None:
+    opened = Open(client)
+    assert error_of(opened.post("query", sql=sql)) == (400, "transaction_control")
+    assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
+    opened.rollback()
+
+
+def test_a_conflict_ends_it(client: httpx.Client, table: str) -> None:
+    client.post("/v1/query", json={"sql": "insert into notes values (1, 'a')"})
+    one, two = Open(client), Open(client)
+    for opened in (one, two):
+        opened.query("select text from notes where id = 1")
+    one.query("update notes set text = 'one' where id = 1")
+    assert one.commit()["success"]
+    lost = two.query("update notes set text = 'two' where id = 1")
+    assert (lost["error"]["sqlstate"], lost["error"]["retryable"]) == ("40001", True)
+    assert lost["transaction"] == {"state": "aborted", "reason": "conflict"}
+    assert two.state["reason"] == "conflict"
+
+
+def test_write_skew_is_found_at_the_commit(client: httpx.Client, table: str) -> None:
+    client.post("/v1/query", json={"sql": "insert into notes values (1, 'on'), (2, 'on')"})
+    one, two = Open(client), Open(client)
+    for opened in (one, two):
+        opened.query("select count(*) from notes where text = 'on'")
+    one.query("update notes set text = 'off' where id = 1")
+    two.query("update notes set text = 'off' where id = 2")
+    ends = [one.commit(), two.commit()]
+    assert sorted(end["success"] for end in ends) == [False, True]
+    assert [end["error"]["code"] for end in ends if not end["success"]] == ["conflict"]
+
+
+def test_it_only_reads_where_that_was_wanted(client: httpx.Client, table: str) -> None:
+    opened = Open(client, read_only=True)
+    assert opened.query("insert into notes values (1, 'a')")["error"]["sqlstate"] == "25006"
+    opened.rollback()
+    opened = Open(client, read_only=True, statement="select 1")
+    assert opened.commit()["commit"] == "read_only"
+
+
+def test_a_key_that_may_only_read_writes_nothing(service: Service, read_key: str, table: str) -> None:
+    with service.client(read_key) as reader:
+        opened = Open(reader)
+        assert opened.query("select count(*) as n from notes")["rows"] == [{"n": 0}]
+        assert opened.query("insert into notes values (1, 'a')")["success"] is False
+        opened.rollback()
+
+
+def test_a_stream_inside(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes select i, 'x' from generate_series(1, 1000) i")
+    for sql, count in (
+        ("select id from notes order by id", 1000),
+        ("insert into notes values (1001, 'y') returning id", 1),
+        ("with a as (insert into notes values (1002, 'z') returning id) select id from a", 1),
+    ):
+        answer = client.post(
+            f"/v1/transaction/{opened.id}/query", json={"sql": sql}, headers={"Accept": "application/x-ndjson"}
+        )
+        events = [json.loads(line) for line in answer.text.splitlines()]
+        assert [event["event"] for event in events] == ["columns", *["row"] * count, "done"], events[-1]
+        assert events[-1]["data"]["transaction"]["state"] == "open"
+    assert opened.commit()["success"]
+    assert len(rows(client)) == 1002
+
+
+def test_a_stream_that_fails_leaves_it_failed(client: httpx.Client) -> None:
+    opened = Open(client)
+    opened.query("savepoint a")
+    answer = client.post(
+        f"/v1/transaction/{opened.id}/query",
+        json={"sql": "select 1 / (3 - i) from generate_series(1, 5) i"},
+        headers={"Accept": "application/x-ndjson"},
+    )
+    last = json.loads(answer.text.splitlines()[-1])
+    assert last["event"] == "error"
+    assert last["data"]["transaction"]["state"] == "failed"
+    assert opened.query("rollback to a")["transaction"]["state"] == "open"
+    opened.rollback()
+
+
+def test_a_stream_whose_reader_leaves_ends_nothing_else(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes values (1, 'a')")
+    with client.stream(
+        "POST",
+        f"/v1/transaction/{opened.id}/query",
+        json={"sql": "select i, pg_sleep(0.01) from generate_series(1, 100000) i"},
+        headers={"Accept": "application/x-ndjson"},
+    ) as answer:
+        next(answer.iter_lines())
+    until(lambda: opened.post("query", sql="savepoint a").status_code == 200)
+    state = opened.state["state"]
+    assert state in ("open", "failed")
+    if state == "open":
+        assert opened.commit()["success"]
+        assert rows(client) == [1]
+    else:  # it was cancelled in the middle of a row
+        opened.rollback()
+
+
+def until(reached: Any, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_sequence_sent_again_is_not_run_again(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    first = opened.post("query", sql="insert into notes values (1, 'a')", sequence=1)
+    again = opened.post("query", sql="insert into notes values (1, 'a')", sequence=1)
+    assert again.content == first.content
+    assert again.headers["tuplegate-replayed"] == "true"
+    for wrong in (3, 7):
+        assert error_of(opened.post("query", sql="select 1", sequence=wrong)) == (409, "out_of_sequence")
+    done = opened.post("commit", sequence=2)
+    assert opened.post("commit", sequence=2).content == done.content
+    assert opened.post("commit").content == done.content
+    assert rows(client) == [1]
+
+
+def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
+    opened = Open(client)
+    with service.client() as other:
+        running = threading.Thread(target=lambda: opened.query("select pg_sleep(1.5)"))
+        running.start()
+        until(
+            lambda: (
+                error_of(answer) == (409, "transaction_in_use")
+                if (answer := other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})).status_code
+                != 200
+                else False
+            )
+        )
+        running.join()
+    assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
+    opened.rollback()
+
+
+def test_it_expires(client: httpx.Client, table: str) -> None:
+    idle = Open(client, idle_timeout_ms=300)
+    old = Open(client, timeout_ms=600)
+    idle.query("insert into notes values (1, 'a')")
+    until(lambda: idle.state["state"] == "aborted")
+    assert idle.state["reason"] == "idle"
+    assert error_of(idle.post("query", sql="select 1")) == (410, "transaction_expired")
+    assert error_of(idle.post("commit")) == (410, "transaction_expired")
+    until(lambda: old.state["state"] == "aborted")
+    assert old.state["reason"] == "lifetime"
+    assert rows(client) == []
+
+
+def test_the_end_of_its_life_ends_what_it_runs(client: httpx.Client) -> None:
+    opened = Open(client, timeout_ms=500)
+    failed = opened.query("select pg_sleep(20)")
+    assert failed["success"] is False
+    assert failed["error"]["sqlstate"] == "57014"
+    until(lambda: opened.state["state"] == "aborted")
+    assert opened.state["reason"] == "lifetime"
+
+
+def test_a_statement_whose_time_is_over_fails_alone(client: httpx.Client) -> None:
+    opened = Open(client)
+    opened.query("savepoint a")
+    failed = opened.query("select pg_sleep(20)", timeout_ms=100)
+    assert failed["error"]["code"] == "timeout"
+    assert failed["transaction"]["state"] == "failed"
+    assert opened.query("rollback to a")["success"]
+    assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
+    opened.rollback()
+
+
+def test_another_key_cannot_use_it(service: Service, client: httpx.Client) -> None:
+    opened = Open(client)
+    with service.client(make_key(service, "admin")) as other:
+        for what, body in (("query", {"sql": "select 1"}), ("commit", {}), ("rollback", {})):
+            answer = other.post(f"/v1/transaction/{opened.id}/{what}", json=body)
+            assert error_of(answer) == (404, "not_found")
+        assert other.get(f"/v1/transaction/{opened.id}").status_code == 404
+    assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
+    opened.rollback()
+
+
+def test_no_more_than_sixteen_of_an_organization(client: httpx.Client) -> None:
+    opened = [Open(client) for _ in range(16)]
+    answer = client.post("/v1/transaction/begin", json={})
+    assert error_of(answer) == (503, "busy")
+    assert client.post("/v1/query", json={"sql": "select 1 as n"}).json()["rows"] == [{"n": 1}]
+    for one in opened:
+        one.rollback()
+    Open(client).rollback()
+
+
+def test_its_connection_is_clean_afterwards(client: httpx.Client) -> None:
+    for _ in range(20):
+        opened = Open(client)
+        opened.query("set work_mem = '77kB'")
+        opened.query("create temp table left_over (id int)")
+        opened.query("select set_config('app.user', 'me', false)")
+        opened.query("prepare mine as select 1")
+        done = opened.commit()
+        assert done["success"], done
+    for _ in range(20):
+        seen = client.post(
+            "/v1/query",
+            json={
+                "sql": "select current_setting('work_mem') as work_mem, to_regclass('left_over') as temp,"
+                " current_setting('app.user', true) as app, (select count(*) from pg_prepared_statements) as prepared"
+            },
+        ).json()["rows"]
+        assert seen == [{"work_mem": seen[0]["work_mem"], "temp": None, "app": None, "prepared": 0}]
+        assert seen[0]["work_mem"] != "77kB"
+
+
+def test_an_abort_while_a_statement_runs(client: httpx.Client, service: Service, table: str) -> None:
+    opened = Open(client)
+    opened.query("insert into notes values (1, 'a')")
+    seen: list[dict[str, Any]] = []
+    running = threading.Thread(target=lambda: seen.append(opened.query("select pg_sleep(20)")))
+    running.start()
+    with service.client() as other:
+        until(lambda: other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"}).status_code == 409)
+        assert other.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
+    running.join()
+    assert seen[0]["success"] is False
+    assert rows(client) == []
+
+
+def test_strings_for_json(client: httpx.Client) -> None:
+    """A parameter's type is known before the statement runs: it cannot be tried again."""
+    opened = Open(client)
+    found = opened.query("select $1::jsonb as a, $2::text as b", "one", "two")
+    assert found["rows"] == [{"a": "one", "b": "two"}]
+    opened.rollback()
+
+
+def test_revoked_in_the_middle(service: Service, client: httpx.Client, table: str) -> None:
+    key = make_key(service, "write")
+    with service.client(key) as writer:
+        opened = Open(writer)
+        opened.query("insert into notes values (1, 'a')")
+        opened.query("lock table notes")
+        revoke(service, key)
+        # The lock is free again long before the transaction would have expired.
+        assert client.post("/v1/query", json={"sql": "select 1 from notes", "timeout_ms": 10000}).json()["success"]
+        assert writer.get(f"/v1/transaction/{opened.id}").status_code == 401
+    assert rows(client) == []
+
+
+def revoke(service: Service, key: str) -> None:
+    """The first part of a key's text is its id."""
+    with httpx.Client(base_url=service.control_url, headers={"Authorization": f"Bearer {service.key}"}) as control:
+        keys = control.get("/v1/keys").json()["keys"]
+        [id] = [known["id"] for known in keys if known["id"].removeprefix("key_") in key]
+        assert control.delete(f"/v1/keys/{id}").status_code in (200, 204)
