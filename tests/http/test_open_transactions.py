@@ -392,6 +392,6 @@ def test_revoked_in_the_middle(service: Service, client: httpx.Client, table: st
 def revoke(service: Service, key: str) -> None:
     """The first part of a key's text is its id."""
     with httpx.Client(base_url=service.control_url, headers={"Authorization": f"Bearer {service.key}"}) as control:
-        keys = control.get("/v1/keys").json()["keys"]
+        keys = control.get("/v1/keys").json()["items"]
         [id] = [known["id"] for known in keys if known["id"].removeprefix("key_") in key]
         assert control.delete(f"/v1/keys/{id}").status_code in (200, 204)
