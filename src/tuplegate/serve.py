@@ -41,7 +41,7 @@ from tuplegate.supervisor.engine_server import (
 )
 from tuplegate.supervisor.failures import ServeError
 from tuplegate.supervisor.signals import watch_signals
-from tuplegate.supervisor.sockets import address_of, bind_metrics, bind_planes
+from tuplegate.supervisor.sockets import address_of, bind_metrics, bind_planes, bind_workers
 from tuplegate.supervisor.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -61,7 +61,7 @@ def serve(settings: Settings) -> None:
     edge = read_edge(settings, sockets)
     if settings.metrics_address:
         sockets["metrics"] = bind_metrics(settings)
-    with watch_signals() as stopped, open_server(settings) as server:
+    with watch_signals() as stopped, open_server(settings) as server, bind_workers(settings.workers) as doors:
         if stopped():
             return
         address = read_engine_address(settings) if server is None else server.conninfo
@@ -75,7 +75,7 @@ def serve(settings: Settings) -> None:
         preparing.try_all()
         engines = _share_engines(settings, server, installed, replicas, further)
         tls = given_tls or provide_self_signed(settings, edge.hosts)
-        supervisor = Supervisor(settings, server, engines, sockets, edge, tls, stopped, preparing)
+        supervisor = Supervisor(settings, server, engines, sockets, edge, tls, stopped, preparing, doors)
         supervisor.start_workers()
         if tls is not None:
             signal.signal(signal.SIGHUP, lambda *_: supervisor.ask_reload())

@@ -64,6 +64,11 @@ class Settings:
         "Address by which others reach the control plane, if not the one it is bound to.",
         variable="TUPLEGATE_PUBLIC_CONTROL_URL",
     )
+    node_url: str = _define(
+        "",
+        "Address by which other machines of this installation reach the data plane of this one, to hand over requests"
+        " of transactions that it holds open.",
+    )
     behind_proxy: bool = _define(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."
     )

@@ -24,22 +24,23 @@ from tuplegate.admission.quota import Quotas
 from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
-from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
+from tuplegate.data_plane.interactive.handover import Handover, Holder
 from tuplegate.data_plane.interactive.held import Holdings
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.engine.opening import SharedEngine, reach_engines
-from tuplegate.engine.port import FIRST_ENGINE, Engine, OpenEngine, ReachedEngine
+from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
 from tuplegate.engine.several.databases import SeveralDatabases
 from tuplegate.engine.several.engines import SeveralEngines
 from tuplegate.http.acceptor import Balance
 from tuplegate.http.connection import Handler, HttpBounds
 from tuplegate.http.cors import CorsPolicy
+from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.memory import Memory
 from tuplegate.http.origins import Origin
 from tuplegate.http.rota import Rota
@@ -57,6 +58,7 @@ from tuplegate.tenancy.moves import Mover
 _log = structlog.get_logger()
 
 _UPSTREAM_IDLE_S = 20.0
+_NODE_BEAT_S = 1.5
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
 """Hosts of addresses that are bound, but that nobody else can reach a plane by."""
 
@@ -98,6 +100,10 @@ class WorkerInput:
     """Where all workers post what they count."""
     beats: Beats
     """Where the supervisor sees that the loop of this one turns."""
+    node: int
+    """The number of this machine's service, which no other has."""
+    doors: Mapping[str, socket.socket]
+    """Sockets of all workers, by path, over which they hand requests over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,7 @@ class _Services:
     memory: Memory
     traces: Traces | None
     holdings: Holdings
+    handover: Handover
 
 
 def run(given: WorkerInput) -> None:
@@ -212,6 +219,7 @@ def _make_services(
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
         holdings,
+        Handover(Holder(given.node, given.number), list(given.doors), catalog.nodes.find, installation.secret),
     )
 
 
@@ -259,7 +267,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             services.installation.secret,
             streams,
             services.holdings,
-            given.number,
+            services.handover,
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
@@ -277,6 +285,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings.body_bytes_max,
             in_lanes=True,
             traces=traces,
+            vouches=services.handover.vouches,
             elsewhere=_find_elsewhere("control", control, data, known),
         ).handle,
         "control": Plane(
@@ -310,11 +319,23 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
     }
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
+    if given.number == 0 and settings.engine:  # others may serve this installation, too
+        watches["node"] = partial(_tell_node, services.catalog, given.node, settings.node_url)
     if settings.backup_dir:
         backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
         services.metrics.backups = backups
         watches["backups"] = backups.watch
     return watches
+
+
+async def _tell_node(catalog: Catalog, node: int, url: str) -> None:
+    """Tell other machines, again and again, that this one serves."""
+    while True:
+        try:
+            await catalog.nodes.beat(node, url)
+        except EngineFailure:
+            pass  # it is told again in a moment
+        await asyncio.sleep(_NODE_BEAT_S)
 
 
 async def _start_servers(
@@ -336,6 +357,10 @@ async def _start_servers(
         metrics.servers[name] = server
         await server.start(sock, given.balances[name], given.number)
         servers.append(server)
+    if "data" in given.sockets:
+        door = HttpServer(handlers["data"], _read_http_bounds(given.settings), services.memory, rota=rota)
+        await door.start(list(given.doors.values())[given.number])
+        servers.append(door)
     return servers
 
 

@@ -33,8 +33,8 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.streams import ENDS, SSE, Stream, tell
 from tests.system.test_service import child, read_until_cut
 from tuplegate.alias.plane import Alias
-from tuplegate.alias.upstream import UpstreamAddress
 from tuplegate.http.connection import HttpBounds
+from tuplegate.http.forwarding.upstream import UpstreamAddress
 from tuplegate.http.memory import Memory
 from tuplegate.http.origins import parse_origin
 from tuplegate.http.server import HttpServer

@@ -70,6 +70,7 @@ class Plane:
 
     With `in_lanes`, organizations share it fairly: see `fairness`. Every request is counted in `counts`. A body is read
     once its sender is known, and is held in `memory`. A path that is found `elsewhere` is refused with its address.
+    Another worker `vouches` for requests that it has counted already.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class Plane:
         in_lanes: bool = False,
         traces: Traces | None = None,
         elsewhere: OtherPlane | None = None,
+        vouches: Callable[[Exchange], bool] | None = None,
     ) -> None:
         self._elsewhere = elsewhere
+        self._vouches = vouches
         self._memory = memory
         self._body_bytes_max = body_bytes_max
         self._traces = traces
@@ -108,7 +111,7 @@ class Plane:
             identity = self._identities.find(exchange, now) or await self._identities.identify(exchange, now)
             allowed = _allows(route, identity)
             quota = identity.quota
-            if quota is not None:
+            if quota is not None and not (self._vouches is not None and self._vouches(exchange)):
                 if quota.take(now):
                     exchange.extra_headers += quota.headers(now)
                 else:

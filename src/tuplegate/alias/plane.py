@@ -12,11 +12,11 @@ import msgspec
 
 from tuplegate import __version__
 from tuplegate.admission.plane import match_template, path_parts
-from tuplegate.alias.answer_reader import AnswerReader
 from tuplegate.alias.heads import write_answer_headers, write_request_head
-from tuplegate.alias.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
+from tuplegate.http.forwarding.answer_reader import AnswerReader
+from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
 from tuplegate.metrics.cells import PlaneCounts, count_answer

@@ -12,6 +12,7 @@ from tuplegate.catalog.journal import Journal
 from tuplegate.catalog.keys import KeyRecords
 from tuplegate.catalog.metadata import Metadata
 from tuplegate.catalog.moves import MoveRecords
+from tuplegate.catalog.nodes import NodeRecords
 from tuplegate.catalog.organizations import OrganizationRecords
 from tuplegate.catalog.permits import Permits
 from tuplegate.catalog.sessions import SessionRecords
@@ -45,6 +46,7 @@ class Catalog:
         self.sessions = SessionRecords(metadata)
         self.credentials = Credentials(lookups, notes)
         self.permits = Permits(notes)
+        self.nodes = NodeRecords(notes)
         self.journal = Journal(notes)
 
     async def read_pulse(self) -> Beat:

@@ -9,6 +9,7 @@ from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
+from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.interactive.held import Holdings
 from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes
 from tuplegate.data_plane.query import QueryBounds, QueryRoutes
@@ -97,7 +98,7 @@ def list_data_routes(
     secret: bytes,
     streams: StreamWriter,
     holdings: Holdings,
-    holder: int,
+    handover: Handover,
 ) -> RouteTable:
     """Return the table, in the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
@@ -121,7 +122,7 @@ def list_data_routes(
         settings.open_life_ms_max,
     )
     open_transactions = OpenTransactionRoutes(
-        engine, identities, holdings, streams, open_bounds, secret, holder, transactions
+        engine, identities, holdings, streams, open_bounds, secret, handover, transactions
     )
     return {
         **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),

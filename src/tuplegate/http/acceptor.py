@@ -105,7 +105,8 @@ class Acceptor:
                 self._rest()
             return False  # another worker took it, or the client left
         taken.setblocking(False)
-        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if taken.family != socket.AF_UNIX:
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task: asyncio.Task[object] = self._loop.create_task(self._begin(taken))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -2,7 +2,11 @@
 
 import contextlib
 import ipaddress
+import secrets
 import socket
+import sys
+import tempfile
+from collections.abc import Iterator
 
 from tuplegate.settings import Settings
 from tuplegate.supervisor.failures import ServeError
@@ -42,6 +46,24 @@ def bind_metrics(settings: Settings) -> socket.socket:
             " put a proxy that judges in front and say --behind-proxy."
         )
     return _bind(str(address), number, "--metrics-address")
+
+
+@contextlib.contextmanager
+def bind_workers(count: int) -> Iterator[dict[str, socket.socket]]:
+    """Bind a socket for every worker, by its path, over which the others hand requests over to it."""
+    with contextlib.ExitStack() as stack:
+        if sys.platform == "linux":  # names without files: nothing is left behind
+            start = f"\0tuplegate-{secrets.token_hex(8)}-"
+        else:
+            start = stack.enter_context(tempfile.TemporaryDirectory(prefix="tuplegate-")) + "/"
+        bound = {}
+        for number in range(count):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sock.bind(f"{start}{number}")
+            sock.listen(1024)
+            sock.setblocking(False)
+            bound[f"{start}{number}"] = sock
+        yield bound
 
 
 def _bind(host: str, port: int, flag: str) -> socket.socket:

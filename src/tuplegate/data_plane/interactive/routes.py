@@ -13,6 +13,7 @@ from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId,
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
 from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Answer, Ended, Held, Holdings, find_repeated
 from tuplegate.data_plane.query import choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
@@ -52,7 +53,10 @@ class OpenBounds:
 
 
 class OpenTransactionRoutes:
-    """`holder` stands for this worker in the ids, which `secret` signs. `others` knows all other transactions."""
+    """`secret` signs the ids, which tell who holds a transaction; `handover` reaches that worker.
+
+    `others` knows all other transactions.
+    """
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class OpenTransactionRoutes:
         streams: StreamWriter,
         bounds: OpenBounds,
         secret: bytes,
-        holder: int,
+        handover: Handover,
         others: TransactionRoutes,
     ) -> None:
         self._engine = engine
@@ -71,7 +75,7 @@ class OpenTransactionRoutes:
         self._streams = streams
         self._bounds = bounds
         self._secret = secret
-        self._holder = holder
+        self._handover = handover
         self._others = others
 
     # -- begin --------------------------------------------------------------------------------------------------
@@ -84,7 +88,10 @@ class OpenTransactionRoutes:
         first = None if request.statement is None else _read_statement(request.statement)
         target = await self._identities.find_target(identity, exchange)
         id = write_id(
-            TransactionId(IdKind.OPEN, self._holder), target.id, self._secret, secrets.token_bytes(NONCE_BYTES)
+            TransactionId(IdKind.OPEN, self._handover.own.number),
+            target.id,
+            self._secret,
+            secrets.token_bytes(NONCE_BYTES),
         )
         held = await self._open(exchange, identity, target, id, request)
         if first is None:
@@ -395,8 +402,25 @@ class OpenTransactionRoutes:
         return _explain_end(held.id, held.transaction.over)
 
     async def _handed_over(self, exchange: Exchange, id: TransactionId) -> bool:
-        """Return whether another worker holds the transaction, and has answered."""
-        return False
+        """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
+        handover, holder = self._handover, Holder.read(id.number)
+        if holder == handover.own:
+            return False
+        try:
+            await handover.pass_on(exchange, holder)
+        except HolderGone:
+            return False
+        except HolderSilent as silent:
+            state = await handover.ask_state(exchange, holder)
+            if state in ("aborted", "committed"):
+                return False
+            raise ServiceError(
+                "outcome_unknown" if state else "engine_unavailable",
+                "the worker that holds the transaction has not answered",
+                hint="Send the request again with its `sequence`." if state else None,
+            ) from silent
+        exchange.usage = None  # the holder has counted it
+        return True
 
 
 def _explain_end(id: str, outcome: port.EndReason | port.Outcome) -> ServiceError:

@@ -4,7 +4,8 @@ A plane gives a `Target` (which database, with which rights) and a `Statement`, 
 encoding a value needs the engine's knowledge of its types, so the engine's side does it. Every failure is an exception
 of `failures`; none of them names a driver.
 
-One module for each subject: `work` (the records of every request), `results`, `transactions`, `failures`, `reports`
+One module for each subject: `work` (the records of every request), `results`, `transactions`, `open_transactions`,
+`failures`, `reports`
 (what an engine says of itself), `databases`, `engine` (the port itself) and `installing` (what the service's processes
 do with an engine before they use it). Records are msgspec structs, which cost a tenth of a frozen dataclass.
 """
@@ -52,6 +53,8 @@ from tuplegate.engine.port.installing import Preparation as Preparation
 from tuplegate.engine.port.installing import ReachedEngine as ReachedEngine
 from tuplegate.engine.port.installing import ReadyEngine as ReadyEngine
 from tuplegate.engine.port.installing import ServiceLogin as ServiceLogin
+from tuplegate.engine.port.open_transactions import EndReason as EndReason
+from tuplegate.engine.port.open_transactions import OpenTransaction as OpenTransaction
 from tuplegate.engine.port.reports import Durability as Durability
 from tuplegate.engine.port.reports import EngineHealth as EngineHealth
 from tuplegate.engine.port.reports import Headroom as Headroom
@@ -63,11 +66,9 @@ from tuplegate.engine.port.results import SessionResult as SessionResult
 from tuplegate.engine.port.results import Shape as Shape
 from tuplegate.engine.port.results import Tables as Tables
 from tuplegate.engine.port.transactions import Commit as Commit
-from tuplegate.engine.port.transactions import EndReason as EndReason
 from tuplegate.engine.port.transactions import Keep as Keep
 from tuplegate.engine.port.transactions import KeptAnswer as KeptAnswer
 from tuplegate.engine.port.transactions import KeptAnswers as KeptAnswers
-from tuplegate.engine.port.transactions import OpenTransaction as OpenTransaction
 from tuplegate.engine.port.transactions import Outcome as Outcome
 from tuplegate.engine.port.transactions import Promise as Promise
 from tuplegate.engine.port.transactions import Ticket as Ticket

@@ -5,11 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
 
+from tuplegate.engine.port.open_transactions import OpenTransaction
 from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
 from tuplegate.engine.port.results import RowStream, SessionResult, Shape, Tables
 from tuplegate.engine.port.transactions import (
     KeptAnswers,
-    OpenTransaction,
     Outcome,
     Promise,
     Ticket,

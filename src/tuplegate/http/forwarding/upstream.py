@@ -1,4 +1,4 @@
-"""A connection from the alias to the data plane: one request at a time.
+"""A connection to another process of the service: one request at a time.
 
 It belongs to one client's connection and ends with it. So nothing that one client asked for, or left unread, can reach
 another. It is used again for its own client only after an exchange that was complete on both sides.
@@ -10,9 +10,9 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from tuplegate.alias.answer_reader import AnswerReader, NoAnswer
 from tuplegate.direct_future import Wakeup
 from tuplegate.http.body import IncomingBody
+from tuplegate.http.forwarding.answer_reader import AnswerReader, NoAnswer
 from tuplegate.http.origins import Origin
 from tuplegate.http.tls_transport import TlsTransport
 from tuplegate.protocol.errors import ServiceError
@@ -62,6 +62,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._progress = Wakeup()
         self.is_lost = False
         self.idle_since = 0.0
+        self.address: UpstreamAddress | None = None
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -200,16 +201,24 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamAddress:
-    """Opens connections to one address. `tls` returns the context to check its certificate with."""
+    """Opens connections to one address. `tls` returns the context to check its certificate with.
 
-    def __init__(self, origin: Origin, tls: Callable[[], ssl.SSLContext] | None, idle_s: float) -> None:
+    With a `path` it is a socket of this machine, and the origin only a name.
+    """
+
+    def __init__(
+        self, origin: Origin, tls: Callable[[], ssl.SSLContext] | None, idle_s: float, path: str | None = None
+    ) -> None:
         self.origin = origin
         self._tls = tls
         self._idle_s = idle_s
+        self._path = path
 
     def is_fresh(self, connection: UpstreamConnection) -> bool:
         """Return whether the connection can be used again: it is recent enough that the other side is not just closing
         it."""
+        if connection.address is not self:
+            return False
         return connection.is_usable and connection.idle_since > asyncio.get_running_loop().time() - self._idle_s
 
     async def open(self) -> UpstreamConnection:
@@ -228,7 +237,11 @@ class UpstreamAddress:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                if self._tls is None:
+                if self._path is not None:
+                    _, connection = await loop.create_unix_connection(
+                        UpstreamConnection, sock=await _connect_unix(self._path)
+                    )
+                elif self._tls is None:
                     _, connection = await loop.create_connection(UpstreamConnection, self.origin.host, self.origin.port)
                 else:
                     connection = await self._open_with_tls(self._tls())
@@ -238,6 +251,7 @@ class UpstreamAddress:
             raise UpstreamUnreachable("it took too long to connect") from late
         except OSError as exc:
             raise UpstreamUnreachable("it cannot be connected to") from exc
+        connection.address = self
         return connection
 
     async def _open_with_tls(self, context: ssl.SSLContext) -> UpstreamConnection:
@@ -266,6 +280,17 @@ class UpstreamAddress:
         return connection
 
 
+async def _connect_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def _abandon(opening: "asyncio.Task[UpstreamConnection]") -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().end()
@@ -273,7 +298,7 @@ def _abandon(opening: "asyncio.Task[UpstreamConnection]") -> None:
 
 def _enable_keepalive(sock: socket.socket | None) -> None:
     """Notice within half a minute a machine that vanished silently, however long its answer may take."""
-    if sock is None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE:

@@ -1,0 +1,172 @@
+"""Hands a request over to the worker that holds its transaction, and passes the answer on.
+
+Among the workers of one machine it goes over a socket that only they can open; to another machine over that one's own
+address, whose workers hand it on among themselves. The holder checks the token once more, but counts the request
+against no quota: a MAC tells it that the request was counted where it arrived.
+"""
+
+import hmac
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tuplegate.http.exchange import Exchange
+from tuplegate.http.forwarding.answer_reader import AnswerReader
+from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
+from tuplegate.http.origins import Origin, parse_origin
+from tuplegate.keeping import within
+
+HEADER: Final = b"tuplegate-handed-over"
+_WORKER_BITS: Final = 8
+_IDLE_S: Final = 20.0
+_STATE_S: Final = 5.0
+# What is made anew on the way, or was said of the first connection only.
+_NOT_PASSED_ON: Final = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length", b"expect", b"host", b"origin", HEADER,
+})  # fmt: skip
+_NOT_PASSED_BACK: Final = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date", b"ratelimit")
+
+
+class HolderGone(Exception):
+    """Whoever held the transaction is gone."""
+
+
+class HolderSilent(Exception):
+    """The holder did not answer, though it is not known to be gone: the request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A worker of a machine that serves this installation; `node` is the machine's number."""
+
+    node: int
+    worker: int
+
+    @property
+    def number(self) -> int:
+        return self.node << _WORKER_BITS | self.worker
+
+    @classmethod
+    def read(cls, number: int) -> "Holder":
+        return cls(*divmod(number, 1 << _WORKER_BITS))
+
+
+FindNode = Callable[[int], Awaitable[str | None]]
+"""Returns the address of another machine by its number, "" where that is not known; None where it is gone."""
+
+
+class Handover:
+    """`own` is this worker, `fellows` the sockets of all workers of this machine, by number."""
+
+    def __init__(self, own: Holder, fellows: Sequence[str], find_node: FindNode, secret: bytes) -> None:
+        self.own = own
+        self._find_node = find_node
+        self._secret = secret
+        self._fellows = [UpstreamAddress(Origin("http", "localhost", 80), None, _IDLE_S, path) for path in fellows]
+        self._nodes: dict[str, UpstreamAddress] = {}
+
+    def vouches(self, exchange: Exchange) -> bool:
+        """Return whether another worker has handed the request over, and so counted it."""
+        given = exchange.headers.get(HEADER)
+        return given is not None and hmac.compare_digest(given, self._vouch(exchange.path))
+
+    def _vouch(self, path: str) -> bytes:
+        return hmac.digest(self._secret, f"handed over/{path}".encode(), "sha256").hex().encode()
+
+    async def pass_on(self, exchange: Exchange, holder: Holder) -> None:
+        """Ask the holder, and pass its answer on. Raises HolderGone and HolderSilent while nothing was passed on."""
+        address = await self._find_address(holder)
+        connection = await self._connect(exchange, address)
+        try:
+            answer = await self._ask(exchange, connection, address)
+            sized = answer.length is not None or exchange.method == "HEAD"
+            exchange.pass_on(answer.status, _write_headers(exchange, answer), sized=sized)
+            while data := await connection.read_body():
+                await exchange.write(data)
+            exchange.finish()
+        except UpstreamLost as lost:
+            if not exchange.answered:
+                raise HolderSilent from lost
+            exchange.keep_alive = False  # the client sees an answer without its end
+        finally:
+            connection.release()
+
+    async def _find_address(self, holder: Holder) -> UpstreamAddress:
+        if holder.node == self.own.node:
+            if holder.worker >= len(self._fellows) or holder.worker == self.own.worker:
+                raise HolderGone
+            return self._fellows[holder.worker]
+        url = await self._find_node(holder.node)
+        if url is None:
+            raise HolderGone
+        if not url:
+            raise HolderSilent
+        known = self._nodes.get(url)
+        if known is None:
+            origin = parse_origin(url)
+            tls = ssl.create_default_context if origin.scheme == "https" else None
+            known = self._nodes[url] = UpstreamAddress(origin, tls, _IDLE_S)
+        return known
+
+    async def _connect(self, exchange: Exchange, address: UpstreamAddress) -> UpstreamConnection:
+        companion = exchange.outgoing.companion
+        if isinstance(companion, UpstreamConnection):
+            if address.is_fresh(companion):
+                return companion
+            companion.end()
+        try:
+            connection = await address.open()
+        except UpstreamUnreachable as exc:
+            raise HolderSilent from exc
+        exchange.outgoing.accompany(connection)
+        return connection
+
+    async def _ask(self, exchange: Exchange, connection: UpstreamConnection, address: UpstreamAddress) -> AnswerReader:
+        head = self._write_head(exchange, address, exchange.method, exchange.path)
+        connection.ask(head, exchange.body, None, chunked=False, bodiless=exchange.method == "HEAD")
+        return await connection.read_head()
+
+    async def ask_state(self, exchange: Exchange, holder: Holder) -> str | None:
+        """Return the state of the transaction as the holder tells it; None where it tells nothing in time."""
+        try:
+            return await within(_STATE_S, self._ask_state(exchange, await self._find_address(holder)))
+        except HolderGone:
+            return "aborted"
+        except (TimeoutError, HolderSilent, UpstreamLost, UpstreamUnreachable):
+            return None
+
+    async def _ask_state(self, exchange: Exchange, address: UpstreamAddress) -> str | None:
+        path = f"/v1/transaction/{exchange.path_values['id']}"
+        connection = await address.open()
+        try:
+            connection.ask(self._write_head(exchange, address, "GET", path), b"", None, chunked=False, bodiless=False)
+            answer = await connection.read_head()
+            body = b""
+            while data := await connection.read_body():
+                body += data
+        finally:
+            connection.end()
+        return str(msgspec.json.decode(body).get("state")) if answer.status == 200 else None
+
+    def _write_head(self, exchange: Exchange, address: UpstreamAddress, method: str, path: str) -> bytes:
+        body = exchange.body if method == exchange.method else b""
+        lines = [
+            b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), path.encode(), address.origin.authority.encode())
+        ]
+        lines += [b"%b: %b\r\n" % pair for pair in exchange.headers.items() if pair[0] not in _NOT_PASSED_ON]
+        if method != "GET":
+            lines.append(b"content-length: %d\r\n" % len(body))
+        lines.append(b"%b: %b\r\n\r\n" % (HEADER, self._vouch(path)))
+        return b"".join(lines)
+
+
+def _write_headers(exchange: Exchange, answer: AnswerReader) -> bytes:
+    """Return the headers of the answer; those about this connection and its quota are this worker's own."""
+    lines = [b"%b: %b\r\n" % (name, value) for name, value in answer.headers if not name.startswith(_NOT_PASSED_BACK)]
+    if answer.length is not None:
+        lines.append(b"content-length: %b\r\n" % answer.length)
+    return exchange.extra_headers + b"".join(lines)

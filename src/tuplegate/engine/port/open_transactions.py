@@ -1,0 +1,66 @@
+"""Transactions that stay open between the requests of a client."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Protocol
+
+from tuplegate.engine.port.results import RowStream, Shape
+from tuplegate.engine.port.transactions import Outcome, TransactionResult
+from tuplegate.engine.port.work import Bounds, Result, Statement
+
+
+class EndReason(StrEnum):
+    """Why an open transaction was rolled back."""
+
+    ROLLBACK = "rollback"
+    """Its client wanted it, or sent a commit that failed."""
+    IDLE = "idle"
+    LIFETIME = "lifetime"
+    CONFLICT = "conflict"
+    REVOKED = "revoked"
+    """The key that began it may do no more."""
+    LIMIT = "limit"
+    """It took more than it may: locks, room, rows that were too wide."""
+    LOST = "lost"
+    """Its connection is gone, or the worker that held it."""
+
+
+class OpenTransaction(Protocol):
+    """A transaction that stays open between the requests of a client. Its methods are called one at a time.
+
+    A statement that fails leaves it failed: the engine refuses every further one until the client goes back to a
+    savepoint. A conflict ends it.
+    """
+
+    on_over: Callable[[], None] | None
+    """Called once, when it is over."""
+
+    @property
+    def is_failed(self) -> bool: ...
+
+    @property
+    def over(self) -> EndReason | Outcome | None:
+        """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
+        the rollback."""
+        ...
+
+    async def query(self, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+
+    def stream(self, statement: Statement, shape: Shape, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
+        """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""
+        ...
+
+    async def commit(self, last: Statement | None, shape: Shape, bounds: Bounds) -> TransactionResult:
+        """Run one more statement, if there is one, and commit. The transaction is over afterwards in any case."""
+        ...
+
+    async def roll_back(self) -> None: ...
+
+    def cancel(self) -> None:
+        """Cancel the statement that runs, if one does."""
+        ...
+
+    def abort(self, reason: EndReason) -> None:
+        """Roll it back, whatever it does just now, unless it is being committed."""
+        ...

@@ -1,0 +1,1 @@
+"""Sends a request on to another process of the service, and reads the answer."""

@@ -1,0 +1,126 @@
+"""Open transactions and several workers: any of them can be asked, and one that is gone leaves nothing unknown."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.test_open_transactions import Open, error_of, rows, until
+from tests.service import Service, new_data_dir, remove, start_service
+from tests.workers import workers
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Service]:
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--workers", "2")
+    with running.client() as client:
+        client.post("/v1/query", json={"sql": "create table notes (id int primary key, text text)"})
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture
+def clients(two: Service) -> Iterator[list[httpx.Client]]:
+    """Clients on connections to both workers: as many to one as to the other."""
+    opened = [two.client() for _ in range(8)]
+    opened[0].post("/v1/query", json={"sql": "truncate notes"})
+    for client in opened:
+        client.get("/health")
+    yield opened
+    for client in opened:
+        client.close()
+
+
+def test_every_worker_answers(clients: list[httpx.Client]) -> None:
+    opened = Open(clients[0])
+    for number, client in enumerate(clients):
+        opened.client = client
+        opened.query("insert into notes values ($1, 'x')", number)
+        assert opened.state["state"] == "open"
+    opened.query("savepoint a")
+    for client in clients[:4]:
+        answer = client.post(
+            f"/v1/transaction/{opened.id}/query",
+            json={"sql": "select i from generate_series(1, 5000) i"},
+            headers={"Accept": "application/x-ndjson"},
+        )
+        assert len(answer.text.splitlines()) == 5002
+    assert opened.query("select nothing")["transaction"]["state"] == "failed"
+    assert opened.query("rollback to a")["transaction"]["state"] == "open"
+    done = opened.commit()
+    assert done["success"]
+    for client in clients:
+        opened.client = client
+        assert opened.state["state"] == "committed"
+        assert opened.commit() == done
+    assert rows(clients[0]) == list(range(8))
+
+
+def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.Client]) -> None:
+    opened = Open(clients[0])
+    left = []
+    for client in clients:
+        answer = client.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})
+        left.append(answer.headers.get_list("ratelimit"))
+    assert all(len(headers) <= 1 for headers in left)
+    opened.rollback()
+
+
+def test_a_client_that_leaves_a_stream_of_another_worker(clients: list[httpx.Client]) -> None:
+    for client in clients[:4]:
+        opened = Open(clients[0])
+        with client.stream(
+            "POST",
+            f"/v1/transaction/{opened.id}/query",
+            json={"sql": "select i, pg_sleep(0.01) from generate_series(1, 100000) i"},
+            headers={"Accept": "application/x-ndjson"},
+        ) as answer:
+            next(answer.iter_lines())
+        until(lambda opened=opened: opened.post("query", sql="savepoint a").status_code == 200)
+        opened.rollback()
+
+
+def test_a_holder_that_is_killed_leaves_it_aborted(two: Service, clients: list[httpx.Client]) -> None:
+    opened = [Open(client) for client in clients]
+    for number, one in enumerate(opened):
+        one.query("insert into notes values ($1, 'x')", number)
+    running: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda one=one: running.append(ask(one, "select pg_sleep(3)"))) for one in opened[:2]
+    ]
+    for thread in threads:
+        thread.start()
+    victim = workers(two)[0]
+    os.kill(victim, signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    with two.client() as client:
+        states = []
+        for one in opened:
+            one.client = client
+            until(lambda one=one: one.client.get(f"/v1/transaction/{one.id}").status_code == 200)
+            states.append(one.state)
+        gone = [state for state in states if state["state"] == "aborted"]
+        assert gone
+        assert {state["reason"] for state in gone} == {"lost"}
+        for one, state in zip(opened, states, strict=True):
+            if state["state"] == "aborted":
+                assert error_of(one.post("query", sql="select 1")) == (409, "transaction_aborted")
+                assert error_of(one.post("commit")) == (409, "transaction_aborted")
+            else:
+                assert one.commit()["success"]
+        kept = [number for number, state in enumerate(states) if state["state"] != "aborted"]
+        assert rows(client) == kept
+
+
+def ask(one: Open, sql: str) -> Any:
+    try:
+        return one.post("query", sql=sql)
+    except httpx.HTTPError as exc:
+        return exc
