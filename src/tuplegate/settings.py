@@ -66,8 +66,8 @@ class Settings:
     )
     node_url: str = _define(
         "",
-        "Address by which other machines of this installation reach the data plane of this one, to hand over requests"
-        " of transactions that it holds open.",
+        "Address by which other machines of this installation reach the data plane of this one, if not the one it is"
+        " bound to: they hand over requests of transactions that it holds open.",
     )
     behind_proxy: bool = _define(
         False, "A TLS-terminating proxy stands in front: plain HTTP may be bound to any address."

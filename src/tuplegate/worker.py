@@ -320,12 +320,17 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too
-        watches["node"] = partial(_tell_node, services.catalog, given.node, settings.node_url)
+        watches["node"] = partial(_tell_node, services.catalog, given.node, settings.node_url or _find_own_url(given))
     if settings.backup_dir:
         backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
         services.metrics.backups = backups
         watches["backups"] = backups.watch
     return watches
+
+
+def _find_own_url(given: WorkerInput) -> str:
+    origin = given.addresses.get("data")
+    return "" if origin is None or origin.host in _EVERYWHERE else str(origin)
 
 
 async def _tell_node(catalog: Catalog, node: int, url: str) -> None:

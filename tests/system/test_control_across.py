@@ -1,4 +1,5 @@
-"""The control plane over two service processes with two workers each, on one engine: they agree on everything."""
+"""The control plane and open transactions over two service processes with two workers each, on one engine: they agree
+on everything."""
 
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from tests.control import (
     wait_until,
 )
 from tests.external import ExternalServer
+from tests.http.test_open_transactions import Open, rows
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
 
 LIMIT = 200
@@ -186,3 +188,34 @@ def test_a_source_that_another_process_uses_is_copied(pair: list[Service]) -> No
     assert control.sql(database="shared").rows(counts, row_mode="arrays") == [[i, n, n] for i, n in enumerate(written)]
     for client, here, last in control.sql(database="shared-copy").rows(counts, row_mode="arrays"):
         assert 0 < here == last <= written[client]
+
+
+def test_an_open_transaction_is_found_on_the_other_machine(pair: list[Service]) -> None:
+    here, there = pair
+    with here.client() as one, there.client() as other:
+        one.post("/v1/query", json={"sql": "create table held (id int)"})
+        opened = Open(one, statement="insert into held values (1)")
+        for _ in range(6):  # over new connections, which either worker may take
+            with there.client() as opened.client:
+                assert opened.query("insert into held values (2)")["affected_rows"] == 1
+                assert opened.state["state"] == "open"
+        opened.client = other
+        assert opened.commit()["success"]
+        assert rows(one, "select count(*) from held") == [7]
+
+
+def test_with_its_machine_an_open_transaction_is_lost(server: ExternalServer, pair: list[Service]) -> None:
+    env = {"TUPLEGATE_ENGINE": server.url("across"), "TUPLEGATE_ENGINE_CONNECTIONS_MAX": "30"}
+    third = start_service(new_data_dir(), env=env)
+    third.key = pair[0].key
+    with third.client() as client, pair[0].client() as other:
+        other.post("/v1/query", json={"sql": "create table gone (id int)"})
+        opened = Open(client, statement="insert into gone values (1)")
+        opened.client = other
+        assert opened.state["state"] == "open"
+        third.process.kill()
+        third.process.wait()
+        wait_until(lambda: opened.state.get("state") == "aborted")
+        assert opened.state["reason"] == "lost"
+        assert rows(other, "select count(*) from gone") == [0]
+    remove(third.data_dir)

@@ -406,6 +406,12 @@ class OpenTransactionRoutes:
         handover, holder = self._handover, Holder.read(id.number)
         if holder == handover.own:
             return False
+        if holder.node != handover.own.node and handover.vouches(exchange):
+            raise ServiceError(
+                "engine_unavailable",
+                "the transaction is held by another machine than the one that was asked for it",
+                hint="Does the setting node_url of each machine lead to that machine?",
+            )
         try:
             await handover.pass_on(exchange, holder)
         except HolderGone:
