@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,8 @@ class ListAppend:
     """The time limit of every request; the service's own without it."""
     answer_s: float = _ANSWER_S
     """A client waits no longer for an answer, or to learn an outcome afterwards."""
+    interactive: float = 0.0
+    """The share that is sent statement by statement, as a transaction that stays open meanwhile."""
     history: list[Transaction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -219,14 +221,84 @@ class _Client:
             if workload.stopping.is_set():
                 break
             ops = random_ops(self._rng, numbers, id // GENERATION)
-            single = workload.queries and self._rng.random() < workload.queries
-            done = await (self._query(id, ops[0]) if single else self._transaction(id, ops))
+            done = await self._choose(id, ops)
             workload.counts[done.outcome.value] += 1
             workload.history.append(done)
         for one, chosen in self._in_doubt:
             workload.history.remove(one)
             workload.history.append(await self._learned(one, chosen))
         self._http.close()
+
+    def _choose(self, id: int, ops: list[Op]) -> Coroutine[Any, Any, Transaction]:
+        workload, rng = self._workload, self._rng
+        if workload.queries and rng.random() < workload.queries:
+            return self._query(id, ops[0])
+        if workload.interactive and rng.random() < workload.interactive:
+            return self._interactive(id, ops)
+        return self._transaction(id, ops)
+
+    async def _interactive(self, id: int, ops: list[Op]) -> Transaction:
+        """The statements one by one. A request without an answer is sent again with its number."""
+        groups = [statements_of(self._workload.table, op, self._rng) for op in ops]
+        began = time.monotonic()
+        failed = Transaction(id, Outcome.FAIL, tuple(ops), began)
+        try:
+            status, answer = await self._http.request("POST", "/v1/transaction/begin", b"{}")
+        except Gone:
+            status, answer = 503, {}
+        if status != 201:
+            await self._turned_away()
+            return failed
+        opened = answer["transaction_id"]
+        seen: list[list[Any]] = []
+        sequence = 0
+        for statement in [s for group in groups for s in group]:
+            sequence += 1
+            status, answer = await self._send(f"{opened}/query", {**statement, "row_mode": "arrays"}, sequence)
+            if status != 200 or not answer["success"]:
+                return await self._given_up(failed, opened, status, answer)
+            seen.append(answer["rows"])
+        status, answer = await self._send(f"{opened}/commit", {}, sequence + 1)
+        if status == 200 and answer["success"]:
+            ends = itertools.accumulate(len(group) for group in groups)
+            read = found(ops, (seen[end - 1] for end in ends))
+            return Transaction(id, Outcome.OK, read, began, time.monotonic())
+        return await self._given_up(failed, opened, status, answer)
+
+    async def _send(self, path: str, body: dict[str, Any], sequence: int) -> tuple[int, dict[str, Any]]:
+        """Until there is an answer that says what became of it."""
+        deadline = time.monotonic() + self._workload.answer_s
+        text = json.dumps({**body, "sequence": sequence}).encode()
+        while True:
+            try:
+                status, answer = await self._http.request("POST", f"/v1/transaction/{path}", text)
+            except Gone:
+                status, answer = 503, {"success": False, "error": {"code": "outcome_unknown"}}
+            again = status == 503 or answer.get("error", {}).get("code") in ("transaction_in_use", "outcome_unknown")
+            if not again or time.monotonic() > deadline:
+                return status, answer
+            await self._turned_away() if status == 503 else await asyncio.sleep(_PAUSE_S)
+
+    async def _given_up(self, failed: Transaction, opened: str, status: int, answer: dict[str, Any]) -> Transaction:
+        """The same with its outcome, which is settled before."""
+        error = answer["error"]
+        told = (*_REFUSALS, "transaction_aborted", "transaction_expired", "outcome_unknown")
+        if error["code"] not in told and error["sqlstate"] not in ("23505", "25P02"):
+            self._workload.wrong.append(f"{status}: {answer}")
+        deadline = time.monotonic() + self._workload.answer_s
+        while time.monotonic() < deadline:
+            try:
+                status, answer = await self._http.request("POST", f"/v1/transaction/{opened}/abort")
+            except Gone:
+                status, answer = 503, {}
+            if status == 200 and answer["state"] != "in_progress":
+                if answer["state"] == "aborted":
+                    return failed
+                ops = tuple(op for op in failed.ops if isinstance(op, Append))
+                return Transaction(failed.id, Outcome.OK, ops, failed.began)
+            await self._turned_away()
+        self._workload.wrong.append(f"the outcome of {opened} cannot be learned: {status} {answer}")
+        return failed
 
     async def _transaction(self, id: int, ops: list[Op]) -> Transaction:
         rng, workload = self._rng, self._workload

@@ -29,7 +29,7 @@ def main() -> int:
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
     _say(f"seed {seed}: {arguments.transactions:,} transactions, {arguments.clients} clients")
     data_dir = new_data_dir()
-    service = start_service(data_dir)
+    service = start_service(data_dir, "--workers", str(arguments.workers))
     try:
         wrong = _torture(service, arguments, seed)
     finally:
@@ -46,6 +46,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--transactions", type=int, default=200_000)
     parser.add_argument("--seed", type=int, help="printed by an earlier run; a new one without it")
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--interactive", type=float, default=0.3, help="the share of transactions that are sent statement by statement"
+    )
     parser.add_argument("--fault-every", type=int, default=500, help="transactions between two faults, on average")
     parser.add_argument(
         "--faults", nargs="*", metavar="FAULT", default=list(KINDS), help=f"some of: {', '.join(KINDS)}; or none"
@@ -62,6 +66,7 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
         create_table(Sql(client), TABLE)
     share = CHOSEN_IDS if arguments.faults else 0.0
     work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
+    work.interactive = arguments.interactive
     thread = threading.Thread(target=work.run)
     started = time.monotonic()
     thread.start()
