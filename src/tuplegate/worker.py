@@ -28,8 +28,9 @@ from tuplegate.catalog.catalog import Catalog
 from tuplegate.catalog.schema import Installation, find_installation
 from tuplegate.control_plane.routes import ABOUT as ABOUT_CONTROL
 from tuplegate.control_plane.routes import build_control_routes
-from tuplegate.data_plane.interactive.handover import Handover, Holder
+from tuplegate.data_plane.interactive.handover import Doors, Handover, Holder
 from tuplegate.data_plane.interactive.held import Holdings
+from tuplegate.data_plane.interactive.routes import OpenTransactions
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
@@ -100,10 +101,7 @@ class WorkerInput:
     """Where all workers post what they count."""
     beats: Beats
     """Where the supervisor sees that the loop of this one turns."""
-    node: int
-    """The number of this machine's service, which no other has."""
-    doors: Mapping[str, socket.socket]
-    """Sockets of all workers, by path, over which they hand requests over."""
+    doors: Doors
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +122,7 @@ class _Services:
     metrics: Metrics
     memory: Memory
     traces: Traces | None
-    holdings: Holdings
-    handover: Handover
+    held: OpenTransactions
 
 
 def run(given: WorkerInput) -> None:
@@ -203,6 +200,8 @@ def _make_services(
     metrics = Metrics(given.board, given.number, engine, lanes, usage)
     metrics.beats = given.beats
     holdings = metrics.holdings = Holdings(settings.open_transactions_max)
+    own, paths = Holder(given.doors.node, given.number), list(given.doors.sockets)
+    handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     return _Services(
         installation,
         catalog,
@@ -218,8 +217,7 @@ def _make_services(
         metrics,
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
-        holdings,
-        Handover(Holder(given.node, given.number), list(given.doors), catalog.nodes.find, installation.secret),
+        OpenTransactions(holdings, handover),
     )
 
 
@@ -266,8 +264,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings,
             services.installation.secret,
             streams,
-            services.holdings,
-            services.handover,
+            services.held,
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
@@ -285,7 +282,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             settings.body_bytes_max,
             in_lanes=True,
             traces=traces,
-            vouches=services.handover.vouches,
+            vouches=services.held.handover.vouches,
             elsewhere=_find_elsewhere("control", control, data, known),
         ).handle,
         "control": Plane(
@@ -320,7 +317,9 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too
-        watches["node"] = partial(_tell_node, services.catalog, given.node, settings.node_url or _find_own_url(given))
+        watches["node"] = partial(
+            _tell_node, services.catalog, given.doors.node, settings.node_url or _find_own_url(given)
+        )
     if settings.backup_dir:
         backups = Backups(services.catalog, services.engine, _read_backup_rules(settings))
         services.metrics.backups = backups
@@ -364,7 +363,7 @@ async def _start_servers(
         servers.append(server)
     if "data" in given.sockets:
         door = HttpServer(handlers["data"], _read_http_bounds(given.settings), services.memory, rota=rota)
-        await door.start(list(given.doors.values())[given.number])
+        await door.start(list(given.doors.sockets.values())[given.number])
         servers.append(door)
     return servers
 

@@ -93,7 +93,8 @@ class Plane:
         self._traces = traces
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
-        self._templates = [(method, path.split("/"), found) for (method, path), found in self._routes.items()]
+        written_out_first = sorted(self._routes.items(), key=lambda item: "{" in item[0][1])
+        self._templates = [(method, path.split("/"), found) for (method, path), found in written_out_first]
         self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -168,13 +169,16 @@ class Plane:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
         parts = path_parts(exchange.path) or []
+        is_literal = False
         for offered, template, found in self._templates:
             values = match_template(template, parts)
-            if values is not None and offered == method:
+            if values is None or (is_literal and values):  # a path that is written out is no {name} of another
+                continue
+            if offered == method:
                 exchange.path_values = values
                 return found
-            if values is not None:
-                allowed.append(offered)
+            allowed.append(offered)
+            is_literal = not values
         if allowed and method == "OPTIONS":
             return Route("What the path takes.", None, open=partial(_options, allowed)), self._counts.other
         if allowed:

@@ -9,9 +9,7 @@ from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
-from tuplegate.data_plane.interactive.handover import Handover
-from tuplegate.data_plane.interactive.held import Holdings
-from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes
+from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes, OpenTransactions
 from tuplegate.data_plane.query import QueryBounds, QueryRoutes
 from tuplegate.data_plane.reset import ResetRoute
 from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
@@ -97,8 +95,7 @@ def list_data_routes(
     settings: Settings,
     secret: bytes,
     streams: StreamWriter,
-    holdings: Holdings,
-    handover: Handover,
+    held: OpenTransactions,
 ) -> RouteTable:
     """Return the table, in the order of the banner."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
@@ -121,9 +118,7 @@ def list_data_routes(
         settings.open_life_ms,
         settings.open_life_ms_max,
     )
-    open_transactions = OpenTransactionRoutes(
-        engine, identities, holdings, streams, open_bounds, secret, handover, transactions
-    )
+    open_transactions = OpenTransactionRoutes(engine, identities, held, streams, open_bounds, secret, transactions)
     return {
         **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
         **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),

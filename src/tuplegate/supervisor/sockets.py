@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from tuplegate.data_plane.interactive.handover import NODE_BITS, Doors
 from tuplegate.settings import Settings
 from tuplegate.supervisor.failures import ServeError
 
@@ -49,8 +50,8 @@ def bind_metrics(settings: Settings) -> socket.socket:
 
 
 @contextlib.contextmanager
-def bind_workers(count: int) -> Iterator[dict[str, socket.socket]]:
-    """Bind a socket for every worker, by its path, over which the others hand requests over to it."""
+def bind_workers(count: int) -> Iterator[Doors]:
+    """Bind a socket for every worker, over which the others hand requests over to it."""
     with contextlib.ExitStack() as stack:
         if sys.platform == "linux":  # names without files: nothing is left behind
             start = f"\0tuplegate-{secrets.token_hex(8)}-"
@@ -63,7 +64,7 @@ def bind_workers(count: int) -> Iterator[dict[str, socket.socket]]:
             sock.listen(1024)
             sock.setblocking(False)
             bound[f"{start}{number}"] = sock
-        yield bound
+        yield Doors(secrets.randbits(NODE_BITS), bound)
 
 
 def _bind(host: str, port: int, flag: str) -> socket.socket:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import selectors
 import signal
 import socket
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate import worker
+from tuplegate.data_plane.interactive.handover import Doors
 from tuplegate.engine.bundled.server import BundledEngineError, BundledServer
 from tuplegate.engine.opening import SharedEngine
 from tuplegate.further_engines import EnginePreparation
@@ -37,7 +37,6 @@ _STOP_MARGIN_S = 10.0
 _STOP_POLL_S = 0.01
 _LOG_BOUND_EVERY_S = 10.0
 _CERTIFICATE_EVERY_S = 3600.0
-_NODE_BITS = 48
 
 
 @dataclass
@@ -83,8 +82,7 @@ class Supervisor:
     tls: TlsFiles | None
     stopped: Callable[[], bool]
     preparing: EnginePreparation
-    doors: dict[str, socket.socket]
-    """Sockets of the workers, by path: over them they hand requests over to each other."""
+    doors: Doors
     _workers: list[WorkerProcess] = field(default_factory=list)
     _life: tuple[int, int] = field(default_factory=os.pipe)
     _reload_asked: bool = False
@@ -93,7 +91,6 @@ class Supervisor:
         workers = self.settings.workers
         self._board = Board(workers)
         self._beats = Beats(workers)
-        self._node = secrets.randbits(_NODE_BITS)
         self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
 
     def start_workers(self) -> None:
@@ -129,7 +126,7 @@ class Supervisor:
                 stacks_write,
                 *(descriptor for engine in self.engines for descriptor in engine.descriptors),
                 *(sock.fileno() for sock in self.sockets.values()),
-                *(sock.fileno() for sock in list(self.doors.values())[number : number + 1]),
+                *(sock.fileno() for sock in list(self.doors.sockets.values())[number : number + 1]),
             }
             close_others(keep)
             signal.set_wakeup_fd(-1)
@@ -151,7 +148,6 @@ class Supervisor:
                     nobody_before=first and not self.settings.engine,
                     board=self._board,
                     beats=self._beats,
-                    node=self._node,
                     doors=self.doors,
                 )
             )

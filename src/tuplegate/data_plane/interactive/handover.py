@@ -6,8 +6,9 @@ against no quota: a MAC tells it that the request was counted where it arrived.
 """
 
 import hmac
+import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.keeping import within
 
 HEADER: Final = b"tuplegate-handed-over"
+NODE_BITS: Final = 48
 _WORKER_BITS: Final = 8
 _IDLE_S: Final = 20.0
 _STATE_S: Final = 5.0
@@ -37,6 +39,17 @@ class HolderGone(Exception):
 
 class HolderSilent(Exception):
     """The holder did not answer, though it is not known to be gone: the request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The sockets of all workers of this machine, by path, over which they hand requests over to each other.
+
+    `node` is the number of this machine, which no other has.
+    """
+
+    node: int
+    sockets: Mapping[str, socket.socket]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, read_id, write_id
+from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, write_id
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
-from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
-from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Answer, Ended, Held, Holdings, find_repeated
+from tuplegate.data_plane.interactive.finding import Finder, describe, explain_end, replay
+from tuplegate.data_plane.interactive.handover import Handover
+from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Answer, Held, Holdings
 from tuplegate.data_plane.query import choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.transaction import TransactionRoutes, write_committed
@@ -41,6 +42,14 @@ _EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """The open transactions of this worker, and the way to those of others."""
+
+    holdings: Holdings
+    handover: Handover
+
+
+@dataclass(frozen=True, slots=True)
 class OpenBounds:
     """`idle_ms` and `life_ms` are what a transaction gets that asks for nothing; it may ask for `…_max`."""
 
@@ -53,29 +62,26 @@ class OpenBounds:
 
 
 class OpenTransactionRoutes:
-    """`secret` signs the ids, which tell who holds a transaction; `handover` reaches that worker.
-
-    `others` knows all other transactions.
-    """
+    """`finder` knows where the transaction of a request is, `others` all other transactions."""
 
     def __init__(
         self,
         engine: port.Engine,
         identities: IdentityCache,
-        holdings: Holdings,
+        held: OpenTransactions,
         streams: StreamWriter,
         bounds: OpenBounds,
         secret: bytes,
-        handover: Handover,
         others: TransactionRoutes,
     ) -> None:
         self._engine = engine
         self._identities = identities
-        self._holdings = holdings
+        self._holdings = held.holdings
         self._streams = streams
         self._bounds = bounds
         self._secret = secret
-        self._handover = handover
+        self._own = held.handover.own
+        self._finder = Finder(engine, identities, held.holdings, held.handover, secret)
         self._others = others
 
     # -- begin --------------------------------------------------------------------------------------------------
@@ -88,7 +94,7 @@ class OpenTransactionRoutes:
         first = None if request.statement is None else _read_statement(request.statement)
         target = await self._identities.find_target(identity, exchange)
         id = write_id(
-            TransactionId(IdKind.OPEN, self._handover.own.number),
+            TransactionId(IdKind.OPEN, self._own.number),
             target.id,
             self._secret,
             secrets.token_bytes(NONCE_BYTES),
@@ -96,7 +102,7 @@ class OpenTransactionRoutes:
         held = await self._open(exchange, identity, target, id, request)
         if first is None:
             held.end_request(None)
-            exchange.respond(201, _encode({"success": True, "transaction_id": id, **_describe(held)}))
+            exchange.respond(201, _encode({"success": True, "transaction_id": id, **describe(held)}))
             return
         shape = port.Shape(request.row_mode, request.big_numbers)
         answer = await self._see_through(held, None, self._run_first(exchange, held, first, shape))
@@ -142,7 +148,7 @@ class OpenTransactionRoutes:
         await tell_newest(exchange, self._engine)
         body = b'{"success":true,"transaction_id":"%b",%b,"result":%b}' % (
             held.id.encode(),
-            _encode(_describe(held))[1:-1],
+            _encode(describe(held))[1:-1],
             write_result(exchange, result),
         )
         return Answer(201, body)
@@ -160,12 +166,12 @@ class OpenTransactionRoutes:
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         keyword = keyword_of_one(request.sql, savepoints=True)
         statement = port.Statement(request.sql, keyword, request.params)
-        held = await self._find_held(exchange, identity, request.sequence)
+        held = await self._finder.find_held(exchange, identity, request.sequence)
         if held is None:
             return
         repeated = held.begin_request(request.sequence)
         if repeated is not None:
-            _replay(exchange, repeated)
+            replay(exchange, repeated)
             return
         shape = port.Shape(request.row_mode, request.big_numbers)
         bounds = self._bound(held, request.timeout_ms, request.max_rows)
@@ -190,12 +196,12 @@ class OpenTransactionRoutes:
         except port.EngineFailure as failure:
             error = to_service_error(failure, statement)
             exchange.error_code = error.body.code
-            about = _describe(held)
+            about = describe(held)
             if error.status == 200:
                 return Answer(200, write_failure(exchange, failure, error, b',"transaction":' + _encode(about)))
             return Answer(error.status, error_body(error.body, exchange.request_id, {"transaction": about}))
         await tell_newest(exchange, self._engine)
-        return Answer(200, write_result(exchange, result, b',"transaction":' + _encode(_describe(held))))
+        return Answer(200, write_result(exchange, result, b',"transaction":' + _encode(describe(held))))
 
     async def _stream(
         self,
@@ -206,7 +212,7 @@ class OpenTransactionRoutes:
         opening: AbstractAsyncContextManager[port.RowStream],
     ) -> None:
         try:
-            await self._streams.write(exchange, format, statement, opening, lambda: {"transaction": _describe(held)})
+            await self._streams.write(exchange, format, statement, opening, lambda: {"transaction": describe(held)})
         except port.TransactionOver as over:
             raise self._explain_over(held) from over
         finally:
@@ -243,12 +249,12 @@ class OpenTransactionRoutes:
 
     async def _commit(self, exchange: Exchange, identity: Identity, request: CommitRequest) -> None:
         last = None if request.statement is None else _read_statement(request.statement)
-        held = await self._find_held(exchange, identity, request.sequence, commits=True)
+        held = await self._finder.find_held(exchange, identity, request.sequence, commits=True)
         if held is None:
             return
         repeated = held.begin_request(request.sequence)
         if repeated is not None:
-            _replay(exchange, repeated)
+            replay(exchange, repeated)
             return
         shape = port.Shape(request.row_mode, request.big_numbers)
         work = self._run_commit(exchange, held, last, shape, self._bound(held, request.timeout_ms, None))
@@ -271,14 +277,14 @@ class OpenTransactionRoutes:
             exchange.failed = True
             about: dict[str, object] = {"transaction_id": held.id}
             if error.status == 200:
-                about |= {"results": [], "affected_rows": 0, "attempts": 1, **_describe(held)}
+                about |= {"results": [], "affected_rows": 0, "attempts": 1, **describe(held)}
             return Answer(error.status, error_body(error.body, exchange.request_id, about))
         exchange.row_count = sum(result.row_count for result in done.results)
         await tell_newest(exchange, self._engine)
         return Answer(200, write_committed(exchange, held.id.encode(), done))
 
     async def roll_back(self, exchange: Exchange, identity: Identity) -> None:
-        held = await self._find_held(exchange, identity, None, ends=True)
+        held = await self._finder.find_held(exchange, identity, None, ends=True)
         if held is None:
             return
         held.begin_request(None)
@@ -292,105 +298,13 @@ class OpenTransactionRoutes:
             pass
         return Answer(200, b"")
 
-    # -- states -------------------------------------------------------------------------------------------------
-
     async def state(self, exchange: Exchange, identity: Identity) -> None:
-        if not await self._tell_state(exchange, identity, abort=False):
+        if not await self._finder.tell_state(exchange, identity, abort=False):
             await self._others.state(exchange, identity)
 
     async def abort(self, exchange: Exchange, identity: Identity) -> None:
-        if not await self._tell_state(exchange, identity, abort=True):
+        if not await self._finder.tell_state(exchange, identity, abort=True):
             await self._others.abort(exchange, identity)
-
-    async def _tell_state(self, exchange: Exchange, identity: Identity, *, abort: bool) -> bool:
-        """Answer with the state of an open transaction, which is aborted before if it can be. Return False for the id
-        of another one."""
-        target = await self._identities.find_target(identity, exchange)
-        id = exchange.path_values["id"]
-        read = read_id(id, target.id, self._secret)
-        if read is None or read.kind is not IdKind.OPEN:
-            return False
-        if await self._handed_over(exchange, read):
-            return True
-        held = self._holdings.open.get(id)
-        if held is not None and held.key != identity.principal.key:
-            raise _not_found()
-        if held is not None:
-            if abort:
-                held.transaction.abort(port.EndReason.ROLLBACK)
-                await held.over.wait()
-            else:
-                exchange.respond(200, _encode({"success": True, "transaction_id": id, **_describe(held)}))
-                return True
-        ended = self._find_ended(id, identity)
-        if ended is None:
-            outcome = await self._settle(target, id)
-            about = {"state": outcome.value}
-            if outcome is port.Outcome.ABORTED:
-                about["reason"] = port.EndReason.LOST.value
-        else:
-            about = _describe_ended(ended.outcome)
-        await tell_newest(exchange, self._engine)
-        exchange.respond(200, _encode({"success": True, "transaction_id": id, **about}))
-        return True
-
-    def _find_ended(self, id: str, identity: Identity) -> Ended | None:
-        ended = self._holdings.ended.get(id)
-        if ended is not None and ended.key != identity.principal.key:
-            raise _not_found()
-        return None if ended is None or ended.outcome is port.Outcome.IN_PROGRESS else ended
-
-    async def _settle(self, target: port.Target, id: str) -> port.Outcome:
-        """Return the outcome of one that nobody holds: what is not committed never will be."""
-        try:
-            return await self._engine.abort_id(target.database, id)
-        except port.EngineFailure as failure:
-            raise to_service_error(failure) from failure
-
-    async def _find_held(
-        self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False, ends: bool = False
-    ) -> Held | None:
-        """Return the transaction that the request is about; None where it is over and the request is answered.
-
-        A commit, or a rollback, of one that is over is answered with what became of it.
-        """
-        target = await self._identities.find_target(identity, exchange)
-        id = exchange.path_values["id"]
-        read = read_id(id, target.id, self._secret)
-        if read is None or read.kind is not IdKind.OPEN:
-            raise _not_found()
-        if await self._handed_over(exchange, read):
-            return None
-        held = self._holdings.open.get(id)
-        if held is not None and held.key != identity.principal.key:
-            raise _not_found()
-        if held is not None:
-            return held
-        ended = self._find_ended(id, identity)
-        if ended is not None:
-            repeated = None
-            if sequence is not None and sequence <= ended.sequence:
-                repeated = find_repeated(sequence, ended.sequence, ended.answer)
-            elif commits and ended.outcome is port.Outcome.COMMITTED:
-                repeated = ended.answer
-            if repeated is not None:
-                _replay(exchange, repeated)
-                return None
-        outcome = ended.outcome if ended is not None else await self._settle(target, id)
-        self._answer_ended(exchange, id, outcome, commits=commits, ends=ends)
-        return None
-
-    def _answer_ended(
-        self, exchange: Exchange, id: str, outcome: port.EndReason | port.Outcome, *, commits: bool, ends: bool
-    ) -> None:
-        if commits and outcome is port.Outcome.COMMITTED:
-            # Its answer is not here any more, but that it was committed is recorded.
-            done = port.TransactionResult([], port.Commit.TWO_PHASE, None, 1, 0, [])
-            exchange.respond(200, write_committed(exchange, id.encode(), done))
-        elif ends and outcome not in (port.Outcome.COMMITTED, port.Outcome.IN_PROGRESS):
-            exchange.respond(200, _encode({"success": True, "transaction_id": id, "state": "aborted"}))
-        else:
-            raise _explain_end(id, outcome)
 
     def _answer_over(self, exchange: Exchange, held: Held) -> Answer:
         error = self._explain_over(held)
@@ -399,74 +313,12 @@ class OpenTransactionRoutes:
 
     def _explain_over(self, held: Held) -> ServiceError:
         assert held.transaction.over is not None
-        return _explain_end(held.id, held.transaction.over)
-
-    async def _handed_over(self, exchange: Exchange, id: TransactionId) -> bool:
-        """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
-        handover, holder = self._handover, Holder.read(id.number)
-        if holder == handover.own:
-            return False
-        if holder.node != handover.own.node and handover.vouches(exchange):
-            raise ServiceError(
-                "engine_unavailable",
-                "the transaction is held by another machine than the one that was asked for it",
-                hint="Does the setting node_url of each machine lead to that machine?",
-            )
-        try:
-            await handover.pass_on(exchange, holder)
-        except HolderGone:
-            return False
-        except HolderSilent as silent:
-            state = await handover.ask_state(exchange, holder)
-            if state in ("aborted", "committed"):
-                return False
-            raise ServiceError(
-                "outcome_unknown" if state else "engine_unavailable",
-                "the worker that holds the transaction has not answered",
-                hint="Send the request again with its `sequence`." if state else None,
-            ) from silent
-        exchange.usage = None  # the holder has counted it
-        return True
-
-
-def _explain_end(id: str, outcome: port.EndReason | port.Outcome) -> ServiceError:
-    if outcome in _EXPIRED:
-        what = "waited too long for its next request" if outcome is port.EndReason.IDLE else "was open for too long"
-        return ServiceError("transaction_expired", f"{id} {what}, and was rolled back")
-    if outcome is port.Outcome.COMMITTED:
-        return ServiceError("wrong_state", f"{id} is committed")
-    if outcome is port.Outcome.IN_PROGRESS:
-        return ServiceError("transaction_in_use", f"what becomes of {id} is being found out")
-    reason = port.EndReason.LOST if outcome is port.Outcome.ABORTED else outcome
-    return ServiceError("transaction_aborted", f"{id} was rolled back (reason: {reason.value}); nothing was applied")
-
-
-def _describe(held: Held) -> dict[str, str]:
-    """Return the fields that tell the state of a transaction."""
-    over = held.transaction.over
-    if over is not None:
-        return _describe_ended(over)
-    return {"state": "failed" if held.transaction.is_failed else "open", "expires_at": held.expires_at}
-
-
-def _describe_ended(outcome: port.EndReason | port.Outcome) -> dict[str, str]:
-    if isinstance(outcome, port.Outcome):
-        return {"state": outcome.value}
-    return {"state": port.Outcome.ABORTED.value, "reason": outcome.value}
+        return explain_end(held.id, held.transaction.over)
 
 
 def _read_statement(item: str | StatementItem) -> port.Statement:
     sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
     return port.Statement(sql, keyword_of_one(sql, savepoints=True), params)
-
-
-def _replay(exchange: Exchange, answer: Answer) -> None:
-    exchange.extra_headers += b"tuplegate-replayed: true\r\n"
-    exchange.respond(answer.status, answer.body)
-
-
-def _not_found() -> ServiceError:
-    return ServiceError("not_found", "this token has begun no transaction with that id")
 
 
 def _ignore(_cancelled: bool) -> None:

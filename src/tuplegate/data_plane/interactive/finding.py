@@ -1,0 +1,184 @@
+"""Finds the open transaction that a request is about: here, in another worker, or among those that have ended."""
+
+from typing import Final
+
+import msgspec
+
+from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.data_plane.consistency import tell_newest
+from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
+from tuplegate.data_plane.interactive.held import Answer, Ended, Held, Holdings, find_repeated
+from tuplegate.data_plane.transaction import write_committed
+from tuplegate.engine import port
+from tuplegate.http.exchange import Exchange
+from tuplegate.protocol.errors import ServiceError
+
+_encode: Final = msgspec.json.Encoder().encode
+_EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
+
+
+class Finder:
+    """`secret` has signed the ids, which tell who holds a transaction; `handover` reaches that worker."""
+
+    def __init__(
+        self, engine: port.Engine, identities: IdentityCache, holdings: Holdings, handover: Handover, secret: bytes
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._holdings = holdings
+        self._handover = handover
+        self._secret = secret
+
+    async def find_held(
+        self, exchange: Exchange, identity: Identity, sequence: int | None, *, commits: bool = False, ends: bool = False
+    ) -> Held | None:
+        """Return the transaction that the request is about; None where it is over and the request is answered.
+
+        A commit, or a rollback, of one that is over is answered with what became of it.
+        """
+        target = await self._identities.find_target(identity, exchange)
+        id = exchange.path_values["id"]
+        read = read_id(id, target.id, self._secret)
+        if read is None or read.kind is not IdKind.OPEN:
+            raise _not_found()
+        if await self._handed_over(exchange, read):
+            return None
+        held = self._holdings.open.get(id)
+        if held is not None and held.key != identity.principal.key:
+            raise _not_found()
+        if held is not None:
+            return held
+        ended = self._find_ended(id, identity)
+        if ended is not None:
+            repeated = None
+            if sequence is not None and sequence <= ended.sequence:
+                repeated = find_repeated(sequence, ended.sequence, ended.answer)
+            elif commits and ended.outcome is port.Outcome.COMMITTED:
+                repeated = ended.answer
+            if repeated is not None:
+                replay(exchange, repeated)
+                return None
+        outcome = ended.outcome if ended is not None else await self._settle(target, id)
+        self._answer_ended(exchange, id, outcome, commits=commits, ends=ends)
+        return None
+
+    def _answer_ended(
+        self, exchange: Exchange, id: str, outcome: port.EndReason | port.Outcome, *, commits: bool, ends: bool
+    ) -> None:
+        if commits and outcome is port.Outcome.COMMITTED:
+            # Its answer is not here any more, but that it was committed is recorded.
+            done = port.TransactionResult([], port.Commit.TWO_PHASE, None, 1, 0, [])
+            exchange.respond(200, write_committed(exchange, id.encode(), done))
+        elif ends and outcome not in (port.Outcome.COMMITTED, port.Outcome.IN_PROGRESS):
+            exchange.respond(200, _encode({"success": True, "transaction_id": id, "state": "aborted"}))
+        else:
+            raise explain_end(id, outcome)
+
+    async def tell_state(self, exchange: Exchange, identity: Identity, *, abort: bool) -> bool:
+        """Answer with the state of an open transaction, which is aborted before if it can be. Return False for the id
+        of another one."""
+        target = await self._identities.find_target(identity, exchange)
+        id = exchange.path_values["id"]
+        read = read_id(id, target.id, self._secret)
+        if read is None or read.kind is not IdKind.OPEN:
+            return False
+        if await self._handed_over(exchange, read):
+            return True
+        held = self._holdings.open.get(id)
+        if held is not None and held.key != identity.principal.key:
+            raise _not_found()
+        if held is not None:
+            if abort:
+                held.transaction.abort(port.EndReason.ROLLBACK)
+                await held.over.wait()
+            else:
+                exchange.respond(200, _encode({"success": True, "transaction_id": id, **describe(held)}))
+                return True
+        ended = self._find_ended(id, identity)
+        if ended is None:
+            outcome = await self._settle(target, id)
+            about = {"state": outcome.value}
+            if outcome is port.Outcome.ABORTED:
+                about["reason"] = port.EndReason.LOST.value
+        else:
+            about = describe_ended(ended.outcome)
+        await tell_newest(exchange, self._engine)
+        exchange.respond(200, _encode({"success": True, "transaction_id": id, **about}))
+        return True
+
+    def _find_ended(self, id: str, identity: Identity) -> Ended | None:
+        ended = self._holdings.ended.get(id)
+        if ended is not None and ended.key != identity.principal.key:
+            raise _not_found()
+        return None if ended is None or ended.outcome is port.Outcome.IN_PROGRESS else ended
+
+    async def _settle(self, target: port.Target, id: str) -> port.Outcome:
+        """Return the outcome of one that nobody holds: what is not committed never will be."""
+        try:
+            return await self._engine.abort_id(target.database, id)
+        except port.EngineFailure as failure:
+            raise to_service_error(failure) from failure
+
+    async def _handed_over(self, exchange: Exchange, id: TransactionId) -> bool:
+        """Return whether another worker holds the transaction, and has answered. One that is gone holds nothing."""
+        handover, holder = self._handover, Holder.read(id.number)
+        if holder == handover.own:
+            return False
+        if holder.node != handover.own.node and handover.vouches(exchange):
+            raise ServiceError(
+                "engine_unavailable",
+                "the transaction is held by another machine than the one that was asked for it",
+                hint="Does the setting node_url of each machine lead to that machine?",
+            )
+        try:
+            await handover.pass_on(exchange, holder)
+        except HolderGone:
+            return False
+        except HolderSilent as silent:
+            state = await handover.ask_state(exchange, holder)
+            if state in ("aborted", "committed"):
+                return False
+            raise ServiceError(
+                "outcome_unknown" if state else "engine_unavailable",
+                "the worker that holds the transaction has not answered",
+                hint="Send the request again with its `sequence`." if state else None,
+            ) from silent
+        exchange.usage = None  # the holder has counted it
+        return True
+
+
+def explain_end(id: str, outcome: port.EndReason | port.Outcome) -> ServiceError:
+    if outcome in _EXPIRED:
+        what = "waited too long for its next request" if outcome is port.EndReason.IDLE else "was open for too long"
+        return ServiceError("transaction_expired", f"{id} {what}, and was rolled back")
+    if outcome is port.Outcome.COMMITTED:
+        return ServiceError("wrong_state", f"{id} is committed")
+    if outcome is port.Outcome.IN_PROGRESS:
+        return ServiceError("transaction_in_use", f"what becomes of {id} is being found out")
+    reason = port.EndReason.LOST if outcome is port.Outcome.ABORTED else outcome
+    return ServiceError("transaction_aborted", f"{id} was rolled back (reason: {reason.value}); nothing was applied")
+
+
+def describe(held: Held) -> dict[str, str]:
+    """Return the fields that tell the state of a transaction."""
+    over = held.transaction.over
+    if over is not None:
+        return describe_ended(over)
+    return {"state": "failed" if held.transaction.is_failed else "open", "expires_at": held.expires_at}
+
+
+def describe_ended(outcome: port.EndReason | port.Outcome) -> dict[str, str]:
+    if isinstance(outcome, port.Outcome):
+        return {"state": outcome.value}
+    return {"state": port.Outcome.ABORTED.value, "reason": outcome.value}
+
+
+def replay(exchange: Exchange, answer: Answer) -> None:
+    exchange.extra_headers += b"tuplegate-replayed: true\r\n"
+    exchange.respond(answer.status, answer.body)
+
+
+def _not_found() -> ServiceError:
+    return ServiceError("not_found", "this token has begun no transaction with that id")
