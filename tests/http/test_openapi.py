@@ -140,12 +140,15 @@ def test_every_route_of_the_data_plane_succeeds_as_described(caller: Caller, dat
         walk("POST", "/v1/query", body={"sql": "select 2"}, headers={"Idempotency-Key": "walk"})
     walk("GET", "/v1/transaction/{id}", path_parameters={"id": made["transaction_id"]})
     walk("POST", "/v1/transaction/{id}/abort", path_parameters={"id": "txn_of_the_walk"})
-    for end, body in (("commit", {"body": {"sequence": 2}}), ("rollback", {})):
+    for end in ("commit", "rollback"):
         opened = walk("POST", "/v1/transaction/begin", body={"statement": "select 1"})
         parts = {"id": opened["transaction_id"]}
         walk("POST", "/v1/transaction/{id}/query", body={"sql": "select 2", "sequence": 1}, path_parameters=parts)
         walk("GET", "/v1/transaction/{id}", path_parameters=parts)
-        walk("POST", f"/v1/transaction/{{id}}/{end}", None, path_parameters=parts, **body)
+        if end == "commit":
+            walk("POST", "/v1/transaction/{id}/commit", body={"sequence": 2}, path_parameters=parts)
+        else:
+            walk("POST", "/v1/transaction/{id}/rollback", path_parameters=parts)
         walk("GET", "/v1/transaction/{id}", path_parameters=parts)
     assert {table["name"] for table in walk("GET", "/tables")["tables"]} == {"visit", "visits"}
     for probe in walk("GET", "/capabilities")["probes"]:
