@@ -16,6 +16,7 @@ from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.logins import named_database
 from tuplegate.engine.postgres.own.owners import Owners, quoted
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.tenancy.roles import role_of
 
@@ -84,11 +85,13 @@ class AdminConnector:
         return await self.primary.open(Connection, made, self._timeout_s, expected)
 
 
-def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
+def primary_of(
+    conninfo: str, *, follows: bool | None = None, demands: bool = False, timelines: Timelines | None = None
+) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
-    `demands`: no commit is acknowledged that no standby has."""
-    metadata = named_database(conninfo) or METADATA_DATABASE
-    return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
+    `demands`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
+    databases = (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
+    return Primary(conninfo, databases, follows=follows, demands=demands, timelines=timelines)
 
 
 class AdminSession:
