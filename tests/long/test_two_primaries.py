@@ -14,6 +14,7 @@ from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, pr
 from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
+from tuplegate.engine.postgres.transaction.certainty import Certainty
 
 pytestmark = needs_linux
 
@@ -65,6 +66,10 @@ async def follow(primary: Primary, promote: Callable[[], None], newer: int) -> N
             assert with_it is not None
             assert with_it.closed
             assert await session.fetch(_PORT) == [(str(newer),)]
+            # What the former one has committed is not certain because the newer one can commit something.
+            certainty = Certainty(primary, session, session)
+            assert not await certainty.is_certain(before)
+            assert await certainty.is_certain(primary.server)
     finally:
         watching.cancel()
 

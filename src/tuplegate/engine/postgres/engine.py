@@ -78,12 +78,20 @@ class PostgresEngine:
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
         recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.nobody_before)
+        certainty = recovery.certainty
         self._pools = Pools(
-            settings, connector, session, self._sizes, recovery.is_certain, recovery.is_confirmed, probed, self._guard
+            settings,
+            connector,
+            session,
+            self._sizes,
+            certainty.is_certain,
+            certainty.is_confirmed,
+            probed,
+            self._guard,
         )
         recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
-        self._ledger = Ledger(self._pools.to_write, session, secret, recovery.is_certain)
+        self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
         self._running = self._watch.running.runs
@@ -180,8 +188,8 @@ class PostgresEngine:
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(lock_name(database, lock, key))
 
-    async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
-        return port.Outcome.COMMITTED if mark else await self._recovery.outcome(number)
+    async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
+        return self._recovery.outcome_elsewhere(history) if mark else await self._recovery.outcome(number, history)
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
         if mark:

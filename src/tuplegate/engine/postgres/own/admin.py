@@ -113,13 +113,24 @@ class AdminSession:
         results = await self._run([_command(sql, params)])
         return text_rows(results[-1])
 
+    async def fetch_of(self, server: str, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        """Do the same on that server alone. Raises EngineUnavailable where another one is the primary by now."""
+        results = await self._run([_command(sql, params)], server)
+        return text_rows(results[-1])
+
+    async def server(self) -> str:
+        """Return which server it leads to, as `Primary.server` does."""
+        return (await self._connected()).server
+
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
         """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
         return text_rows(results[-1]) if results else []
 
-    async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
+    async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
         connection = await self._connected()
+        if server is not None and connection.server != server:
+            raise EngineUnavailable("another server is the primary by now")
         try:
             results = await connection.run(*commands)
         except ConnectionLost as exc:

@@ -120,6 +120,7 @@ class Primary:
         """Why nothing may be written just now."""
         self._server: Server | None = None
         self._timelines = timelines or Timelines()
+        self._timeline_of: dict[str, int] = {}
         self._said: dict[Place, str] = {}
         self._is_watched = False
         self._present = asyncio.Event()
@@ -149,10 +150,9 @@ class Primary:
         """What tells it from others; nothing where it is always the same, or is being looked for."""
         return self._server.started if self._server is not None else ""
 
-    @property
-    def timeline(self) -> int:
-        """That of the primary; 0 where it is always the same server, or is being looked for."""
-        return self._server.timeline if self._server is not None else 0
+    def timeline_of(self, server: str) -> int:
+        """Return the timeline of a server that is the primary, or was it; 0 where it is always the same server."""
+        return self._timeline_of.get(server, 0)
 
     def has_left(self, server: str) -> bool:
         """Whether that server, which was the primary, is it no more: nothing that runs there counts."""
@@ -330,6 +330,7 @@ class Primary:
 
     def _take(self, server: Server, session: Connection) -> None:
         self._server, self._session = server, session
+        self._timeline_of[server.started] = server.timeline
         self._timelines.note(server.system, server.timeline)
         self._note(server)
         self._present.set()
