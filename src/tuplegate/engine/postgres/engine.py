@@ -32,6 +32,7 @@ from tuplegate.engine.postgres.safety.watch import Watch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
+from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
@@ -189,7 +190,7 @@ class PostgresEngine:
         return self._ledger.hold(lock_name(database, lock, key))
 
     async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
-        return self._recovery.outcome_elsewhere(history) if mark else await self._recovery.outcome(number, history)
+        return judge_elsewhere(history) if mark else await self._recovery.outcome(number, history)
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
         if mark:
@@ -206,8 +207,8 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pools.of(target)
-        pool.check()
         run = StreamRun(pool, target, statement, shape, bounds)
+        run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
         self._running[run] = self._time()
         measures = self._streams

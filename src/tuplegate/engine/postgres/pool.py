@@ -27,7 +27,7 @@ from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.pool import DISCARD, Member
-from tuplegate.engine.port import EngineBusy, EngineUnavailable, OutcomeUnknown
+from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable, OutcomeUnknown
 from tuplegate.engine.postgres.ending_pool import EndingPool, Server
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
@@ -89,9 +89,9 @@ class Pool(EndingPool):
             self._stubborn.check(self.database)
 
     def check_commits(self) -> None:
-        """Raise EngineUnavailable while nothing can be committed."""
+        """Raise CommitsRefused while nothing can be committed."""
         if self.primary.refuses is not None:
-            raise EngineUnavailable(self.primary.refuses)
+            raise CommitsRefused(self.primary.refuses)
 
     def inspects(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""

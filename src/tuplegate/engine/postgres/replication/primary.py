@@ -158,6 +158,12 @@ class Primary:
         """Whether that server, which was the primary, is it no more: nothing that runs there counts."""
         return bool(server) and self._server is not None and self._server.started != server
 
+    def waits_in_vain(self, process: int) -> bool:
+        """Whether the commit of a server process waits for a standby that is away."""
+        if not self.replication.stands_still:
+            return False
+        return any(commit.startswith(f"{process}/") for commit in self._waiting_since)
+
     def _reasons(self) -> str:
         said = [f"{place} {self._said[place]}" for place in self._places if place in self._said]
         return "there is no primary" + (": " if said else "") + "; ".join(said)

@@ -38,6 +38,7 @@ from tuplegate.engine.postgres.own.admin import (
     terminate,
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
+from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated
 from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
@@ -54,11 +55,6 @@ _CLOSING_PAUSE_S: Final = 0.01
 
 _NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
 """What COMMIT PREPARED says while another session is at it, and where it did not get on in time."""
-_ACKNOWLEDGED: Final = 1
-_REPLICATED: Final = 2
-_FLAGS: Final = 4
-"""A history is a timeline with these behind it: whether the transaction was acknowledged, and whether commits waited
-for a standby then."""
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
@@ -84,9 +80,12 @@ class Recovery:
         self._alone = alone
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._certain = AdminSession(connector, METADATA_DATABASE) if self._primary.follows else self._session
+        self._certain = (
+            AdminSession(connector, METADATA_DATABASE, waits=True) if self._primary.follows else self._session
+        )
         """Waits for standbys, and whoever waits behind it, where there are such."""
         self.certainty = Certainty(self._primary, self._session, self._certain)
+        self.histories = Histories(self._primary)
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
@@ -123,15 +122,7 @@ class Recovery:
     def ticket(self, gid: str, member: Connection) -> Ticket:
         """With what `outcome_of_lost` finds it later."""
         number = (os.getpid() << _PID_BITS) + member.backend
-        return Ticket(number, gid.rpartition("_")[2], self.history_of(member))
-
-    def history_of(self, member: Connection, *, acknowledged: bool = False) -> int:
-        """Return what is to be known of a number besides itself; 0 where no other server can give it out again."""
-        timeline = self._primary.timeline_of(member.server)
-        if not timeline:
-            return 0
-        is_replicated = acknowledged and self._primary.replication.waits
-        return timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + is_replicated * _REPLICATED
+        return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
 
     async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
         """What became of a transaction that was being prepared when the engine was lost. The watcher commits it, if it
@@ -140,16 +131,12 @@ class Recovery:
         gid = self._gid(worker, ticket.word)
         server = await self._session.server()
         # On another server the number of the process is that of a stranger.
-        gone = not self._is_of(ticket.history, server) or not await terminate(self._session, database, backend)
+        gone = not self.histories.fits(ticket.history, server) or not await terminate(self._session, database, backend)
         if await self._is_prepared(server, gid):
             return Outcome.IN_PROGRESS
         if await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid):
             return Outcome.COMMITTED if await self.certainty.is_certain(server) else Outcome.IN_PROGRESS
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
-
-    def _is_of(self, history: int, server: str) -> bool:
-        """Whether the server has the number that the history belongs to from itself, as far as that is known."""
-        return not history or history // _FLAGS == self._primary.timeline_of(server)
 
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
         """The same where the database was another then, perhaps on another engine: its server processes are gone, and
@@ -214,7 +201,17 @@ class Recovery:
             _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
 
     async def _resolve_first(self) -> None:
-        """What was prepared before now is committed when this returns: by its owner, if that lives, or by us."""
+        """Return when all that was prepared before now is committed: by its owner, if that lives, or by us. While
+        commits stand still that is left to the watcher, so that reads go on."""
+        resolving = asyncio.get_running_loop().create_task(self._resolve_before())
+        while not (await asyncio.wait([resolving], timeout=_SETTLE_PAUSE_S))[0]:
+            if self._primary.replication.stands_still:
+                _log.warning("transactions in doubt are left until a standby is there")
+                resolving.cancel()
+                return
+        resolving.result()
+
+    async def _resolve_before(self) -> None:
         if self._alone:
             await self.resolve(older_than_s=0)
             return
@@ -243,6 +240,8 @@ class Recovery:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
+            if self._primary.replication.stands_still:
+                continue  # nothing can be committed
             try:
                 await self.resolve(_AGE_S)
             except EngineFailure:
@@ -254,7 +253,7 @@ class Recovery:
         """What the engine says of a transaction; None where it is too old for it. Raises OutcomeUnknown where another
         server gave the number, and this one may have given it out again."""
         server = await self._session.server()
-        is_own = self._is_of(history, server)
+        is_own = self.histories.fits(history, server)
         try:
             rows = await self._session.fetch_of(server, "SELECT pg_xact_status($1::text::xid8)", str(number))
         except StatementFailed as exc:
@@ -263,18 +262,12 @@ class Recovery:
             # It has lost the number, in a crash or because it never got it, and will give it out again.
             return None if is_own else Outcome.ABORTED
         state = _STATES.get(str(rows[0][0]))
-        if is_own or state is Outcome.ABORTED or (state is Outcome.COMMITTED and history & _REPLICATED):
+        if is_own or state is Outcome.ABORTED or (state is Outcome.COMMITTED and is_replicated(history)):
             return state
         raise OutcomeUnknown(
             "another server is the primary since, and it cannot tell this transaction from one of its own: it may have"
             " been applied or not"
         )
-
-    def outcome_elsewhere(self, history: int) -> Outcome:
-        """What became of a transaction that was numbered before its database was moved or reset."""
-        if history and not history & _ACKNOWLEDGED:
-            raise OutcomeUnknown("the database has been moved or reset since; it may or may not have been applied")
-        return Outcome.COMMITTED
 
     async def settle_prepared(self, database: str, member: Connection, gid: str, number: int | None = None) -> Settled:
         """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; then

@@ -137,7 +137,10 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     @property
     def must_commit(self) -> bool:
-        return not self.is_read_only and any(text_may_write(statement) for statement in self.statements)
+        # What was promised is recorded, also of what only reads.
+        return self.promise is not None or (
+            not self.is_read_only and any(text_may_write(statement) for statement in self.statements)
+        )
 
     @property
     def survives_loss(self) -> bool:
@@ -204,7 +207,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 raise
 
     def _number_ticket(self, number: int) -> port.Ticket:
-        return port.Ticket(number, history=self._decider.recovery.history_of(self.member))
+        return port.Ticket(number, history=self._decider.recovery.histories.of(self.member))
 
     def _end_doubt(self) -> None:
         if not self.is_plain:
@@ -222,7 +225,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             )
             done.exec_us = (perf_counter_ns() - started) // 1000
             if number is not None:
-                done.history = self._decider.recovery.history_of(self.member, acknowledged=True)
+                done.history = self._decider.recovery.histories.of(self.member, acknowledged=True)
             await self._write_records(done)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
