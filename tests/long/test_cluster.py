@@ -155,6 +155,7 @@ def test_what_would_wait_for_the_standby_is_refused(cluster: Cluster, service: S
         cluster.standby.thaw()
     wait_until(lambda: health(client)["status"] == "ok")
     wait_until(lambda: rows(client) == [*before, 10, 11])
+    assert query(client, "delete from t where a >= 10").status_code == 200
 
 
 def _reads(client: httpx.Client) -> bool:
@@ -162,6 +163,33 @@ def _reads(client: httpx.Client) -> bool:
         return client.post("/v1/query", json={"sql": "select 1"}, timeout=SOON_S).status_code == 200
     except httpx.RemoteProtocolError:
         return False  # the worker took the connection before it ended
+
+
+def test_who_waits_for_more_than_the_service_does(cluster: Cluster, client: httpx.Client) -> None:
+    """A commit that waits until a standby has replayed it holds up nobody else: no standby is away."""
+    before = rows(client)
+    cluster.standby.execute("select pg_wal_replay_pause()")
+    wait_until(lambda: cluster.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+    more = (
+        "with s as (select set_config('synchronous_commit', 'remote_apply', true)) select pg_current_xact_id() from s"
+    )
+    waiting = threading.Thread(target=cluster.primary.execute, args=(f"create table more as {more}",))
+    written = []
+    try:
+        # What a tenant sets for its session does not hold for the service's own COMMIT PREPARED.
+        body = {"statements": ["set synchronous_commit = 'remote_apply'", "insert into t values (1000)"]}
+        assert client.post("/v1/transaction", json=body, timeout=SOON_S).status_code == 200
+        waiting.start()
+        wait_until(lambda: cluster.commits_that_wait() == 1)
+        while not cluster.primary.execute(f"{WAITING} having min(query_start) < clock_timestamp() - interval '5 s'"):
+            written.append(1001 + len(written))
+            assert query(client, f"insert into t values ({written[-1]})", timeout_ms=3000).status_code == 200
+        assert health(client)["checks"]["commits"] == "ok"
+    finally:
+        cluster.standby.execute("select pg_wal_replay_resume()")
+    waiting.join()
+    assert rows(client) == [*before, 1000, *written]
+    assert query(client, "delete from t where a >= 10").status_code == 200
 
 
 def test_a_transaction_that_no_standby_confirms(cluster: Cluster, service: Service, client: httpx.Client) -> None:

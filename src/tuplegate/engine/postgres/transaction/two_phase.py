@@ -52,6 +52,8 @@ _CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
 _NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Statements, parameters and records are sent in UTF-8, whatever the statement before them has set.
 _SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
+# COMMIT PREPARED waits as the session is set: for what the service wants, and not for a standby to replay it.
+_WAIT_AS_ALWAYS: Final = Command(b"SET synchronous_commit = 'on'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
@@ -482,6 +484,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         _check_prepared(prepared)
         self.stage = Stage.DECIDED
         try:
+            if self.pool.state.has_code or not self.is_plain:
+                self.member.send([_WAIT_AS_ALWAYS])
             committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost:
             committed = []
