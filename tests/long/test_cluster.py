@@ -174,7 +174,7 @@ def test_who_waits_for_more_than_the_service_does(cluster: Cluster, client: http
         "with s as (select set_config('synchronous_commit', 'remote_apply', true)) select pg_current_xact_id() from s"
     )
     waiting = threading.Thread(target=cluster.primary.execute, args=(f"create table more as {more}",))
-    written = []
+    written: list[int] = []
     try:
         # What a tenant sets for its session does not hold for the service's own COMMIT PREPARED.
         body = {"statements": ["set synchronous_commit = 'remote_apply'", "insert into t values (1000)"]}
