@@ -103,8 +103,11 @@ class ExternalServer:
 
     def freeze(self) -> None:
         """From now on it takes connections and answers nobody."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)  # it starts no more of them
         for pid in self.processes:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # one that was there for a moment
+                os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         for pid in self.processes:

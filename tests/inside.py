@@ -14,6 +14,7 @@ from tests.service import Service
 from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
 from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.replication.primary import Primary
 
 _WAIT_S = 60.0
 
@@ -58,10 +59,11 @@ def kill_worker(service: Service) -> None:
 
 
 @asynccontextmanager
-async def engine_of(service: Service) -> AsyncIterator[PostgresEngine]:
+async def engine_of(service: Service, primary: Primary | None = None) -> AsyncIterator[PostgresEngine]:
     """The adapter that a worker has, on the same server."""
     with psycopg.connect(service.conninfo("tuplegate")) as connection:
         row = connection.execute("select secret from installation").fetchone()
     assert row is not None
-    async with open_postgres(EngineSettings(conninfo(service), installation="test", secret=row[0])) as engine:
+    settings = EngineSettings(conninfo(service), installation="test", secret=row[0], primary=primary)
+    async with open_postgres(settings) as engine:
         yield engine

@@ -1,6 +1,7 @@
 """A transaction whose engine was away for too long, while it was being decided, can be asked for afterwards."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,12 +10,13 @@ import psycopg
 import pytest
 
 from tests.faults import child, children, send_signal
-from tests.inside import engine_of, tenant_of
+from tests.inside import conninfo, engine_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
-from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id, write_id
+from tuplegate.access.transaction_ids import IdKind, TransactionId, _mac, read_id, write_id
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.transaction import recovery, two_phase
+from tuplegate.engine.postgres.own.admin import primary_of
+from tuplegate.engine.postgres.transaction import certainty, recovery, two_phase
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
 WAIT_S = 60.0
@@ -102,7 +104,7 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
         async with engine_of(service) as engine:
             gid = engine._recovery.new_gid()
             with closing(psycopg.connect(service.conninfo(target.database))) as lost:
-                ticket = engine._recovery.ticket(gid, lost.info.backend_pid)
+                ticket = port.Ticket((os.getpid() << 32) + lost.info.backend_pid, gid.rpartition("_")[2])
                 lost.execute(f"set session authorization {target.database}_w".encode())
                 lost.execute(f"insert into {t} values (1)".encode())
                 if prepared:
@@ -114,8 +116,37 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
     assert sql.value(f"select count(*) from {t}") == prepared
 
 
-def test_its_id_tells_what_to_ask_by() -> None:
-    id = TransactionId(IdKind.LOST, (4_194_304 << 32) + 4_194_303, "0aZ9bY8cX7")
+@needs_bundled
+def test_one_that_no_standby_confirms_can_be_asked_for(
+    service: Service, t: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed, and has a number, when nobody knows whether a standby has it."""
+    monkeypatch.setattr(certainty, "_CERTAIN_S", 0.1)
+    demanding = primary_of(conninfo(service), follows=False, demands=True)
+
+    async def run() -> port.Outcome | None:
+        target = port.Target(tenant_of(service), port.Access.WRITE)
+        statement = port.Statement(f"insert into {t} values (1)", "insert")
+        async with engine_of(service, demanding) as engine:
+            with pytest.raises(port.OutcomeUnknown) as unknown:
+                await engine.transaction(target, [statement], port.Shape(), BOUNDS, read_only=False, promise=None)
+            ticket = unknown.value.ticket
+            assert ticket is not None
+            assert not ticket.word
+            return await engine.outcome(target, ticket.number, history=ticket.history)
+
+    assert asyncio.run(run()) is port.Outcome.COMMITTED
+
+
+@pytest.mark.parametrize("mark", ["", "aB3dE6"])
+@pytest.mark.parametrize("history", [0, 1, 2**34 - 1])
+def test_its_id_tells_what_to_ask_by(mark: str, history: int) -> None:
+    id = TransactionId(IdKind.LOST, (4_194_304 << 32) + 4_194_303, "0aZ9bY8cX7", mark, history)
     text = write_id(id, "db_1", b"secret", b"nonce")
     assert read_id(text, "db_1", b"secret") == id
     assert read_id(text, "db_2", b"secret") is None
+
+
+def test_an_id_that_was_made_before_there_were_histories() -> None:
+    old = "txn_n000000000DC0123456789" + _mac("n000000000DC0123456789", "db_1", b"secret")
+    assert read_id(old, "db_1", b"secret") == TransactionId(IdKind.NUMBERED, 13 * 62 + 12, "0123456789")

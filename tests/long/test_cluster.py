@@ -15,11 +15,14 @@ import psycopg
 import pytest
 
 from tests.external import ExternalServer, Standby
+from tests.inside import kill_worker
 from tests.long.test_external_engine import run_serve
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 ID = "Tuplegate-Transaction-Id"
+STREAM = "/*+ STREAM */"
+SOON_S = 15.0
 WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and query !~ 'logical_emit'"
 
 pytestmark = needs_linux
@@ -122,6 +125,71 @@ def test_a_commit_that_no_standby_confirms(cluster: Cluster, client: httpx.Clien
     wait_until(lambda: health(client)["status"] == "ok")
     wait_until(lambda: rows(client) == [*before, 2])
     assert query(client, "insert into t values (3)").status_code == 200
+
+
+def test_what_would_wait_for_the_standby_is_refused(cluster: Cluster, service: Service, client: httpx.Client) -> None:
+    """Everything that records something, also the service's own records; and a new worker serves reads."""
+    before = rows(client)
+    cluster.standby.freeze()
+    try:
+        query(client, "insert into t values (10)", timeout_ms=1000)
+        body = {"statements": ["insert into t values (11)"]}
+        with pytest.raises(httpx.ReadTimeout):  # it is prepared, and waits; no worker that starts can commit it
+            client.post("/v1/transaction", json=body, timeout=1)
+        wait_until(lambda: health(client)["status"] == "degraded")
+        token = {"authorization": client.headers["authorization"]}
+        refused = [
+            httpx.post(f"{service.control_url}/v1/session", headers=token, timeout=SOON_S, trust_env=False),
+            client.post("/v1/query", json={"sql": "select 1"}, headers={"Idempotency-Key": "k"}, timeout=SOON_S),
+            client.get("/storage/test", timeout=SOON_S),
+            client.post("/v1/query", json={"sql": f"{STREAM} insert into t values (12) returning a"}, timeout=SOON_S),
+        ]
+        for answer in refused:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_unavailable"), answer.text
+            assert "standby" in answer.json()["error"]["message"]
+        kill_worker(service)
+        with service.client() as other:
+            wait_until(lambda: _reads(other))
+            assert rows(other) == before
+    finally:
+        cluster.standby.thaw()
+    wait_until(lambda: health(client)["status"] == "ok")
+    wait_until(lambda: rows(client) == [*before, 10, 11])
+    assert query(client, "delete from t where a >= 10").status_code == 200
+
+
+def _reads(client: httpx.Client) -> bool:
+    try:
+        return client.post("/v1/query", json={"sql": "select 1"}, timeout=SOON_S).status_code == 200
+    except httpx.RemoteProtocolError:
+        return False  # the worker took the connection before it ended
+
+
+def test_who_waits_for_more_than_the_service_does(cluster: Cluster, client: httpx.Client) -> None:
+    """A commit that waits until a standby has replayed it holds up nobody else: no standby is away."""
+    before = rows(client)
+    cluster.standby.execute("select pg_wal_replay_pause()")
+    wait_until(lambda: cluster.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+    more = (
+        "with s as (select set_config('synchronous_commit', 'remote_apply', true)) select pg_current_xact_id() from s"
+    )
+    waiting = threading.Thread(target=cluster.primary.execute, args=(f"create table more as {more}",))
+    written: list[int] = []
+    try:
+        # What a tenant sets for its session does not hold for the service's own COMMIT PREPARED.
+        body = {"statements": ["set synchronous_commit = 'remote_apply'", "insert into t values (1000)"]}
+        assert client.post("/v1/transaction", json=body, timeout=SOON_S).status_code == 200
+        waiting.start()
+        wait_until(lambda: cluster.commits_that_wait() == 1)
+        while not cluster.primary.execute(f"{WAITING} having min(query_start) < clock_timestamp() - interval '5 s'"):
+            written.append(1001 + len(written))
+            assert query(client, f"insert into t values ({written[-1]})", timeout_ms=3000).status_code == 200
+        assert health(client)["checks"]["commits"] == "ok"
+    finally:
+        cluster.standby.execute("select pg_wal_replay_resume()")
+    waiting.join()
+    assert rows(client) == [*before, 1000, *written]
+    assert query(client, "delete from t where a >= 10").status_code == 200
 
 
 def test_a_transaction_that_no_standby_confirms(cluster: Cluster, service: Service, client: httpx.Client) -> None:

@@ -2,7 +2,8 @@
 
 An id is `txn_`, a letter for the kind, the engine's number of the transaction, a random word, and a MAC over all of it
 and the database. Nobody can forge one, and a key of another database cannot ask for it. With several engines, a mark
-before the MAC tells which engine gave the number.
+before the MAC tells which engine gave the number. Where another server can take the place of an engine, the history of
+the number is there, too. Lengths tell which of them an id has.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ _NUMBER_LENGTH: Final = 11
 _WORD_LENGTH: Final = 10
 _MAC_LENGTH: Final = 22
 MARK_LENGTH: Final = 6
+_HISTORY_LENGTH: Final = 7
 _LENGTH: Final = len(PREFIX) + 1 + _NUMBER_LENGTH + _WORD_LENGTH + _MAC_LENGTH
 NONCE_BYTES: Final = 16
 
@@ -26,7 +28,7 @@ class IdKind(Enum):
     """What is already known of the outcome."""
 
     NUMBERED = "n"
-    """The engine knows the outcome under this number."""
+    """The engine knows the outcome under this number; it is committed, or decided."""
     READ_ONLY = "r"
     """It wrote nothing, so it counts as committed."""
     ABORTED = "a"
@@ -43,6 +45,7 @@ class TransactionId:
     number: int = 0
     word: str = ""
     mark: str = ""
+    history: int = 0
 
 
 def make_word(random_bytes: bytes) -> str:
@@ -52,19 +55,26 @@ def make_word(random_bytes: bytes) -> str:
 def write_id(id: TransactionId, database: str, secret: bytes, nonce: bytes) -> str:
     """Write the id as text. The nonce is used if the id has no word of its own."""
     text = id.kind.value + write_base62(id.number, _NUMBER_LENGTH) + (id.word or make_word(nonce)) + id.mark
+    if id.history:
+        text += write_base62(id.history, _HISTORY_LENGTH)
     return PREFIX + text + _mac(text, database, secret)
 
 
 def read_id(text: str, database: str, secret: bytes) -> TransactionId | None:
     """Return the id if this installation made it for this database; None otherwise."""
-    if len(text) not in (_LENGTH, _LENGTH + MARK_LENGTH) or not text.startswith(PREFIX) or not text.isascii():
+    more = len(text) - _LENGTH
+    marked = more in (MARK_LENGTH, MARK_LENGTH + _HISTORY_LENGTH)
+    known = marked or more in (0, _HISTORY_LENGTH)
+    if not known or not text.startswith(PREFIX) or not text.isascii():
         return None
     body, mac = text[len(PREFIX) : -_MAC_LENGTH], text[-_MAC_LENGTH:]
     if not hmac.compare_digest(mac, _mac(body, database, secret)):
         return None
     number = read_base62(body[1 : 1 + _NUMBER_LENGTH])
     rest = body[1 + _NUMBER_LENGTH :]
-    return TransactionId(IdKind(body[0]), number, rest[:_WORD_LENGTH], rest[_WORD_LENGTH:])
+    word, rest = rest[:_WORD_LENGTH], rest[_WORD_LENGTH:]
+    mark, history = (rest[:MARK_LENGTH], rest[MARK_LENGTH:]) if marked else ("", rest)
+    return TransactionId(IdKind(body[0]), number, word, mark, read_base62(history) if history else 0)
 
 
 def _mac(text: str, database: str, secret: bytes) -> str:

@@ -1,6 +1,7 @@
 """Failures of the engine that no route handled, as errors of the table."""
 
 from tuplegate.engine.port import (
+    CommitsRefused,
     EngineBusy,
     EngineFailure,
     EngineLost,
@@ -23,6 +24,8 @@ def to_fallback_error(failure: EngineFailure, method: str) -> ServiceError | Non
         return ServiceError(
             "outcome_unknown", "the engine was lost on the way; it may have been done, or be done later"
         )
+    if isinstance(failure, CommitsRefused):
+        return ServiceError("engine_unavailable", str(failure))
     if isinstance(failure, EngineUnavailable):
         return ServiceError("engine_unavailable", "the engine is not there just now; nothing was changed")
     return None

@@ -187,7 +187,7 @@ class TransactionRoutes:
     def _make_answer(self, exchange: Exchange, job: _Job, done: port.TransactionResult) -> Answer:
         kind = TransactionId(IdKind.READ_ONLY)
         if done.number is not None:
-            kind = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark)
+            kind = TransactionId(IdKind.NUMBERED, done.number, mark=done.mark, history=done.history)
         id = (job.chosen or self._make_id(kind, job.target)).encode()
         exchange.row_count = sum(result.row_count for result in done.results)
         return Answer(
@@ -201,7 +201,9 @@ class TransactionRoutes:
             known = job.chosen or failure.id
             if known is None and failure.ticket is not None:
                 ticket = failure.ticket
-                known = self._make_id(TransactionId(IdKind.LOST, ticket.number, ticket.word, failure.mark), job.target)
+                kind = IdKind.LOST if ticket.word else IdKind.NUMBERED
+                lost = TransactionId(kind, ticket.number, ticket.word, failure.mark, ticket.history)
+                known = self._make_id(lost, job.target)
             if known is None:
                 respond_error(exchange, error)
             else:
@@ -266,9 +268,9 @@ class TransactionRoutes:
     async def _find_own_outcome(self, id: TransactionId, target: port.Target) -> port.Outcome | None:
         """Return the outcome of an id of the service's own, from the id itself or from the engine."""
         if id.kind is IdKind.NUMBERED:
-            return await self._engine.outcome(target, id.number, id.mark)
+            return await self._engine.outcome(target, id.number, id.mark, id.history)
         if id.kind is IdKind.LOST:
-            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word), id.mark)
+            return await self._engine.outcome_of_lost(target, port.Ticket(id.number, id.word, id.history), id.mark)
         return port.Outcome.COMMITTED if id.kind is IdKind.READ_ONLY else port.Outcome.ABORTED
 
 

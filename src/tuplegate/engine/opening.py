@@ -20,6 +20,7 @@ from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwne
 from tuplegate.engine.postgres.own.logins import has_password, read_url, same_login, without_login
 from tuplegate.engine.postgres.own.probes import probe
 from tuplegate.engine.postgres.own.settings import EngineSettings
+from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.settings import Settings
@@ -66,6 +67,7 @@ class SharedEngine:
     is_bundled: bool
     dump_tools: tuple[DumpTool, ...]
     tally: Tally
+    timelines: Timelines
     replicas: tuple[str, ...]
     weaknesses: tuple[port.Weakness, ...]
 
@@ -88,7 +90,7 @@ def share_engine(
     """Make what the workers share. `replicas` are addresses of standbys."""
     assert isinstance(login, PostgresLogin), "there is one adapter"
     tally = Tally(settings.workers, shared=not is_bundled)
-    return SharedEngine(name, login, is_bundled, dump_tools, tally, replicas, weaknesses)
+    return SharedEngine(name, login, is_bundled, dump_tools, tally, Timelines(), replicas, weaknesses)
 
 
 # -- a worker's side --------------------------------------------------------------------------------------------
@@ -126,7 +128,8 @@ class _ReachedPostgres:
         self._settings = settings
         self._shared = shared
         self._share = share
-        primary = primary_of(conninfo, follows=not shared.is_bundled, demands=settings.durability == "replicated")
+        demands = settings.durability == "replicated"
+        primary = primary_of(conninfo, follows=not shared.is_bundled, demands=demands, timelines=shared.timelines)
         self._connector = AdminConnector(conninfo, primary=primary)
 
     @asynccontextmanager

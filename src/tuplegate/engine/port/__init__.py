@@ -23,6 +23,7 @@ from tuplegate.engine.port.engine import Snapshots as Snapshots
 from tuplegate.engine.port.failures import AlreadyRunning as AlreadyRunning
 from tuplegate.engine.port.failures import BadPosition as BadPosition
 from tuplegate.engine.port.failures import BadUrl as BadUrl
+from tuplegate.engine.port.failures import CommitsRefused as CommitsRefused
 from tuplegate.engine.port.failures import Conflict as Conflict
 from tuplegate.engine.port.failures import CopyRefused as CopyRefused
 from tuplegate.engine.port.failures import DumpFailed as DumpFailed

@@ -139,11 +139,12 @@ class Engine(Protocol):
         """Do the same with a lock of a database, on the engine that the database is on."""
         ...
 
-    async def outcome(self, target: Target, number: int, mark: str = "") -> Outcome | None:
-        """Return what became of the transaction, or None where the engine does not know it any more.
+    async def outcome(self, target: Target, number: int, mark: str = "", history: int = 0) -> Outcome | None:
+        """Return what became of the transaction, or None where the engine does not know it any more. Raises
+        OutcomeUnknown where another server has taken the place of the one that gave the number, and cannot tell.
 
-        `mark` came with its result. A client learns the number of a committed transaction only, so a number that
-        another engine has given is that of a committed one.
+        `mark` and `history` came with its result. A client learns the number of a committed transaction, or of one
+        that is decided, so a number that another engine has given is that of a committed one.
         """
         ...
 

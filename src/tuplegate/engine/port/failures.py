@@ -82,6 +82,10 @@ class EngineLost(EngineUnavailable):
     """The connection was lost after something was sent over it: a question can be asked again, a change may be done."""
 
 
+class CommitsRefused(EngineUnavailable):
+    """Nothing can be committed just now, so it was not begun; the message says why."""
+
+
 class EngineBusy(EngineFailure):
     """The bounded queue for connections is full."""
 

@@ -21,7 +21,8 @@ class TransactionResult(msgspec.Struct):
     """The results of a committed transaction.
 
     `number` is the engine's own number of a transaction that wrote, None for one that had nothing to commit. Where
-    there are several engines, `mark` tells which one gave the number.
+    there are several engines, `mark` tells which one gave the number. Where another server can take an engine's place,
+    `history` tells which of them gave it, in the engine's own way (34 bits); it is 0 elsewhere.
     """
 
     results: list[Result]
@@ -33,6 +34,7 @@ class TransactionResult(msgspec.Struct):
     reached: bytes | None = None
     on_replica: bool = False
     mark: str = ""
+    history: int = 0
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -68,11 +70,13 @@ class Promise(msgspec.Struct, frozen=True):
 class Ticket(msgspec.Struct, frozen=True):
     """Lets the engine find out later what became of a transaction whose connection was lost.
 
-    `word` has ten letters and digits, `number` 64 bits.
+    `word` has ten letters and digits, `number` 64 bits. One without a word is the engine's number of a transaction that
+    is prepared. `history` is as that of a result.
     """
 
     number: int
-    word: str
+    word: str = ""
+    history: int = 0
 
 
 class Outcome(Enum):

@@ -27,8 +27,8 @@ _GONE_PAUSE_MAX_S: Final = 1.0
 class Server:
     """What all pools of one server share.
 
-    `is_certain` tells whether all that was committed is on disk, `is_confirmed` whether a standby has it, and
-    `waits_for_standby` whether the commit of a server process waits for one.
+    `is_certain` tells whether all that was committed on a server is on disk, `is_confirmed` whether a standby has it,
+    and `waits_for_standby` whether the commit of a server process waits for one.
     """
 
     primary: Primary
@@ -40,8 +40,8 @@ class Server:
     queue_max: int
     connect_timeout_s: float
     code_check_s: float
-    is_certain: Callable[[], Awaitable[bool]]
-    is_confirmed: Callable[[], Awaitable[bool]]
+    is_certain: Callable[[str], Awaitable[bool]]
+    is_confirmed: Callable[[str], Awaitable[bool]]
     waits_for_standby: Callable[[int], Awaitable[bool]]
 
 

@@ -32,6 +32,7 @@ from tuplegate.engine.postgres.safety.watch import Watch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
+from tuplegate.engine.postgres.transaction.histories import judge_elsewhere
 from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
@@ -78,12 +79,20 @@ class PostgresEngine:
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
         recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.nobody_before)
+        certainty = recovery.certainty
         self._pools = Pools(
-            settings, connector, session, self._sizes, recovery.is_certain, recovery.is_confirmed, probed, self._guard
+            settings,
+            connector,
+            session,
+            self._sizes,
+            certainty.is_certain,
+            certainty.is_confirmed,
+            probed,
+            self._guard,
         )
         recovery.on_commit = self._pools.may_have_changed
         self._watch = Watch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
-        self._ledger = Ledger(self._pools.to_write, session, secret, recovery.is_certain)
+        self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
         self._running = self._watch.running.runs
@@ -184,8 +193,8 @@ class PostgresEngine:
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._ledger.hold(lock_name(database, lock, key))
 
-    async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
-        return port.Outcome.COMMITTED if mark else await self._recovery.outcome(number)
+    async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
+        return judge_elsewhere(history) if mark else await self._recovery.outcome(number, history)
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:
         if mark:
@@ -202,8 +211,8 @@ class PostgresEngine:
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
         pool = self._pools.of(target)
-        pool.check()
         run = StreamRun(pool, target, statement, shape, bounds)
+        run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
         self._running[run] = self._time()
         measures = self._streams

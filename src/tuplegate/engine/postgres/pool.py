@@ -27,7 +27,7 @@ from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.libpq.pool import DISCARD, Member
-from tuplegate.engine.port import EngineBusy, EngineUnavailable, OutcomeUnknown
+from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable, OutcomeUnknown
 from tuplegate.engine.postgres.ending_pool import EndingPool, Server
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.database_state import CODE, DatabaseState
@@ -89,9 +89,9 @@ class Pool(EndingPool):
             self._stubborn.check(self.database)
 
     def check_commits(self) -> None:
-        """Raise EngineUnavailable while nothing can be committed."""
+        """Raise CommitsRefused while nothing can be committed."""
         if self.primary.refuses is not None:
-            raise EngineUnavailable(self.primary.refuses)
+            raise CommitsRefused(self.primary.refuses)
 
     def inspects(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""
@@ -163,14 +163,15 @@ class Pool(EndingPool):
         """Whether a standby must confirm what was written before it is acknowledged."""
         return self.primary.demands
 
-    async def see_confirmed(self) -> None:
-        """Raise OutcomeUnknown where no standby has what was committed."""
-        if not await self._server.is_confirmed():
+    async def see_confirmed(self, member: Member) -> None:
+        """Raise OutcomeUnknown where no standby has what was committed on the connection."""
+        if not await self._server.is_confirmed(member.server):
             raise OutcomeUnknown("it was applied, but no standby is known to have it, so that it could still be lost")
 
-    async def flush_commits(self) -> None:
-        """Return when all that was committed is so for good. Raises OutcomeUnknown where that is not known in time."""
-        if not await self._server.is_certain():
+    async def flush_commits(self, member: Member) -> None:
+        """Return when all that was committed on the connection is so for good. Raises OutcomeUnknown where that is not
+        known in time."""
+        if not await self._server.is_certain(member.server):
             raise OutcomeUnknown("it was applied, but the engine did not say in time that it is so for good")
 
     def _after_reset(self, member: Member, reset: DirectFuture[list[PGresult]]) -> None:

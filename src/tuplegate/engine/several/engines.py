@@ -274,10 +274,12 @@ class SeveralEngines:
     def hold_in(self, database: str, lock: port.Lock, key: str = "") -> AbstractAsyncContextManager[bool]:
         return self._enter(database, lambda engine, name: engine.hold_in(name, lock, key))
 
-    async def outcome(self, target: port.Target, number: int, mark: str = "") -> port.Outcome | None:
+    async def outcome(self, target: port.Target, number: int, mark: str = "", history: int = 0) -> port.Outcome | None:
         return await self._ask(
             target.database,
-            lambda engine, name: engine.outcome(_rename(target, name), number, self._choose_mark(engine, name, mark)),
+            lambda engine, name: engine.outcome(
+                _rename(target, name), number, self._choose_mark(engine, name, mark), history
+            ),
         )
 
     async def outcome_of_lost(self, target: port.Target, ticket: port.Ticket, mark: str = "") -> port.Outcome:

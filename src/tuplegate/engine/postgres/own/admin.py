@@ -1,21 +1,24 @@
 """The service's own statements: sessions of its roles, and of tenants' roles where a tenant's things are seen to.
 
 They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
-so no role or database overrides it. What they wait for is bounded: a statement, and the wait for a lock.
+so no role or database overrides it. What they wait for is bounded: a statement, the wait for a lock, an answer of the
+engine, and the wait of a commit for a standby. While such commits stand still, nothing is written that would wait, too.
 """
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+from tuplegate.engine.port import Access, CommitsRefused, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.logins import named_database
 from tuplegate.engine.postgres.own.owners import Owners, quoted
 from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.tenancy.roles import role_of
 
@@ -27,6 +30,9 @@ _APPLICATION = "tuplegate-service"
 """Tells these sessions from those that run tenants' statements."""
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
+_LATE_S = 5.0
+"""An engine that answers so long after the limit of a statement does not answer."""
+_LOOK_EVERY_S = 0.5
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
 _SETTINGS = {
     "timezone": "UTC",
@@ -59,6 +65,7 @@ class AdminConnector:
         self.primary = primary or primary_of(conninfo)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
+        self.answer_s = statement_ms / 1000 + _LATE_S
         self._to_standby = to_standby
 
     async def connect(
@@ -84,25 +91,37 @@ class AdminConnector:
         return await self.primary.open(Connection, made, self._timeout_s, expected)
 
 
-def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
+def primary_of(
+    conninfo: str, *, follows: bool | None = None, demands: bool = False, timelines: Timelines | None = None
+) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
-    `demands`: no commit is acknowledged that no standby has."""
-    metadata = named_database(conninfo) or METADATA_DATABASE
-    return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
+    `demands`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
+    databases = (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
+    return Primary(conninfo, databases, follows=follows, demands=demands, timelines=timelines)
 
 
 class AdminSession:
     """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
 
     `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
-    its commits wait for no standby.
+    its commits wait for no standby. `waits` is for what is to be waited for: its commits wait as long as a standby is
+    away, where those of others are left to themselves, and refused.
     """
 
-    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False, local: bool = False) -> None:
+    def __init__(
+        self,
+        connector: AdminConnector,
+        database: str,
+        *,
+        patient: bool = False,
+        local: bool = False,
+        waits: bool = False,
+    ) -> None:
         self._connector = connector
         self._database = database
         self._patient = patient
         self._local = local
+        self._waits = waits
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
@@ -110,17 +129,47 @@ class AdminSession:
         results = await self._run([_command(sql, params)])
         return text_rows(results[-1])
 
+    async def fetch_of(self, server: str, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
+        """Do the same on that server alone. Raises EngineUnavailable where another one is the primary by now."""
+        results = await self._run([_command(sql, params)], server)
+        return text_rows(results[-1])
+
+    async def server(self) -> str:
+        """Return which server it leads to, as `Primary.server` does."""
+        return (await self._connected()).server
+
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
         """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
         return text_rows(results[-1]) if results else []
 
-    async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
+    async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
+        primary = self._connector.primary
+        if primary.replication.stands_still and not self._local and not self._waits and any(map(_writes, commands)):
+            raise CommitsRefused(primary.refuses or "")
         connection = await self._connected()
+        if server is not None and connection.server != server:
+            raise EngineUnavailable("another server is the primary by now")
+        loop = asyncio.get_running_loop()
+        late_at = inf if self._patient else loop.time() + self._connector.answer_s
+        looking: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal looking
+            if loop.time() > late_at:
+                connection.close(f"it gave no answer within {self._connector.answer_s:g} s")
+            elif not self._waits and primary.waits_in_vain(connection.backend):
+                connection.close("its commit waits for a standby that is away")
+            else:
+                looking = loop.call_later(_LOOK_EVERY_S, look)
+
+        looking = loop.call_later(_LOOK_EVERY_S, look)
         try:
             results = await connection.run(*commands)
         except ConnectionLost as exc:
             raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
+        finally:
+            looking.cancel()
         try:
             check(results)
         except StatementFailed as failure:
@@ -175,6 +224,10 @@ class TenantSession(AdminSession):
         except LoginRefused:
             await restore_password(self._connector, self._role, self._secret)
             return await self._connector.connect(self._database, conninfo, patient=self._patient)
+
+
+def _writes(command: Command) -> bool:
+    return not command.sql.lstrip().upper().startswith((b"SELECT", b"SHOW"))
 
 
 def _command(sql: str, params: Sequence[str | None]) -> Command:

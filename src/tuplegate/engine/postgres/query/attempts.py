@@ -37,9 +37,7 @@ class Attempts:
 
     async def carry_out(self, run: RepeatableRun[_T], measures: Measures, now: float, check: Check | None = None) -> _T:
         pool = run.pool
-        pool.check()
-        if pool.primary.refuses is not None and run.must_commit:
-            pool.check_commits()
+        run.check_start()
         turns = pool.state.turns
         turn = turns.hot and run.contends and await turns.wait(_turn_s())
         try:

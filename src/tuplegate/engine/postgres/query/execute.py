@@ -171,9 +171,9 @@ class Execution(RepeatableRun[port.Result]):
                 results = await self._send(values, rows, kept, first)
                 result = self._read(results, rows) or await self._learn(results[-1], rows)
             if self.lazy:
-                await self.pool.flush_commits()
+                await self.pool.flush_commits(member)
             if self.pool.demands and may_write(self.target, statement, self.pool):
-                await self.pool.see_confirmed()
+                await self.pool.see_confirmed(member)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = member.take_notices()

@@ -90,9 +90,21 @@ class Run:
         return False
 
     @property
+    def must_commit(self) -> bool:
+        """Whether there is no use in running it where nothing can be committed."""
+        return False
+
+    @property
     def keywords(self) -> list[str]:
         """The first words of its statements."""
         return []
+
+    def check_start(self) -> None:
+        """Raise where it may not begin just now."""
+        pool = self.pool
+        pool.check()
+        if pool.primary.refuses is not None and self.must_commit:
+            pool.check_commits()
 
     def end(self, why: Why, full_at: int = 0) -> None:
         """Cancel it in the engine."""
@@ -172,11 +184,6 @@ class RepeatableRun(Run, Generic[_T]):
     @property
     def contends(self) -> bool:
         """Whether it takes turns with others where they want the same rows."""
-        raise NotImplementedError
-
-    @property
-    def must_commit(self) -> bool:
-        """Whether there is no use in running it where nothing can be committed."""
         raise NotImplementedError
 
     @property

@@ -190,9 +190,9 @@ class Stream:
                 yield block
             with run:
                 if lazy:
-                    await run.pool.flush_commits()
+                    await run.pool.flush_commits(run.member)
                 if run.pool.demands and run.writes and not run.is_inside:
-                    await run.pool.see_confirmed()
+                    await run.pool.see_confirmed(run.member)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise too_wide(_APART, self.exec_us) from exc
         except ConnectionLost as exc:

@@ -5,7 +5,7 @@ from time import perf_counter_ns
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.rules import may_write, works_in_steps
+from tuplegate.engine.postgres.query.rules import may_write, text_may_write, works_in_steps
 from tuplegate.engine.postgres.query.run import Run, Why
 
 
@@ -31,6 +31,10 @@ class StreamRun(Run):
     @property
     def writes(self) -> bool:
         return may_write(self.target, self.statement, self.pool) and not works_in_steps(self.statement)
+
+    @property
+    def must_commit(self) -> bool:
+        return self.target.may_write and text_may_write(self.statement)
 
     @property
     def may_grow(self) -> bool:

@@ -6,6 +6,10 @@ primary, the one on the newest timeline is. Servers are told from each other by 
 Every connection tells it with its first answer (see `verified`), and as soon as another server is the primary, all
 connections to the former one are closed: it may not know yet that it is none.
 
+A server that was promoted beside a primary that still answers is found, too: all places are asked again every few
+seconds, and at once when a connection leads to another server. The newest timeline that any worker has seen counts for
+all of them (`timelines`): a primary on an older one is left, also where the newer one cannot be reached.
+
 Names are looked up here, off the event loop, as libpq would stand still for it.
 """
 
@@ -20,12 +24,16 @@ import structlog
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, text_rows
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.postgres.own.logins import Place, places_of, with_settings
+from tuplegate.engine.postgres.replication.positions import read_lsn
+from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
 
 _log: Final = structlog.get_logger()
 _C = TypeVar("_C", bound=Connection)
 
 _LOOK_EVERY_S: Final = 1.0
+_LOOK_AROUND_EVERY_S: Final = 3.0
+"""How long a server that was promoted beside the primary may go unnoticed, where no new connection leads to it."""
 _SEEK_PAUSE_S: Final = 0.1
 _ANSWER_S: Final = 2.0
 """What a server may take to say what it is, connecting included."""
@@ -35,6 +43,8 @@ _PATIENCE_S: Final = 2.0
 """How long whoever wants a connection waits for a primary."""
 _STANDS_STILL_S: Final = 2.0
 """Commits that wait for a standby for so long wait for one that is away."""
+_SILENT_S: Final = 10.0
+"""After this time without a word from the primary nobody waits for its answers any more."""
 
 _SILENT: Final = f"gives no answer within {_ANSWER_S:g} s"
 _APPLICATION: Final = "tuplegate-service"
@@ -42,10 +52,15 @@ _SETTINGS: Final = {"search_path": "pg_catalog, pg_temp", "default_transaction_i
 _LOOK: Final = Command(
     b"""
 SELECT extract(epoch FROM pg_postmaster_start_time()), pg_is_in_recovery(),
+       (SELECT system_identifier FROM pg_control_system()),
        CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END,
        current_setting('synchronous_standby_names') <> '',
        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
-       (SELECT string_agg(pid || '/' || query_start, ',') FROM pg_stat_activity WHERE wait_event = 'SyncRep')
+       (SELECT string_agg(pid || '/' || query_start, ',') FROM pg_stat_activity WHERE wait_event = 'SyncRep'),
+       CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn() END,
+       (SELECT flush_lsn FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn IS NOT NULL
+         ORDER BY flush_lsn DESC LIMIT 1
+        OFFSET coalesce(substring(current_setting('synchronous_standby_names') FROM '([0-9]+) *[(]')::int, 1) - 1)
 """,
     begins=False,
 )
@@ -57,11 +72,16 @@ class Server(NamedTuple):
     place: Place
     address: str
     started: str
-    timeline: str
+    system: int
+    timeline: int
     waits: bool
     standbys: int
     waiting: frozenset[str]
     """Commits that wait for a standby just now."""
+    written: int
+    """The place in its log up to which it is on disk."""
+    confirmed: int
+    """The place up to which it is on the disks of as many standbys as commits wait for; 0 where these are away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +98,17 @@ class Primary:
     """See the module's text. `conninfo` is that of a role that may ask, in the first of `databases` that lets it in.
 
     `follows` is false for a server that is always the same: nothing is looked for then, nor watched. `demands`: no
-    commit is acknowledged that no standby has.
+    commit is acknowledged that no standby has. `timelines` is what the workers share.
     """
 
     def __init__(
-        self, conninfo: str, databases: Sequence[str], *, follows: bool | None = None, demands: bool = False
+        self,
+        conninfo: str,
+        databases: Sequence[str],
+        *,
+        follows: bool | None = None,
+        demands: bool = False,
+        timelines: Timelines | None = None,
     ) -> None:
         self._conninfo = conninfo
         self._databases = databases
@@ -93,18 +119,24 @@ class Primary:
         self.refuses: str | None = None
         """Why nothing may be written just now."""
         self._server: Server | None = None
-        self._newest = ""
+        self._timelines = timelines or Timelines()
+        self._timeline_of: dict[str, int] = {}
         self._said: dict[Place, str] = {}
         self._is_watched = False
         self._present = asyncio.Event()
         self._doubted = asyncio.Event()
+        self._suspects = False
+        """A connection could not be had, or led elsewhere, since all places were asked."""
+        self._round: asyncio.Task[list[tuple[Server, Connection]]] | None = None
+        self._round_at = 0.0
         self._session: Connection | None = None
         self._connections: set[Connection] = set()
         self._asked: dict[Place, asyncio.Task[list[tuple[Server, Connection]]]] = {}
         """Places that have not said yet what they are."""
         self._lookups: dict[str, asyncio.Future[list[str]]] = {}
         self._addresses: dict[str, list[str]] = {}
-        self._waiting_since: dict[str, float] = {}
+        self._waiting_since: dict[str, tuple[float, int]] = {}
+        """When each commit was first seen to wait, and how far the log was on disk then."""
 
     @property
     def lost(self) -> str | None:
@@ -118,9 +150,19 @@ class Primary:
         """What tells it from others; nothing where it is always the same, or is being looked for."""
         return self._server.started if self._server is not None else ""
 
+    def timeline_of(self, server: str) -> int:
+        """Return the timeline of a server that is the primary, or was it; 0 where it is always the same server."""
+        return self._timeline_of.get(server, 0)
+
     def has_left(self, server: str) -> bool:
         """Whether that server, which was the primary, is it no more: nothing that runs there counts."""
         return bool(server) and self._server is not None and self._server.started != server
+
+    def waits_in_vain(self, process: int) -> bool:
+        """Whether the commit of a server process waits for a standby that is away."""
+        if not self.replication.stands_still:
+            return False
+        return any(commit.startswith(f"{process}/") for commit in self._waiting_since)
 
     def _reasons(self) -> str:
         said = [f"{place} {self._said[place]}" for place in self._places if place in self._said]
@@ -197,6 +239,7 @@ class Primary:
 
     def _doubt(self) -> None:
         """A connection could not be had, or was not what it must be: it is time to look again."""
+        self._suspects = True
         self._doubted.set()
         if not self._is_watched:
             self._server = None
@@ -209,6 +252,7 @@ class Primary:
         try:
             while True:
                 await self._look_or_seek()
+                self._look_around()
                 self._doubted.clear()
                 try:
                     async with asyncio.timeout(_LOOK_EVERY_S):
@@ -218,6 +262,9 @@ class Primary:
                 self._connections = {connection for connection in self._connections if not connection.closed}
         finally:
             self._is_watched = False
+            if self._round is not None:
+                self._round.cancel()
+                self._round = None
             self._close_session()
 
     async def _look_or_seek(self) -> None:
@@ -225,7 +272,9 @@ class Primary:
         if session is not None and former is not None:
             try:
                 async with asyncio.timeout(_ANSWER_S):
-                    self._note(await self._ask(session, former.place, former.address))
+                    looked = await self._ask(session, former.place, former.address)
+                self._timelines.note(looked.system, looked.timeline)
+                self._note(looked)
                 return
             except TimeoutError:
                 reason = _SILENT
@@ -236,20 +285,67 @@ class Primary:
             self._server = None
             self._present.clear()
             self._close_session()
-        while (found := await self._ask_all()) is None:  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(_SEEK_PAUSE_S)
-        self._take(*found)
+            if former.timeline < self._timelines.newest:
+                self._close_connections("it leads to a former primary")
+        self._take(*await self._seek(former))
         if former is not None:
-            _log.warning("the primary was found", place=str(found[0].place), moved=found[0].started != former.started)
+            server = self._server
+            assert server is not None
+            _log.warning("the primary was found", place=str(server.place), moved=server.started != former.started)
+
+    async def _seek(self, former: Server | None) -> tuple[Server, Connection]:
+        """Ask until there is a primary. Where the former one is silent, nobody waits for it for ever."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while (found := await self._ask_all()) is None:
+            is_silent = former is not None and self._said.get(former.place) == _SILENT
+            if is_silent and loop.time() - since > _SILENT_S:
+                self._close_connections(f"the engine gives no answer for {_SILENT_S:g} s")
+            await asyncio.sleep(_SEEK_PAUSE_S)
+        return found
+
+    def _look_around(self) -> None:
+        """Ask all places again when it is time: the watched session does not tell that another was promoted."""
+        loop = asyncio.get_running_loop()
+        if self._round is not None and self._round.done():
+            found, self._round = self._round.result(), None
+            self._take_newer(found)
+        if self._round is None and (self._suspects or loop.time() >= self._round_at):
+            self._suspects = False
+            self._round_at = loop.time() + _LOOK_AROUND_EVERY_S
+            self._round = loop.create_task(self._ask_everyone())
+            self._round.add_done_callback(lambda _: self._doubted.set())
+
+    async def _ask_everyone(self) -> list[tuple[Server, Connection]]:
+        """Return those that say that they are the primary. Who is silent is waited for up to its own bound."""
+        answers = await asyncio.gather(*(self._ask_place(place) for place in self._places))
+        return [answer for found in answers for answer in found]
+
+    def _take_newer(self, found: list[tuple[Server, Connection]]) -> None:
+        newest = _newest(found)
+        if newest is None:
+            return
+        server, session = newest
+        former = self._server
+        if former is not None and server.timeline <= former.timeline:
+            session.close()
+            return
+        _log.warning("another server was promoted", place=str(server.place), timeline=server.timeline)
+        self._close_session()
+        self._take(server, session)
 
     def _take(self, server: Server, session: Connection) -> None:
         self._server, self._session = server, session
-        self._newest = server.timeline
+        self._timeline_of[server.started] = server.timeline
+        self._timelines.note(server.system, server.timeline)
         self._note(server)
         self._present.set()
-        for connection in self._connections:
-            if connection.server != server.started:
-                connection.close("another server is the primary")
+        self._close_connections("another server is the primary", but=server.started)
+
+    def _close_connections(self, reason: str, but: str = "") -> None:
+        for connection in list(self._connections):
+            if connection.server != but:
+                connection.close(reason)
 
     def _close_session(self) -> None:
         if self._session is not None:
@@ -259,8 +355,13 @@ class Primary:
     def _note(self, server: Server) -> None:
         """What its commits wait for, and for how long."""
         now = asyncio.get_running_loop().time()
-        self._waiting_since = {commit: self._waiting_since.get(commit, now) for commit in server.waiting}
-        stand_still = any(now - since >= _STANDS_STILL_S for since in self._waiting_since.values())
+        seen = (now, server.written)
+        self._waiting_since = {commit: self._waiting_since.get(commit, seen) for commit in server.waiting}
+        # A commit that standbys have on disk was told to wait for more, by a tenant: no standby is away.
+        stand_still = any(
+            now - since >= _STANDS_STILL_S and server.confirmed < written
+            for since, written in self._waiting_since.values()
+        )
         if stand_still != self.replication.stands_still:
             _log.warning("commits wait for a standby" if stand_still else "commits wait for no standby any more")
         self.replication = Replication(server.waits, server.standbys, stand_still)
@@ -290,10 +391,7 @@ class Primary:
         for late in self._asked.values():
             late.add_done_callback(_close_found)
         self._asked.clear()
-        found.sort(key=lambda answer: answer[0].timeline)
-        for _, session in found[:-1]:
-            session.close()
-        return found[-1]
+        return _newest(found)
 
     async def _ask_place(self, place: Place) -> list[tuple[Server, Connection]]:
         """Those of its addresses that are the primary: one, as a rule. What it says otherwise is kept."""
@@ -315,8 +413,6 @@ class Primary:
             async with asyncio.timeout(_ANSWER_S):
                 session = await self._connect(f"{self._conninfo} {place.at(address)}")
                 server = await self._ask(session, place, place.at(address))
-            if server.timeline < self._newest:
-                raise ConnectionLost(f"is a former primary: it is on timeline {server.timeline}, not {self._newest}")
         except TimeoutError:
             self._said[place] = _SILENT
         except ConnectionLost as lost:
@@ -337,16 +433,31 @@ class Primary:
         return await Connection.open(with_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
 
     async def _ask(self, session: Connection, place: Place, address: str) -> Server:
-        """What the server at the other end is. Raises ConnectionLost where it is not the primary."""
+        """What the server at the other end is. Raises ConnectionLost where it is not the primary, or was it."""
         results = await session.run(_LOOK)
         error = find_error(results)
         if error is not None:
             raise ConnectionLost(error.get_error_message())
-        started, standby, timeline, waits, standbys, waiting = text_rows(results[-1])[0]
+        started, standby, system, timeline, waits, standbys, waiting, written, confirmed = text_rows(results[-1])[0]
         if standby == "t":
             raise ConnectionLost("is a standby, which cannot write")
         commits = frozenset((waiting or "").split(",")) - {""}
-        return Server(place, address, str(started), str(timeline), waits == "t", int(str(standbys)), commits)
+        server = Server(
+            place,
+            address,
+            str(started),
+            int(str(system)),
+            int(str(timeline), 16),
+            waits == "t",
+            int(str(standbys)),
+            commits,
+            read_lsn(str(written)),
+            read_lsn(confirmed) if confirmed else 0,
+        )
+        former = self._timelines.why_former(server.system, server.timeline)
+        if former is not None:
+            raise ConnectionLost(former)
+        return server
 
     async def _look_up(self, place: Place) -> list[str]:
         """Its addresses. One look-up of a name at a time: it may take long, and nothing ends it."""
@@ -362,6 +473,16 @@ class Primary:
             if place.host not in self._addresses:
                 raise
         return self._addresses[place.host]
+
+
+def _newest(found: list[tuple[Server, Connection]]) -> tuple[Server, Connection] | None:
+    """Return the one on the newest timeline; the sessions of others are closed."""
+    if not found:
+        return None
+    found.sort(key=lambda answer: answer[0].timeline)
+    for _, session in found[:-1]:
+        session.close()
+    return found[-1]
 
 
 def _close_found(late: "asyncio.Task[list[tuple[Server, Connection]]]") -> None:

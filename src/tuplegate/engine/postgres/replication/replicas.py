@@ -390,7 +390,7 @@ class Replica:
             self._pools.close_idle(since)
 
 
-async def _is_safe() -> bool:
+async def _is_safe(_server: str) -> bool:
     """Nothing is written there."""
     return True
 

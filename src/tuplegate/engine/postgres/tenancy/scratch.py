@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import structlog
 
-from tuplegate.engine.port import EngineFailure
+from tuplegate.engine.port import CommitsRefused, EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 
@@ -43,6 +43,10 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
+        """Raises CommitsRefused while nothing may be written."""
+        refusal = self._connector.primary.refuses
+        if refusal is not None:
+            raise CommitsRefused(refusal)
         name = _signed(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))

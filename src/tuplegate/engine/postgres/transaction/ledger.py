@@ -27,7 +27,7 @@ _WAIT_S = 30.0
 class Ledger:
     """`pool_of` gives the writing pool of a database, `session` is the worker's own, on the metadata database.
 
-    `is_certain` tells whether what is committed now is so for good.
+    `is_certain` tells whether what is committed on a server now is so for good.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Ledger:
         pool_of: Callable[[str], Pool],
         session: AdminSession,
         secret: bytes,
-        is_certain: Callable[[], Awaitable[bool]],
+        is_certain: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._pool_of = pool_of
         self._session = session
@@ -60,12 +60,12 @@ class Ledger:
             await self.begin_id(database, id)
         # Waits for one that is being committed, and finds that it was.
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
-        state, _ = await self._call(database, self.records(database).look(id))
-        return await self._certain(port.Outcome((state or b"").decode()))
+        (state, _), server = await self._call_of(database, self.records(database).look(id))
+        return await self._certain(port.Outcome((state or b"").decode()), server)
 
-    async def _certain(self, outcome: port.Outcome) -> port.Outcome:
-        """What is committed, but could still be lost, is not said to be."""
-        if outcome is port.Outcome.COMMITTED and not await self._is_certain():
+    async def _certain(self, outcome: port.Outcome, server: str) -> port.Outcome:
+        """What is committed on the server, but could still be lost, is not said to be."""
+        if outcome is port.Outcome.COMMITTED and not await self._is_certain(server):
             return port.Outcome.IN_PROGRESS
         return outcome
 
@@ -73,9 +73,9 @@ class Ledger:
         return await self._call(database, self.records(database).look(id)) == [None, None]
 
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
-        state, age_s = await self._call(database, self.records(database).look(id))
+        (state, age_s), server = await self._call_of(database, self.records(database).look(id))
         if state is not None:
-            return await self._certain(port.Outcome(state.decode()))
+            return await self._certain(port.Outcome(state.decode()), server)
         if age_s is None:
             return None
         # Whoever runs it has held it since before it began.
@@ -84,8 +84,12 @@ class Ledger:
         return await self.abort_id(database, id)
 
     async def verdict(self, database: str, id: str) -> port.Outcome | None:
-        state, _ = await self._call(database, self.records(database).look(id))
-        return None if state is None else port.Outcome(state.decode())
+        return (await self.verdict_of(database, id))[0]
+
+    async def verdict_of(self, database: str, id: str) -> tuple[port.Outcome | None, str]:
+        """Return the verdict, and the server that has told it."""
+        (state, _), server = await self._call_of(database, self.records(database).look(id))
+        return None if state is None else port.Outcome(state.decode()), server
 
     async def is_settled(self, database: str, promise: port.Promise) -> bool:
         """Whether somebody has recorded what the promise wants to record: then no further try can succeed."""
@@ -95,10 +99,11 @@ class Ledger:
         return keep is not None and (await self.find_kept(database, keep.route, keep.key)).found is not None
 
     async def find_kept(self, database: str, route: str, key: str) -> port.KeptAnswers:
-        request, body, kept_bytes = await self._call(database, self.records(database).kept(route, key))
+        kept, server = await self._call_of(database, self.records(database).kept(route, key))
+        request, body, kept_bytes = kept
         found = None
         if request is not None and body is not None:
-            if not await self._is_certain():
+            if not await self._is_certain(server):
                 raise port.EngineUnavailable("what was recorded could still be lost: a standby does not have it yet")
             found = port.KeptAnswer(request.decode(), bytes.fromhex(body.decode()))
         return port.KeptAnswers(found, int(kept_bytes or 0))
@@ -115,6 +120,10 @@ class Ledger:
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:
         """The one row that a function of the records gives."""
+        return (await self._call_of(database, command))[0]
+
+    async def _call_of(self, database: str, command: Command) -> tuple[list[bytes | None], str]:
+        """The same, and the server that has told it."""
         pool = self._pool_of(database)
         member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
         results: list[PGresult] = []
@@ -135,7 +144,7 @@ class Ledger:
             late.cancel()
         # It ran nothing but a function of the service's own.
         pool.give_back(member, Leftovers.NOTHING)
-        return [results[1].get_value(0, column) for column in range(results[1].nfields)]
+        return [results[1].get_value(0, column) for column in range(results[1].nfields)], member.server
 
     # -- locks --------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,18 @@ notes that first: so an owner that does not find its own any more can tell "comm
 (and does not run it again), whoever is alive and whoever is thought to be. Prepared transactions of others, which carry
 another name, are left alone. Finding out waits until the lost connection's server process is gone: while it lives it
 may still be doing what it was told.
+
+What one server has said says nothing of another that has taken its place: every question is asked of a server that is
+named. A prepared transaction that is not there any more was committed, on the server that has prepared it; on another
+it may never have arrived. Numbers of transactions are given out again by a server that takes another's place, so the
+ids that carry them carry their history, too.
 """
 
 import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -20,7 +26,7 @@ from tuplegate.access.transaction_ids import NONCE_BYTES, make_word
 from tuplegate.direct_future import DirectFuture
 from tuplegate.eager import see_through
 from tuplegate.engine.libpq.connection import Connection
-from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, StatementFailed, Ticket
+from tuplegate.engine.port import EngineFailure, EngineUnavailable, Outcome, OutcomeUnknown, StatementFailed, Ticket
 from tuplegate.engine.postgres.own import metadata
 from tuplegate.engine.postgres.own.admin import (
     CANCELED,
@@ -31,7 +37,9 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     terminate,
 )
-from tuplegate.keeping import keep, within
+from tuplegate.engine.postgres.transaction.certainty import Certainty
+from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated
+from tuplegate.keeping import keep
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
@@ -45,18 +53,17 @@ _SETTLE_S: Final = 25.0
 _SETTLE_PAUSE_S: Final = 0.1
 _CLOSING_PAUSE_S: Final = 0.01
 
-_CERTAIN_S: Final = 10.0
-# A commit that writes waits for the disk, and for standbys, and so for all that was committed before it.
-_COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
-                                       OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
-                                     THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
-_FIND_STANDBY: Final = (
-    "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
-)
-_CONFIRM_PAUSE_S: Final = 0.005
 _NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
 """What COMMIT PREPARED says while another session is at it, and where it did not get on in time."""
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
+
+
+class Settled(Enum):
+    """What was found out of a transaction whose connection was lost."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
 
 
 def _ignore(_database: str) -> None:
@@ -73,8 +80,12 @@ class Recovery:
         self._alone = alone
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
-        self._certain = AdminSession(connector, METADATA_DATABASE) if self._primary.follows else self._session
+        self._certain = (
+            AdminSession(connector, METADATA_DATABASE, waits=True) if self._primary.follows else self._session
+        )
         """Waits for standbys, and whoever waits behind it, where there are such."""
+        self.certainty = Certainty(self._primary, self._session, self._certain)
+        self.histories = Histories(self._primary)
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
@@ -108,29 +119,34 @@ class Recovery:
     def _gid(self, worker: int, word: str) -> str:
         return f"{self._prefix}{worker}_{word}"
 
-    def ticket(self, gid: str, backend: int) -> Ticket:
+    def ticket(self, gid: str, member: Connection) -> Ticket:
         """With what `outcome_of_lost` finds it later."""
-        return Ticket((os.getpid() << _PID_BITS) + backend, gid.rpartition("_")[2])
+        number = (os.getpid() << _PID_BITS) + member.backend
+        return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
 
     async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
         """What became of a transaction that was being prepared when the engine was lost. The watcher commits it, if it
         was prepared, and notes that first."""
         worker, backend = divmod(ticket.number, 1 << _PID_BITS)
         gid = self._gid(worker, ticket.word)
-        gone = not await terminate(self._session, database, backend)
-        if await self._is_prepared(gid):
+        server = await self._session.server()
+        # On another server the number of the process is that of a stranger.
+        gone = not self.histories.fits(ticket.history, server) or not await terminate(self._session, database, backend)
+        if await self._is_prepared(server, gid):
             return Outcome.IN_PROGRESS
-        if await self._session.fetch(metadata.FIND_RECOVERED, gid):
-            return Outcome.COMMITTED if await self.is_certain() else Outcome.IN_PROGRESS
+        if await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid):
+            return Outcome.COMMITTED if await self.certainty.is_certain(server) else Outcome.IN_PROGRESS
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
         """The same where the database was another then, perhaps on another engine: its server processes are gone, and
         what it had prepared was committed and noted, with the notes brought here."""
         gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
-        if await self._is_prepared(gid):
+        server = await self._session.server()
+        if await self._is_prepared(server, gid):
             return Outcome.IN_PROGRESS
-        return Outcome.COMMITTED if await self._session.fetch(metadata.FIND_RECOVERED, gid) else Outcome.ABORTED
+        noted = await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid)
+        return Outcome.COMMITTED if noted else Outcome.ABORTED
 
     def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
         """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
@@ -173,7 +189,17 @@ class Recovery:
             _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
 
     async def _resolve_first(self) -> None:
-        """What was prepared before now is committed when this returns: by its owner, if that lives, or by us."""
+        """Return when all that was prepared before now is committed: by its owner, if that lives, or by us. While
+        commits stand still that is left to the watcher, so that reads go on."""
+        resolving = asyncio.get_running_loop().create_task(self._resolve_before())
+        while not (await asyncio.wait([resolving], timeout=_SETTLE_PAUSE_S))[0]:
+            if self._primary.replication.stands_still:
+                _log.warning("transactions in doubt are left until a standby is there")
+                resolving.cancel()
+                return
+        resolving.result()
+
+    async def _resolve_before(self) -> None:
         if self._alone:
             await self.resolve(older_than_s=0)
             return
@@ -202,6 +228,8 @@ class Recovery:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
+            if self._primary.replication.stands_still:
+                continue  # nothing can be committed
             try:
                 await self.resolve(_AGE_S)
             except EngineFailure:
@@ -209,52 +237,37 @@ class Recovery:
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
-    async def outcome(self, number: int) -> Outcome | None:
-        """What the engine says of a transaction; None where it is too old for it."""
+    async def outcome(self, number: int, history: int = 0) -> Outcome | None:
+        """What the engine says of a transaction; None where it is too old for it. Raises OutcomeUnknown where another
+        server gave the number, and this one may have given it out again."""
+        server = await self._session.server()
+        is_own = self.histories.fits(history, server)
         try:
-            rows = await self._session.fetch("SELECT pg_xact_status($1::text::xid8)", str(number))
+            rows = await self._session.fetch_of(server, "SELECT pg_xact_status($1::text::xid8)", str(number))
         except StatementFailed as exc:
             if exc.sqlstate != "22023":
                 raise
-            return None  # a number that the engine has lost in a crash, and will give out again
-        return _STATES.get(str(rows[0][0]))
+            # It has lost the number, in a crash or because it never got it, and will give it out again.
+            return None if is_own else Outcome.ABORTED
+        state = _STATES.get(str(rows[0][0]))
+        if is_own or state is Outcome.ABORTED or (state is Outcome.COMMITTED and is_replicated(history)):
+            return state
+        raise OutcomeUnknown(
+            "another server is the primary since, and it cannot tell this transaction from one of its own: it may have"
+            " been applied or not"
+        )
 
-    async def is_certain(self) -> bool:
-        """Whether what is committed now is so for good: it is on disk, and standbys that commits wait for have it."""
-        try:
-            await within(_CERTAIN_S, self._certain.fetch(_COMMIT_SOMETHING))
-            return not self._primary.demands or await self._is_confirmed()
-        except (TimeoutError, EngineUnavailable):
-            return False
-
-    async def is_confirmed(self) -> bool:
-        """Whether what is committed now is on a standby, whatever the engine's commits wait for just now."""
-        try:
-            return await self._is_confirmed()
-        except EngineUnavailable:
-            return False
-
-    async def _is_confirmed(self) -> bool:
-        [(position,)] = await self._session.fetch("SELECT pg_current_wal_flush_lsn()")
-        deadline = asyncio.get_running_loop().time() + _CERTAIN_S
-        while not await self._session.fetch(_FIND_STANDBY, position):
-            if asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(_CONFIRM_PAUSE_S)
-        return True
-
-    async def settle_prepared(self, database: str, member: Connection, gid: str) -> bool | None:
-        """Whether a transaction whose connection was lost while it prepared is committed now: it is if it was prepared,
-        and then this commits it. None where the engine could not be asked in time."""
+    async def settle_prepared(self, database: str, member: Connection, gid: str, number: int | None = None) -> Settled:
+        """Find out whether a transaction is committed whose connection was lost while it prepared, or after that; then
+        its `number` is given. It is if it is prepared, and then this commits it."""
         seen: str | None = None
 
-        async def look() -> bool | None:
+        async def look() -> Settled | None:
             nonlocal seen
+            server = await self._session.server()
             gone = await self._is_gone(database, member)
-            if seen is not None and self._primary.has_left(seen):
-                seen = None  # what was prepared there may not have got here
-            if await self._is_prepared(gid):
-                seen = self._primary.server  # also when the answer to the commit is lost, and the name with it
+            if await self._is_prepared(server, gid):
+                seen = server  # also when the answer to the commit is lost, and the name with it
                 try:
                     await self._commit(database, gid)
                 except StatementFailed as failure:
@@ -262,33 +275,53 @@ class Recovery:
                     if failure.sqlstate not in _NOT_YET:
                         _log.error("a prepared transaction could not be committed", gid=gid, reason=str(failure))
                     return None
-            elif seen is None and not await self._session.fetch(metadata.FIND_RECOVERED, gid):
-                return False if gone else None
-            return True if await self.is_certain() else None
+            elif seen != server and not await self._session.fetch_of(server, metadata.FIND_RECOVERED, gid):
+                if number is None:
+                    return Settled.ABORTED if gone else None
+                if server != member.server:
+                    return await self._settle_number(server, number)
+            return Settled.COMMITTED if await self.certainty.is_certain(server) else None
 
         known = await self._until_known(look)
-        # What is prepared is decided: it will be committed, also where nobody can be asked any more.
-        return self._settled(True if seen is not None and not self._primary.replication.waits else known)
+        if not self._primary.follows and (seen is not None or number is not None):
+            # What is prepared is decided: its server will commit it, also where nobody can be asked any more.
+            known = Settled.COMMITTED
+        return self._settled(known)
+
+    async def _settle_number(self, server: str, number: int) -> Settled:
+        """Find out what became of a transaction that was prepared elsewhere, and is not here.
+
+        It has come here and was committed, or it never came. In the first case its number is that of a committed one;
+        but it can be so in the second, too, where it was given out again.
+        """
+        try:
+            [(state,)] = await self._session.fetch_of(server, "SELECT pg_xact_status($1::text::xid8)", str(number))
+        except StatementFailed as failure:
+            if failure.sqlstate != "22023":
+                raise
+            return Settled.ABORTED  # the number is not given out here yet
+        return Settled.UNKNOWN if state in ("committed", None) else Settled.ABORTED
 
     async def settle_recorded(
-        self, database: str, member: Connection, is_recorded: Callable[[], Awaitable[bool]]
-    ) -> bool | None:
-        """Whether a transaction that carries a record, and whose connection was lost while it committed, is committed.
-        None where the engine could not be asked in time."""
+        self, database: str, member: Connection, find_record: Callable[[], Awaitable[tuple[bool, str]]]
+    ) -> Settled:
+        """Find out whether a transaction is committed that carries a record, and whose connection was lost while it
+        committed. `find_record` tells whether the record is there, and which server has told it."""
 
-        async def look() -> bool | None:
+        async def look() -> Settled | None:
             if not await self._is_gone(database, member):
                 return None
-            if not await is_recorded():
-                return False
-            return True if await self.is_certain() else None
+            is_there, server = await find_record()
+            if not is_there:
+                return Settled.ABORTED
+            return Settled.COMMITTED if await self.certainty.is_certain(server) else None
 
         return self._settled(await self._until_known(look))
 
-    def _settled(self, committed: bool | None) -> bool | None:
-        outcome = "unknown" if committed is None else "committed" if committed else "aborted"
-        self.events[f"in_doubt_settled_total {outcome}"] += 1
-        return committed
+    def _settled(self, found: Settled | None) -> Settled:
+        settled = found or Settled.UNKNOWN
+        self.events[f"in_doubt_settled_total {settled.value}"] += 1
+        return settled
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
         """In a task of its own, which a time limit needs."""
@@ -308,8 +341,8 @@ class Recovery:
             await asyncio.sleep(_SETTLE_PAUSE_S)
         return None
 
-    async def _is_prepared(self, gid: str) -> bool:
-        return bool(await self._session.fetch("SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
+    async def _is_prepared(self, server: str, gid: str) -> bool:
+        return bool(await self._session.fetch_of(server, "SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
 
     async def _is_gone(self, database: str, member: Connection) -> bool:
         """Whether the server process of a lost connection has ended; asks it to, where it has not."""

@@ -32,7 +32,7 @@ from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAga
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
 from tuplegate.engine.postgres.transaction.ledger import Ledger
-from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 
 _NOTICES_MAX: Final = 100
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
@@ -52,6 +52,8 @@ CHECK_NOW: Final = Command(b"SET CONSTRAINTS ALL IMMEDIATE", begins=False)
 _NEW_NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id()", begins=False)
 # Statements, parameters and records are sent in UTF-8, whatever the statement before them has set.
 SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
+# COMMIT PREPARED waits as the session is set: for what the service wants, and not for a standby to replay it.
+_WAIT_AS_ALWAYS: Final = Command(b"SET synchronous_commit = 'on'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
@@ -137,7 +139,10 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     @property
     def must_commit(self) -> bool:
-        return not self.is_read_only and any(text_may_write(statement) for statement in self.statements)
+        # What was promised is recorded, also of what only reads.
+        return self.promise is not None or (
+            not self.is_read_only and any(text_may_write(statement) for statement in self.statements)
+        )
 
     @property
     def survives_loss(self) -> bool:
@@ -197,10 +202,14 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             self._end_doubt()
         if number is not None and self.pool.demands:
             try:
-                await self.pool.see_confirmed()
+                await self.pool.see_confirmed(self.member)
             except port.OutcomeUnknown as unknown:
                 unknown.id = self._promised.id if self._promised is not None else None
+                unknown.ticket = self._number_ticket(number)
                 raise
+
+    def _number_ticket(self, number: int) -> port.Ticket:
+        return port.Ticket(number, history=self._decider.recovery.histories.of(self.member))
 
     def _end_doubt(self) -> None:
         if not self.is_plain:
@@ -217,6 +226,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 results, port.Commit.READ_ONLY if number is None else commit, number, self.attempt, 0, self._notices
             )
             done.exec_us = (perf_counter_ns() - started) // 1000
+            if number is not None:
+                done.history = self._decider.recovery.histories.of(self.member, acknowledged=True)
             await self._write_records(done)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
@@ -380,7 +391,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             if number is None:
                 await self._commit_plainly(wrote=False)
             elif self.two_phase:
-                await self._prepare_and_commit()
+                await self._prepare_and_commit(number)
             else:
                 await self._commit_recorded()
         except ConnectionLost as lost:
@@ -434,53 +445,61 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
             settled = await self._decider.recovery.settle_recorded(
-                self.target.database, self.member, lambda: self._is_recorded(id)
+                self.target.database, self.member, lambda: self._find_record(id)
             )
-            if settled is None:
+            if settled is Settled.UNKNOWN:
                 raise _unknown(id) from exc
-            if not settled:
+            if settled is Settled.ABORTED:
                 raise
         self.stage = Stage.DECIDED
         if self.pool.state.has_code or not self.is_plain:
             # A deferred trigger may have made the commit lazy at the last moment.
             try:
-                await self.pool.flush_commits()
+                await self.pool.flush_commits(self.member)
             except port.OutcomeUnknown as unknown:
                 raise _unknown(id) from unknown
 
-    async def _is_recorded(self, id: str) -> bool:
-        return await self._decider.ledger.verdict(self.target.database, id) is port.Outcome.COMMITTED
+    async def _find_record(self, id: str) -> tuple[bool, str]:
+        verdict, server = await self._decider.ledger.verdict_of(self.target.database, id)
+        return verdict is port.Outcome.COMMITTED, server
 
-    async def _prepare_and_commit(self) -> None:
+    async def _prepare_and_commit(self, number: int) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
         gid = self._decider.recovery.new_gid()
         self._decider.recovery.in_hand.add(gid)
         try:
-            await self._prepare_and_commit_as(gid)
+            await self._prepare_and_commit_as(gid, number)
         finally:
             self._decider.recovery.in_hand.discard(gid)
 
-    async def _prepare_and_commit_as(self, gid: str) -> None:
+    async def _prepare_and_commit_as(self, gid: str, number: int) -> None:
         # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not listed
         # could mean that it was committed as well as that it never was prepared.
         try:
             prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
         except ConnectionLost as exc:
             settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
-            if settled is None:
-                raise _unknown(ticket=self._decider.recovery.ticket(gid, self.member.backend)) from exc
-            if not settled:
+            if settled is Settled.UNKNOWN:
+                raise _unknown(ticket=self._decider.recovery.ticket(gid, self.member)) from exc
+            if settled is Settled.ABORTED:
                 raise
             return
         _check_prepared(prepared)
         self.stage = Stage.DECIDED
         try:
+            if self.pool.state.has_code or not self.is_plain:
+                self.member.send([_WAIT_AS_ALWAYS])
             committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost:
             committed = []
         if not committed or committed[-1].status == _ERROR:
-            # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
-            await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
+            # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
+            # cannot. A server that has taken its place need not have it.
+            settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid, number)
+            if settled is Settled.UNKNOWN:
+                raise _unknown(ticket=self._number_ticket(number))
+            if settled is Settled.ABORTED:
+                raise ConnectionLost("another server is the primary, and does not have it")
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,69 @@
+"""Whether what is committed is so for good: on disk, and on the standbys that it must be on.
+
+It is asked of the server that has committed it. Another one that has taken its place says nothing of that: its log goes
+on elsewhere, and its standbys have other things. There the answer is no.
+"""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from tuplegate.engine.port import EngineUnavailable
+from tuplegate.engine.postgres.own.admin import AdminSession
+from tuplegate.engine.postgres.replication.primary import Primary
+from tuplegate.keeping import within
+
+_CERTAIN_S: Final = 10.0
+# A commit that writes waits for the disk, and for standbys, and so for all that was committed before it.
+_COMMIT_SOMETHING: Final = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+                                       OR pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+                                     THEN pg_logical_emit_message(true, 'tuplegate', '') END"""
+_FIND_STANDBY: Final = (
+    "SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= $1::pg_lsn"
+)
+_CONFIRM_PAUSE_S: Final = 0.005
+
+
+class LogPlace(NamedTuple):
+    """A place in the log of one server. Those of two servers are not to be compared, so only that one is asked."""
+
+    server: str
+    lsn: str
+
+    async def is_on_standby(self, session: AdminSession) -> bool:
+        """Raises EngineUnavailable where the session leads to another server."""
+        return bool(await session.fetch_of(self.server, _FIND_STANDBY, self.lsn))
+
+
+class Certainty:
+    """`waiting` is a session that may wait for standbys, and `session` one that does not."""
+
+    def __init__(self, primary: Primary, session: AdminSession, waiting: AdminSession) -> None:
+        self._primary = primary
+        self._session = session
+        self._waiting = waiting
+
+    async def is_certain(self, server: str) -> bool:
+        """Whether what is committed there now is so for good: it is on disk, and standbys that commits wait for have
+        it. It is not where another server is the primary by now."""
+        try:
+            await within(_CERTAIN_S, self._waiting.fetch_of(server, _COMMIT_SOMETHING))
+            return not self._primary.demands or await self._is_confirmed(server)
+        except (TimeoutError, EngineUnavailable):
+            return False
+
+    async def is_confirmed(self, server: str) -> bool:
+        """Whether what is committed there now is on a standby, whatever the engine's commits wait for just now."""
+        try:
+            return await self._is_confirmed(server)
+        except EngineUnavailable:
+            return False
+
+    async def _is_confirmed(self, server: str) -> bool:
+        [(lsn,)] = await self._session.fetch_of(server, "SELECT pg_current_wal_flush_lsn()")
+        place = LogPlace(server, str(lsn))
+        deadline = asyncio.get_running_loop().time() + _CERTAIN_S
+        while not await place.is_on_standby(self._session):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(_CONFIRM_PAUSE_S)
+        return True

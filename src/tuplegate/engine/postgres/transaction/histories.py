@@ -1,0 +1,47 @@
+"""Histories: which server gave a transaction its number, and what was known of it when it was told.
+
+A server that takes the place of another begins a new timeline, and gives out again the numbers that it has not heard
+of. So a number says what became of its transaction only on its own timeline.
+"""
+
+from typing import Final
+
+from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.port import Outcome, OutcomeUnknown
+from tuplegate.engine.postgres.replication.primary import Primary
+
+_ACKNOWLEDGED: Final = 1
+_REPLICATED: Final = 2
+_FLAGS: Final = 4
+"""A history is a timeline with these behind it: whether the transaction was acknowledged, and whether commits waited
+for a standby then. It is 0 where the server is always the same, and of ids that were made before there were any."""
+
+
+class Histories:
+    """Those of the transactions of one engine."""
+
+    def __init__(self, primary: Primary) -> None:
+        self._primary = primary
+
+    def of(self, member: Connection, *, acknowledged: bool = False) -> int:
+        """Return that of a transaction on the connection; `acknowledged` where the client is told of a success."""
+        timeline = self._primary.timeline_of(member.server)
+        if not timeline:
+            return 0
+        replicated = acknowledged and self._primary.replication.waits
+        return timeline * _FLAGS + acknowledged * _ACKNOWLEDGED + replicated * _REPLICATED
+
+    def fits(self, history: int, server: str) -> bool:
+        """Return whether the server is on the timeline of the history, as far as that is known."""
+        return not history or history // _FLAGS == self._primary.timeline_of(server)
+
+
+def is_replicated(history: int) -> bool:
+    return bool(history & _REPLICATED)
+
+
+def judge_elsewhere(history: int) -> Outcome:
+    """Return what became of a transaction that was numbered before its database was moved or reset."""
+    if history and not history & _ACKNOWLEDGED:
+        raise OutcomeUnknown("the database has been moved or reset since; it may have been applied or not")
+    return Outcome.COMMITTED
