@@ -80,10 +80,25 @@ def test_a_client_keeps_the_latest_position() -> None:
 def test_a_position_that_is_unknown_is_kept_until_it_was_sent() -> None:
     """An answer that was asked for before may not stand behind it."""
     positions = Positions()
+    before = positions.count_settled(positions.headers("snapshot"))
     positions.note("unknown")
+    positions.note(LATER, before)
+    assert positions.latest == "unknown"
+    positions.note(EARLIER, positions.count_settled(positions.headers("snapshot")))
+    assert positions.latest == LATER, "the latest of all that are known"
+
+
+def test_a_position_that_becomes_unknown_meanwhile_is_kept() -> None:
+    """Two threads: one writes while a read of the other, which has sent `unknown`, is under way. A stream that ends
+    then says nothing of the write either."""
+    positions = Positions()
+    positions.note("unknown")
+    read = positions.count_settled(positions.headers("snapshot"))
+    positions.note("unknown")
+    positions.note(EARLIER, read)
     positions.note(LATER)
     assert positions.latest == "unknown"
-    positions.note(LATER, "unknown")
+    positions.note(LATER, positions.count_settled(positions.headers(None)))
     assert positions.latest == LATER
 
 
