@@ -14,7 +14,7 @@ from tests.service import Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id, write_id
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.transaction import recovery, transaction
+from tuplegate.engine.postgres.transaction import recovery, two_phase
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
 WAIT_S = 60.0
@@ -64,7 +64,7 @@ async def none_prepared(service: Service) -> None:
 def test_an_engine_that_stands_still(service: Service, sql: Sql, t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client hears that it is not known, with what to ask by; and what it hears later is what is there."""
     monkeypatch.setattr(recovery, "_SETTLE_S", 0.5)
-    monkeypatch.setattr(transaction, "_DECIDE_S", 0.5)
+    monkeypatch.setattr(two_phase, "_DECIDE_S", 0.5)
 
     async def run() -> port.Outcome:
         target = port.Target(tenant_of(service), port.Access.WRITE)

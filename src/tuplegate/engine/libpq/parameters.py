@@ -6,10 +6,17 @@ from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import learn_types
 from tuplegate.engine.libpq.types import TypeRegistry
-from tuplegate.engine.libpq.values import PARAMS_AT_ONCE, add_texts, is_json_refusal, needs_types, to_texts
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.values import (
+    PARAMS_AT_ONCE,
+    EncoderCache,
+    add_texts,
+    is_json_refusal,
+    needs_types,
+    to_texts,
+)
 from tuplegate.protocol.messages import PARAMS_MAX
 
 
@@ -21,7 +28,7 @@ async def describe_statement(member: Member, sql: bytes) -> PGresult:
 
 
 async def write_params(
-    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
+    encoders: EncoderCache, member: Member, statement: port.Statement, *, describe: bool
 ) -> list[bytes | None] | None:
     """The parameters as text. Asks for the placeholders' types where they matter, or when told to.
 
@@ -35,7 +42,7 @@ async def write_params(
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
         )
-    types = pool.encoders.types
+    types = encoders.types
     if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
         return to_texts(params, None, types)
     described = await describe_statement(member, statement.sql.encode())
@@ -44,7 +51,7 @@ async def write_params(
         raise port.ParameterMismatch(
             f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
         )
-    await learn_types(pool, member, oids)
+    await learn_types(encoders, member, oids)
     texts: list[bytes | None] = []
     for _ in add_texts(texts, params, oids, types):
         await yield_to_loop()

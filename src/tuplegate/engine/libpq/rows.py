@@ -12,10 +12,10 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.kept import Kept
+from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
-from tuplegate.engine.libpq.values import RowEncoder
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.libpq.values import EncoderCache, RowEncoder
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -53,14 +53,14 @@ class RowCollector:
 
     def __init__(
         self,
-        pool: Pool,
+        encoders: EncoderCache,
         member: Member,
         shape: port.Shape,
         bounds: port.Bounds,
         encoder: RowEncoder | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self._pool = pool
+        self._encoders = encoders
         self._member = member
         self._shape = shape
         self._rows_left = bounds.rows_max
@@ -75,7 +75,7 @@ class RowCollector:
     def rows_of(self, kept: Kept) -> None:
         """The rows are those of a statement that may have run before."""
         self._kept = kept
-        self._known = self._pool.encoders.known
+        self._known = self._encoders.known
         self._encoder = kept.encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
@@ -84,7 +84,7 @@ class RowCollector:
         if self.truncated:
             return
         if self._encoder is None and not self._unread:
-            self._encoder = self._pool.encoders.find(chunk, self._shape)
+            self._encoder = self._encoders.find(chunk, self._shape)
         if self._encoder is None:
             self._keep_unread(chunk)
             return
@@ -192,7 +192,7 @@ class RowCollector:
         while self._encoding is not None:
             await yield_to_loop()
         described = self._unread[0] if self._unread else last
-        self._encoder = await find_encoder(self._pool, member, described, self._shape)
+        self._encoder = await find_encoder(self._encoders, member, described, self._shape)
         waiting, self._unread = self._unread, []
         for chunk in waiting:
             for _ in self._encode_in_pieces(self._encoder, chunk):
@@ -204,7 +204,7 @@ class RowCollector:
             return None
         if self._failure is not None:
             raise self._failure
-        encoder = self._encoder or (None if self._unread else self._pool.encoders.find(last, self._shape))
+        encoder = self._encoder or (None if self._unread else self._encoders.find(last, self._shape))
         if encoder is None:
             return None
         if self._kept is not None:
@@ -218,19 +218,19 @@ class RowCollector:
         return result
 
 
-async def find_encoder(pool: Pool, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
+async def find_encoder(encoders: EncoderCache, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
     """The encoder for the columns of `described`; asks the server for types that were not seen before."""
-    encoder = pool.encoders.find(described, shape)
+    encoder = encoders.find(described, shape)
     if encoder is None:
-        await learn_types(pool, member, [described.ftype(column) for column in range(described.nfields)])
-        encoder = pool.encoders.find(described, shape)
+        await learn_types(encoders, member, [described.ftype(column) for column in range(described.nfields)])
+        encoder = encoders.find(described, shape)
     assert encoder is not None, "every type that was asked for is known, if only as unknown"
     return encoder
 
 
-async def learn_types(pool: Pool, member: Member, oids: Sequence[int]) -> None:
+async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int]) -> None:
     """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
-    types = pool.encoders.types
+    types = encoders.types
     missing = types.missing(oids)
     if not missing:
         return

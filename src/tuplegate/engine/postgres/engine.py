@@ -14,10 +14,12 @@ from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
-from tuplegate.engine.postgres.query.attempts import Attempts
+from tuplegate.engine.postgres.query.attempts import Requests
 from tuplegate.engine.postgres.query.measures import Measures, measured
-from tuplegate.engine.postgres.query.session import Session, borrow_session, open_session
-from tuplegate.engine.postgres.query.stream import EngineClock, Stream, open_stream
+from tuplegate.engine.postgres.query.session import Session
+from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
+from tuplegate.engine.postgres.query.stream import Stream, open_stream
+from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
 from tuplegate.engine.postgres.replication.replicas import Progress, Replica, Replicas
 from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
@@ -33,6 +35,7 @@ from tuplegate.engine.postgres.tenancy.scratch import Scratch
 from tuplegate.engine.postgres.transaction.ledger import Ledger, lock_name
 from tuplegate.engine.postgres.transaction.records import EXPIRE, LOOSE
 from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.engine.postgres.transaction.two_phase import Decider
 from tuplegate.keeping import Work, keep, within
 from tuplegate.metrics.cells import observe
 
@@ -83,10 +86,12 @@ class PostgresEngine:
         self._ledger = Ledger(self._pools.to_write, session, secret, recovery.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
-        self._attempts = Attempts(self._pools, self._watch, self._guard, self._ledger, recovery, settings.attempts_max)
+        self._running = self._watch.running.runs
+        self._decider = Decider(recovery, self._guard, self._ledger)
+        self._requests = Requests(self._pools, self._watch.running, self._decider, settings.attempts_max)
         # Every request passes these two: no method stands between.
-        self.query = self._attempts.query
-        self.transaction = self._attempts.transaction
+        self.query = self._requests.query
+        self.transaction = self._requests.transaction
         self._streams = Measures("stream")
         self._progress = Progress(connector, flushes=settings.worker == 0) if settings.replicas else None
         self._replicas = None if self._progress is None else self._make_replicas(self._progress)
@@ -95,7 +100,7 @@ class PostgresEngine:
     def _make_replicas(self, progress: Progress) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
         replicas = [
-            Replica(number, conninfo, settings, stocks, self._probed, self._guard, self._recovery)
+            Replica(number, conninfo, settings, stocks, self._probed, self._decider)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
         return Replicas(progress, replicas, settings.idle_close_s)
@@ -194,24 +199,19 @@ class PostgresEngine:
     ) -> AsyncIterator[Stream]:
         pool = self._pools.of(target)
         pool.check()
-        deadline = self._time() + bounds.timeout_ms / 1000
-        member = pool.take() or await pool.wait(deadline)
-        if self._guard.must_wait:
-            await self._attempts.admitted(pool, member, deadline)
-        clock = EngineClock(pool, member, target, statement, bounds, self._settings.attempts_max)
-        clock.begun = self._guard.begun
-        running = self._watch.running
-        running[clock] = self._time()
+        run = StreamRun(pool, target, statement, shape, bounds)
+        run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
+        self._running[run] = self._time()
         measures = self._streams
         measures.attempts += 1
         try:
-            async with open_stream(pool, member, target, statement, shape, clock, measures) as stream:
+            async with open_stream(run, measures, self._settings.attempts_max) as stream:
                 if self.tells_positions:
                     stream.reached = await self.position()
                 yield stream
         finally:
-            del running[clock]
-            observe(measures.seconds, clock.elapsed_us * 1000)
+            del self._running[run]
+            observe(measures.seconds, run.elapsed_us * 1000)
 
     def stop_running(self) -> None:
         self._dumps.stop()
@@ -252,17 +252,18 @@ class PostgresEngine:
     @asynccontextmanager
     async def _open_watched(
         self,
-        open: Callable[[Pool, port.Bounds, float], AbstractAsyncContextManager[Session]],
+        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[Session]],
         target: port.Target,
         bounds: port.Bounds,
     ) -> AsyncIterator[Session]:
         """Open a session whose deadline is watched."""
-        async with open(self._pools.of(target), bounds, self._time() + bounds.timeout_ms / 1000) as session:
-            self._watch.running[session] = self._time()
+        deadline = self._time() + bounds.timeout_ms / 1000
+        async with open(self._pools.of(target), target, bounds, deadline) as session:
+            self._running[session] = self._time()
             try:
                 yield session
             finally:
-                del self._watch.running[session]
+                del self._running[session]
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)
@@ -292,7 +293,7 @@ class PostgresEngine:
     def measured(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
-        kinds = (self._attempts.queries, self._attempts.transactions, self._streams)
+        kinds = (self._requests.queries, self._requests.transactions, self._streams)
         pools, most = self._pools, self._settings.connections_max
         found = measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
         if (disk := self._watch.disk) is not None:

@@ -11,6 +11,7 @@ from tuplegate.engine.libpq.connection import Command, Meter
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
+from tuplegate.engine.postgres.ending_pool import Server
 from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -21,8 +22,7 @@ from tuplegate.engine.postgres.own.admin import (
 from tuplegate.engine.postgres.own.logins import as_tenant, with_settings
 from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.execute import ENCODING_SETTINGS
+from tuplegate.engine.postgres.pool import Login, Pool
 from tuplegate.engine.postgres.replication.positions import ask_after_commit
 from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
@@ -35,7 +35,12 @@ from tuplegate.engine.postgres.transaction.records import Records, database_secr
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
 # change what its next connection starts with.
 SESSION_SETTINGS: Final = {
-    **ENCODING_SETTINGS,
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "off",
     "client_min_messages": "notice",
@@ -96,18 +101,28 @@ class Pools:
         self.primary = connector.primary
         self._session = session
         self._sizes = sizes
-        self._is_certain = is_certain
-        self._is_confirmed = is_confirmed
         self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
-        self._places = Places(settings.connections_max, self._make_room)
-        # What is changed on the primary comes to a replica by itself.
-        self._is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self.can = probed.can
         self._built_in = probed.built_in
-        self._meter = meter
         self.stocks = stocks or settings.stocks or Stocks(settings.rows_bytes_max)
+        # What is changed on the primary comes to a replica by itself.
+        is_alone = settings.tally.workers == 1 and not settings.tally.shared and not settings.is_replica
+        self._server = Server(
+            self.primary,
+            Places(settings.connections_max, self._make_room),
+            self.stocks,
+            meter,
+            self.stubborn,
+            size_max=settings.connections_per_target_max,
+            queue_max=settings.queue_max,
+            connect_timeout_s=settings.connect_timeout_s,
+            code_check_s=_CODE_CHECK_ALONE_S if is_alone else _CODE_CHECK_S,
+            is_certain=is_certain,
+            is_confirmed=is_confirmed,
+            waits_for_standby=self._waits_for_standby,
+        )
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
@@ -161,36 +176,21 @@ class Pools:
         await self.stubborn.close()
 
     def _new(self, pools: dict[str, Pool], target: port.Target) -> Pool:
-        settings = self._settings
-        pool = pools[target.database] = Pool(
+        login = Login(
+            target.database,
             self._conninfo(target),
-            self.primary,
             Expected(
-                _isolation(target),
-                _read_only(target),
-                SESSION_SETTINGS["search_path"],
-                is_standby=target.on_replica,
+                _isolation(target), _read_only(target), SESSION_SETTINGS["search_path"], is_standby=target.on_replica
             ),
-            self.states.setdefault(
-                target.database,
-                DatabaseState(TypeRegistry(self._built_in), ready_to_commit(settings.process_bytes_max)),
-            ),
-            size_max=settings.connections_per_target_max,
-            queue_max=settings.queue_max,
-            connect_timeout_s=settings.connect_timeout_s,
-            code_check_s=_CODE_CHECK_ALONE_S if self._is_alone else _CODE_CHECK_S,
-            places=self._places,
             forget_settings=partial(self._forget_settings, target),
-            restore_login=partial(self._restore_login, target),
-            database=target.database,
-            stubborn=self.stubborn,
-            is_certain=self._is_certain,
-            waits_for_standby=self._waits_for_standby,
-            is_confirmed=self._is_confirmed,
-            meter=self._meter,
-            stocks=self.stocks,
+            restore_password=partial(self._restore_password, target),
             position=self._position(target.database),
         )
+        state = self.states.get(target.database)
+        if state is None:
+            ready = ready_to_commit(self._settings.process_bytes_max)
+            state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), ready)
+        pool = pools[target.database] = Pool(self._server, login, state)
         pool.state.full_at = self._sizes.full_at(target.database)
         if target.database in self._paused:
             pool.suspend()
@@ -202,7 +202,7 @@ class Pools:
         except port.EngineFailure:
             return False
 
-    async def _restore_login(self, target: port.Target) -> None:
+    async def _restore_password(self, target: port.Target) -> None:
         await restore_password(self._connector, role_of(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:

@@ -10,7 +10,6 @@ is not counted as the engine's.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from time import perf_counter_ns
 
 from psycopg.pq.abc import PGresult
 
@@ -23,25 +22,19 @@ from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.rows import UNREADABLE, affected_rows, find_encoder
 from tuplegate.engine.libpq.values import RowEncoder
-from tuplegate.engine.postgres.pool import Member, Pool
-from tuplegate.engine.postgres.query.execute import (
+from tuplegate.engine.postgres.query.measures import Measures
+from tuplegate.engine.postgres.query.rules import (
     CURSORS,
     allow_steps,
-    as_reader,
     begin,
     changes_types,
-    ended,
     find_room,
     lacks_disk,
     may_commit_lazily,
-    may_write,
-    too_wide,
-    was_ended,
-    what_lost_means,
-    why_ended,
-    works_in_steps,
+    must_only_read,
 )
-from tuplegate.engine.postgres.query.measures import Measures
+from tuplegate.engine.postgres.query.run import too_wide
+from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.query.turns import pause_after
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, Room, full
 
@@ -62,23 +55,16 @@ _NOTICES_MAX = 100
 
 
 @asynccontextmanager
-async def open_stream(
-    pool: Pool,
-    member: Member,
-    target: port.Target,
-    statement: port.Statement,
-    shape: port.Shape,
-    clock: "EngineClock",
-    measures: Measures,
-) -> AsyncIterator["Stream"]:
-    """The statement parsed, described and under way. The connection is given back when the block is left."""
+async def open_stream(run: StreamRun, measures: Measures, attempts_max: int) -> AsyncIterator["Stream"]:
+    """Parse and describe the statement, and begin it. The connection is given back when the block is left."""
+    pool, member, statement = run.pool, run.member, run.statement
     answered = broken = False
     plain = is_plain(statement.sql, statement.keyword)
     if not plain:
         pool.state.begin_doubt()
     try:
-        stream = await _describe(pool, member, target, statement, shape, clock)
-        stream.measures = measures
+        stream = await _begin(run)
+        stream.measures, stream.attempts_max = measures, attempts_max
         yield stream
         answered = stream.finished
     except port.StatementFailed as failure:
@@ -88,7 +74,7 @@ async def open_stream(
     finally:
         if broken:
             pool.retire(member)
-        elif answered and not clock.timed_out:
+        elif answered and run.ended is None:
             pool.give_back_unclean(member, plain=plain)
         else:
             pool.abandon(member)
@@ -98,48 +84,45 @@ async def open_stream(
             pool.encoders.forget()
 
 
-async def _describe(
-    pool: Pool, member: Member, target: port.Target, statement: port.Statement, shape: port.Shape, clock: "EngineClock"
-) -> "Stream":
+async def _begin(run: StreamRun) -> "Stream":
+    pool, member, statement = run.pool, run.member, run.statement
     try:
-        with clock:
+        with run:
             member.hide_kept()
             await pool.freshen(member)
-            params = await write_params(pool, member, statement, describe=True)
-            if clock.timed_out:
-                raise why_ended(clock)
-            room = await find_room(pool, member, target, statement)
-            target = as_reader(target, statement, room)
-            described = await _declare(member, target, statement, params)
+            params = await write_params(pool.encoders, member, statement, describe=True)
+            run.check_ended()
+            room = await find_room(pool, member, run.target, statement)
+            if must_only_read(statement, room):
+                run.access = port.Access.READ
+            described = await _declare(run, params)
             kind: type[Stream] = _CursorStream
             if described is None:
                 kind = _PlainStream
                 described = await describe_statement(member, statement.sql.encode())
                 _refuse_copy(statement)
-            encoder = await find_encoder(pool, member, described, shape)
+            encoder = await find_encoder(pool.encoders, member, described, run.shape)
     except ConnectionLost as exc:
         raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from exc
     except CopyStarted as exc:
         raise port.CopyRefused from exc
     except port.StatementFailed as exc:
-        exc.exec_us = clock.elapsed_us
-        if was_ended(exc, clock):
-            raise ended(exc, clock) from exc
+        exc.exec_us = run.elapsed_us
+        if run.was_cancelled(exc):
+            raise run.explain_cancel(exc) from exc
         raise
-    return kind(pool, member, target, statement, params, encoder, clock, room)
+    return kind(run, params, encoder, room)
 
 
-async def _declare(
-    member: Member, target: port.Target, statement: port.Statement, params: list[bytes | None] | None
-) -> PGresult | None:
-    """Opens the cursor and describes it; None where the statement cannot be one."""
-    if statement.keyword not in CURSORS:
+async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresult | None:
+    """Open the cursor and describe it. Return None where the statement cannot be one."""
+    if run.statement.keyword not in CURSORS:
         return None
-    declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + statement.sql.encode(), params)
+    declare = Command(b"DECLARE tuplegate NO SCROLL CURSOR FOR " + run.statement.sql.encode(), params)
     describe = Command(b"", portal=_CURSOR)
-    results = await member.run(*begin(target.access, on_replica=target.on_replica), declare, describe)
+    results = await run.member.run(*begin(run.access, on_replica=run.target.on_replica), declare, describe)
     if find_error(results) is not None:
-        check(await member.run(Command(b"ROLLBACK", begins=False)))
+        check(await run.member.run(Command(b"ROLLBACK", begins=False)))
         return None
     return results[-1]
 
@@ -152,79 +135,17 @@ def _refuse_copy(statement: port.Statement) -> None:
             raise port.CopyRefused
 
 
-class EngineClock:
-    """What one stream may take. Counts the time that the engine is being waited for, and cancels the statement when
-    that is over its limit.
-
-    It has no deadline on the loop's clock: the reader's time is not counted.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        member: Member,
-        target: port.Target,
-        statement: port.Statement,
-        bounds: port.Bounds,
-        attempts_max: int,
-    ) -> None:
-        self._pool = pool
-        self.member = member
-        self.target = target
-        self.statement = statement
-        self.bounds = bounds
-        self.attempts_max = attempts_max
-        self.elapsed_us = 0
-        self.timed_out = False
-        self.stopping = False
-        self.outlived = False
-        self.crowding = False
-        self.filling: int | None = None
-        self.begun = 0
-        self.deadline = float("inf")
-        self._started = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def writes(self) -> bool:
-        return may_write(self.target, self.statement, self._pool) and not works_in_steps(self.statement)
-
-    @property
-    def may_grow(self) -> bool:
-        return self.target.may_write
-
-    def __enter__(self) -> None:
-        self._started = perf_counter_ns()
-        left_s = max(self.bounds.timeout_ms / 1000 - self.elapsed_us / 1e6, 0)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self.expire)
-
-    def __exit__(self, *exc: object) -> None:
-        assert self._timer is not None
-        self._timer.cancel()
-        self.elapsed_us += (perf_counter_ns() - self._started) // 1000
-
-    def expire(self) -> None:
-        self.timed_out = True
-        self._pool.expire(self.member)
-
-
+# size: half of its attributes are what the port's RowStream shows.
 class Stream:
-    """What both ways have in common; `lines` gives blocks of rows and ends after the commit."""
+    """What both kinds of streams have in common. `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
+    attempts_max = 1
     reached: bytes | None = None
     on_replica = False
 
     def __init__(
-        self,
-        pool: Pool,
-        member: Member,
-        target: port.Target,
-        statement: port.Statement,
-        params: list[bytes | None] | None,
-        encoder: RowEncoder,
-        clock: EngineClock,
-        room: Room | None,
+        self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, room: Room | None
     ) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
@@ -233,11 +154,8 @@ class Stream:
         self.notices: list[port.Notice] = []
         self.truncated = False
         self.finished = False
-        self.clock = clock
-        self._pool = pool
-        self._member = member
-        self._target = target
-        self._statement = statement
+        self._run = run
+        self._member = run.member
         self._params = params
         self._encoder = encoder
         self._room = room
@@ -246,54 +164,68 @@ class Stream:
 
     @property
     def exec_us(self) -> int:
-        return self.clock.elapsed_us
+        return self._run.elapsed_us
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        reading = read_text(self._statement.sql, self._statement.keyword)
-        lazy = may_commit_lazily(self._target, reading, self._pool) or (
-            self._target.may_write and self._statement.keyword in ("call", "do")
+        run, statement = self._run, self._run.statement
+        reading = read_text(statement.sql, statement.keyword)
+        lazy = run.access is port.Access.WRITE and (
+            may_commit_lazily(run.target, reading, run.pool) or statement.keyword in ("call", "do")
         )
         try:
             async for block in self._blocks():
                 yield block
-            with self.clock:
+            with run:
                 if lazy:
-                    await self._pool.flush_commits()
-                if self._pool.demands and self.clock.writes:
-                    await self._pool.see_confirmed()
+                    await run.pool.flush_commits()
+                if run.pool.demands and run.writes:
+                    await run.pool.see_confirmed()
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise too_wide(_APART, self.exec_us) from exc
         except ConnectionLost as exc:
-            raise what_lost_means(exc, self._target.access, self.clock) from exc
+            raise run.explain_loss(exc) from exc
         except CopyStarted as exc:
             raise port.CopyRefused from exc
         except port.StatementFailed as exc:
             exc.exec_us = self.exec_us
-            if was_ended(exc, self.clock):
-                raise ended(exc, self.clock) from exc
+            if run.was_cancelled(exc):
+                raise run.explain_cancel(exc) from exc
             if lacks_disk(exc, self._room):
                 raise full(DISK_LOW) from exc
             raise
         self.finished = True
 
-    async def _roll_back(self, attempt: int) -> None:
-        """Before another try: no row has left yet, so a conflict can be retried unseen."""
-        with self.clock:
-            check(await self._member.run(Command(b"ROLLBACK", begins=False)))
-            await asyncio.sleep(pause_after(attempt))
-        self.measures.conflicts += 1
-        self.measures.retries += 1
-        self.measures.attempts += 1
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        """Give what `_once` gives. A conflict is retried unseen for as long as no row has left."""
+        attempt = 1
+        while True:
+            try:
+                async for block in self._once(attempt):
+                    yield block
+            except port.Conflict:
+                if self.row_count or attempt >= self.attempts_max:
+                    raise
+            else:
+                return
+            with self._run:
+                check(await self._member.run(Command(b"ROLLBACK", begins=False)))
+                await asyncio.sleep(pause_after(attempt))
+            attempt += 1
+            self._run.begun = self._member.meter.begun
+            self.measures.conflicts += 1
+            self.measures.retries += 1
+            self.measures.attempts += 1
 
-    def _blocks(self) -> AsyncIterator[bytes]:
+    def _once(self, attempt: int) -> AsyncIterator[bytes]:
+        """Run the statement to its end, and commit it."""
         raise NotImplementedError
 
     async def _encode(self, result: PGresult) -> bytes:
-        """The rows as lines, up to the bound of the whole stream. The loop is given back between pieces of them."""
+        """Write the rows as lines, up to the bound of the whole stream. Give the loop back between pieces of them."""
         if self.truncated:
             return b""
         count = result.ntuples
-        most = self.clock.bounds.rows_max
+        most = self._run.bounds.rows_max
         if most is not None and self.row_count + count > most:
             count = most - self.row_count
             self.truncated = True
@@ -318,11 +250,11 @@ class Stream:
         return b"".join(pieces)
 
     async def _commit(self) -> None:
-        state = self._pool.state
-        with self.clock:
+        state = self._run.pool.state
+        with self._run:
             if self._room is not None:
                 await self._room.check(self._member)
-            looked_at = [state.ready_to_commit] if self._target.may_write and state.has_code else []
+            looked_at = [state.ready_to_commit] if self._run.may_grow and state.has_code else []
             results = await self._member.run(*looked_at, Command(b"COMMIT", begins=False))
         check(results)
         if results[-1].command_status != b"COMMIT":
@@ -333,30 +265,23 @@ class Stream:
 
 
 class _CursorStream(Stream):
-    async def _blocks(self) -> AsyncIterator[bytes]:
+    async def _once(self, attempt: int) -> AsyncIterator[bytes]:
+        if attempt > 1:
+            await self._declare_again()
         portion = 1
-        attempts = 1
         while True:
-            before = self.clock.elapsed_us
-            try:
-                rows = await self._fetch(portion)
-            except port.Conflict:
-                if self.row_count or attempts >= self.clock.attempts_max:
-                    raise
-                await self._roll_back(attempts)
-                attempts += 1
-                await self._declare_again()
-                continue
+            before = self._run.elapsed_us
+            rows = await self._fetch(portion)
             if rows.ntuples and (block := await self._encode(rows)):
                 yield block
             if rows.ntuples < portion or self.truncated:
                 break
-            portion = next_portion(portion, self.clock.elapsed_us - before, size_of(rows))
+            portion = next_portion(portion, self._run.elapsed_us - before, size_of(rows))
         await self._commit()
         self._note()
 
     async def _fetch(self, portion: int) -> PGresult:
-        with self.clock:
+        with self._run:
             fetch = Command(b"FETCH %d FROM tuplegate" % portion, begins=False, together=portion)
             results = await self._member.run(fetch)
         check(results)
@@ -364,8 +289,8 @@ class _CursorStream(Stream):
         return results[0]
 
     async def _declare_again(self) -> None:
-        with self.clock:
-            if await _declare(self._member, self._target, self._statement, self._params) is None:
+        with self._run:
+            if await _declare(self._run, self._params) is None:
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
 
@@ -378,37 +303,23 @@ def next_portion(portion: int, took_us: int, size: int) -> int:
 
 
 class _PlainStream(Stream):
-    async def _blocks(self) -> AsyncIterator[bytes]:
-        attempts = 1
-        while True:
-            try:
-                async for block in self._once():
-                    yield block
-            except port.Conflict:
-                if self.row_count or attempts >= self.clock.attempts_max:
-                    raise
-                await self._roll_back(attempts)
-                attempts += 1
-            else:
-                return
-
-    async def _once(self) -> AsyncIterator[bytes]:
+    async def _once(self, attempt: int) -> AsyncIterator[bytes]:
         self._backlog: list[PGresult] = []
         self._backlog_rows = self._backlog_bytes = 0
         self._arrived = asyncio.Event()
-        member = self._member
-        at_once = self._statement.keyword in ("call", "do")
-        runs_code = self._statement.keyword in WRITES and self._pool.state.has_lasting_code
+        member, run, statement = self._member, self._run, self._run.statement
+        at_once = statement.keyword in ("call", "do")
+        runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
         in_block = at_once or runs_code or self._room is not None
-        command = Command(self._statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
-        commands = [*begin(self._target.access, on_replica=self._target.on_replica), command] if in_block else [command]
+        command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
+        commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
         if not in_block:
-            await allow_steps(member, self._statement)
+            await allow_steps(member, statement)
         answer = member.send(commands, self._take)
         answer.add_done_callback(lambda _: self._arrived.set())
         member.flush()
         while not answer.done() or self._backlog:
-            with self.clock:
+            with run:
                 await self._arrived.wait()
             self._arrived.clear()
             block = b"".join([await self._encode(chunk) for chunk in self._take_backlog()])

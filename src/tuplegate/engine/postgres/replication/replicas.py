@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -21,25 +22,23 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Connection, Meter
-from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
 from tuplegate.engine.postgres.own.logins import places_of
 from tuplegate.engine.postgres.own.probes import Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
-from tuplegate.engine.postgres.pool import Member, Pool
+from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.postgres.query.attempts import Attempts
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.query.measures import Measures
-from tuplegate.engine.postgres.query.stream import EngineClock, Stream, open_stream
+from tuplegate.engine.postgres.query.run import Running, Why
+from tuplegate.engine.postgres.query.stream import Stream, open_stream
+from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn, standby_lsn
 from tuplegate.engine.postgres.replication.primary import addresses_of
-from tuplegate.engine.postgres.safety.disk_watch import Run
-from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
-from tuplegate.engine.postgres.transaction.records import Records, database_secret
-from tuplegate.engine.postgres.transaction.recovery import Recovery
-from tuplegate.engine.postgres.transaction.transaction import TransactionRun
+from tuplegate.engine.postgres.transaction.two_phase import Decider, TransactionRun
 from tuplegate.keeping import within
 
 _log = structlog.get_logger()
@@ -153,7 +152,7 @@ class Replica:
 
     def __init__(
         self, number: int, conninfo: str, settings: EngineSettings, stocks: Stocks, probed: Probed,
-        guard: SerializableGuard, recovery: Recovery,
+        decider: Decider,
     ) -> None:  # fmt: skip
         self.number = number
         self._conninfo = conninfo
@@ -165,11 +164,13 @@ class Replica:
         self._lookup: asyncio.Task[list[str]] | None = None
         self._stocks = stocks
         self._probed = probed
-        self._guard = guard
-        self._recovery = recovery
+        self._decider = decider
         self._pools: Pools | None = None
         self._looking: asyncio.Task[None] | None = None
-        self.running: dict[Run, float] = {}
+        self.running = Running()
+        # What fails here is asked of the primary, so there is one attempt.
+        self._attempts = Attempts(self.running, decider.guard, 1)
+        self._measures = Measures("replica")
         self.said = "it was not looked at yet"
         self.lag_s = inf
         self.timeline = 0
@@ -302,23 +303,16 @@ class Replica:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def _of(self, target: port.Target) -> tuple[Pool, port.Target, int]:
-        """With the timeline that it follows just now."""
+    def _find_pool(self, target: port.Target) -> Pool:
         if self._pools is None or not self.timeline:
             raise port.EngineUnavailable("the replica went away")
-        target = target.replicated()
-        pool = self._pools.of(target)
-        pool.check()
-        return pool, target, self.timeline
+        return self._pools.of(target)
 
-    async def _take(self, pool: Pool, after: Position | None, deadline: float) -> Member:
-        """A connection. It may have been waited for, and the standby restarted meanwhile: that is known by now, since
-        the connection that is asked how far it is was lost before any other could be had."""
-        member = pool.take() or await pool.wait(deadline)
+    def _check_reached(self, after: Position | None) -> None:
+        """Raise where the standby was restarted while a connection was waited for. That is known by then: the
+        connection that is asked how far it is was lost before any other could be had."""
         if not self.timeline or not self.has_reached(after):
-            pool.give_back_unclean(member)
             raise port.EngineUnavailable("the replica was restarted")
-        return member
 
     async def query(
         self,
@@ -329,23 +323,11 @@ class Replica:
         after: Position | None,
         deadline: float,
     ) -> port.Result:
-        """One try. Raises what keeps it from being answered here."""
-        pool, target, timeline = self._of(target)
-        now = asyncio.get_running_loop().time
-        describe = False
-        while True:
-            member = await self._take(pool, after, deadline)
-            execution = Execution(pool, member, target, statement, shape, bounds, deadline, describe, False)
-            self.running[execution] = now()
-            try:
-                result = await execution.run(now())
-                break
-            except port.StatementFailed as failure:
-                if describe or not wants_types(failure, statement):
-                    raise
-                describe = True
-            finally:
-                del self.running[execution]
+        """Make one attempt. Raises what keeps it from being answered here."""
+        target = target.replicated()
+        run = Execution(self._find_pool(target), target, statement, shape, bounds, deadline)
+        timeline, now = self.timeline, asyncio.get_running_loop().time()
+        result = await self._attempts.carry_out(run, self._measures, now, partial(self._check_reached, after))
         lsn = None if result.reached is None else standby_lsn(result.reached)
         if lsn is None:
             raise NoStandby("the replica does not say how far it is")
@@ -361,39 +343,11 @@ class Replica:
         after: Position | None,
         deadline: float,
     ) -> port.TransactionResult:
-        """As `query`."""
-        pool, target, timeline = self._of(target)
-        describe = False
-        while True:
-            member = await self._take(pool, after, deadline)
-            run = TransactionRun(
-                pool,
-                member,
-                target,
-                statements,
-                shape,
-                bounds,
-                self._recovery,
-                self._guard,
-                Records(database_secret(self._settings.secret, target.database)),
-                _never_recorded,
-                deadline=deadline,
-                read_only=True,
-                promise=None,
-                describe=describe,
-                two_phase=False,
-                attempt=1,
-            )
-            self.running[run] = asyncio.get_running_loop().time()
-            try:
-                done = await run.run()
-                break
-            except port.StatementFailed as failure:
-                if describe or not any(wants_types(failure, statement) for statement in statements):
-                    raise
-                describe = True
-            finally:
-                del self.running[run]
+        """Make one attempt, as `query`."""
+        target = target.replicated()
+        run = TransactionRun(self._find_pool(target), target, statements, shape, bounds, deadline, self._decider)
+        timeline, now = self.timeline, asyncio.get_running_loop().time()
+        done = await self._attempts.carry_out(run, self._measures, now, partial(self._check_reached, after))
         done.reached, done.on_replica = await self._reached(timeline), True
         return done
 
@@ -407,37 +361,33 @@ class Replica:
         after: Position | None,
         deadline: float,
     ) -> AsyncIterator[Stream]:
-        pool, target, timeline = self._of(target)
-        member = await self._take(pool, after, deadline)
-        clock = EngineClock(pool, member, target, statement, bounds, 1)
-        self.running[clock] = asyncio.get_running_loop().time()
+        target = target.replicated()
+        pool, timeline = self._find_pool(target), self.timeline
+        pool.check()
+        run = StreamRun(pool, target, statement, shape, bounds)
+        run.begin(await self._attempts.take(pool, deadline, partial(self._check_reached, after)))
+        self.running.runs[run] = asyncio.get_running_loop().time()
         try:
-            async with open_stream(pool, member, target, statement, shape, clock, Measures("stream")) as stream:
+            async with open_stream(run, self._measures, attempts_max=1) as stream:
                 stream.reached, stream.on_replica = await self._reached(timeline), True
                 yield stream
         finally:
-            del self.running[clock]
+            del self.running.runs[run]
 
     def end_late(self, now: float) -> None:
-        for run in [run for run in self.running if not run.timed_out and run.deadline < now]:
-            run.expire()
+        for run in self.running.find_late(now):
+            run.end(Why.TIME)
         for pool in self._pools.all() if self._pools is not None else ():
             pool.end_waiting(now)
 
     def stop_running(self) -> None:
-        for run in [run for run in self.running if not run.timed_out]:
-            run.stopping = True
-            run.expire()
+        self.running.stop()
         for pool in self._pools.all() if self._pools is not None else ():
             pool.end_waiting(inf)
 
     def close_idle(self, since: float) -> None:
         if self._pools is not None:
             self._pools.close_idle(since)
-
-
-async def _never_recorded(_id: str) -> bool:
-    return False
 
 
 async def _is_safe() -> bool:
@@ -476,7 +426,9 @@ class Replicas:
     async def watch_deadlines(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_DEADLINE_TICK_S if any(replica.running for replica in self._all) else _IDLE_TICK_S)
+            await asyncio.sleep(
+                _DEADLINE_TICK_S if any(replica.running.runs for replica in self._all) else _IDLE_TICK_S
+            )
             for replica in self._all:
                 replica.end_late(loop.time())
 
@@ -518,4 +470,4 @@ class Replicas:
 
     def _order(self, replica: Replica) -> tuple[int, int]:
         """The least busy one, and of those that are equally so each in turn."""
-        return len(replica.running), (replica.number + self._turn) % len(self._all)
+        return len(replica.running.runs), (replica.number + self._turn) % len(self._all)

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.leftovers import fold
-from tuplegate.engine.postgres.query.execute import CURSORS
+from tuplegate.engine.postgres.query.rules import CURSORS
 from tuplegate.engine.postgres.replication.positions import Position, read_position
 from tuplegate.engine.postgres.replication.replicas import Replica, Replicas
 

@@ -9,7 +9,6 @@ also what deletes, whose log takes room. Checkpoints give back what the engine's
 
 import asyncio
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import assert_never
 
@@ -19,11 +18,8 @@ from tuplegate.engine import port
 from tuplegate.engine.bundled.disk import Disk, Shortage
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.query.session import Session
-from tuplegate.engine.postgres.query.stream import EngineClock
+from tuplegate.engine.postgres.query.run import Run, Running, Why
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, DISK_SHORT, FREEING, TAKING, SizeWatch
-from tuplegate.engine.postgres.transaction.transaction import TransactionRun
 
 _log = structlog.get_logger()
 
@@ -33,9 +29,6 @@ _TEMPORARY = re.compile(r"pgsql_tmp([0-9]+)\.")
 
 _WRITING = "SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL"
 """The server processes whose transaction has a number, which it gets when it writes for the first time."""
-
-Run = Execution | TransactionRun | EngineClock
-"""What of a tenant's runs."""
 
 
 class DiskWatch:
@@ -79,7 +72,7 @@ class DiskWatch:
         for database, state in self._pools.states.items():
             state.full_at = self._sizes.full_at(database)
 
-    async def end_growing(self, running: dict[Run | Session, float]) -> None:
+    async def end_growing(self, running: Running) -> None:
         """Ends what takes room while it gets less. Goes on for ever."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             while True:
@@ -93,28 +86,26 @@ class DiskWatch:
                     continue  # it is asked again in a moment
                 self._end(running, {int(str(pid)) for (pid,) in rows})
 
-    def _end(self, running: Iterable[Run | Session], writing: set[int]) -> None:
+    def _end(self, running: Running, writing: set[int]) -> None:
         sorting = _sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
-        for run in list(running):
-            if isinstance(run, Session) or run.timed_out:
+        for run in list(running.runs):
+            if run.is_own or run.ended is not None:
                 continue
             process = run.member.backend
             grows = process in writing and run.may_grow and self._is_ended(run)
             if grows or (process in sorting and self.shortage >= Shortage.LOW):
                 _log.warning("a statement was ended: the disk is nearly full", database=run.target.database)
-                run.filling = DISK_LOW
-                run.expire()
+                run.end(Why.ROOM, DISK_LOW)
 
     def _is_ended(self, run: Run) -> bool:
         """Return whether what writes has to end: the less room there is, the more."""
-        words = [one.keyword for one in (run.statements if isinstance(run, TransactionRun) else [run.statement])]
         match self.shortage:
             case Shortage.NONE:
                 return False
             case Shortage.SHORT:
-                return any(word in TAKING for word in words)
+                return any(word in TAKING for word in run.keywords)
             case Shortage.LOW:
-                return any(word not in FREEING for word in words)
+                return any(word not in FREEING for word in run.keywords)
             case Shortage.LAST:
                 return True
             case _:

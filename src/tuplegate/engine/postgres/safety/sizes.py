@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.postgres.pool import Member
+from tuplegate.engine.libpq.pool import Member
 
 _SHARED_ROWS_FREE, _SHARED_ROW_BYTES = 1000, 128
 SIZES_SQL = f"""

@@ -13,8 +13,8 @@ from tuplegate.engine.libpq.connection import look_at_broken
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pools import Pools
-from tuplegate.engine.postgres.query.session import Session
-from tuplegate.engine.postgres.safety.disk_watch import DiskWatch, Run
+from tuplegate.engine.postgres.query.run import Run, Running, Why
+from tuplegate.engine.postgres.safety.disk_watch import DiskWatch
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import BeginRate
 from tuplegate.engine.postgres.safety.locks import HELD_SQL, NAMES_SQL, Held, judge
@@ -34,7 +34,7 @@ _BANNED_S = 10.0
 
 
 class Watch:
-    """`running` is what runs now, with the time of its start; whoever runs something puts it there and takes it out."""
+    """Whoever runs something puts it into `running`, and takes it out again."""
 
     def __init__(
         self,
@@ -45,8 +45,7 @@ class Watch:
         guard: SerializableGuard,
         lock_capacity: int,
     ) -> None:
-        self.running: dict[Run | Session, float] = {}
-        self.served = 0
+        self.running = Running()
         self.begin_rate = BeginRate()
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._pools = pools
@@ -90,25 +89,21 @@ class Watch:
         """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
         for pool in self._pools.all():
             pool.end_waiting(float("inf"))
-        for execution in list(self.running):
-            if not execution.timed_out:
-                execution.stopping = True
-                execution.expire()
+        self.running.stop()
 
     async def _watch_deadlines(self) -> None:
         """One look at all running statements costs less than a timer for each of them."""
         while True:
-            await asyncio.sleep(_DEADLINE_TICK_S if self.running else _IDLE_TICK_S)
+            await asyncio.sleep(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
             now = self._time()
             self.begin_rate.sample(now, self._guard.begun)
             look_at_broken()
-            for execution in [e for e in self.running if not e.timed_out]:
-                if execution.deadline < now:
-                    execution.expire()
-                elif self._guard.outlived(execution.begun) and execution.writes:
-                    execution.outlived = True
+            for run in self.running.find_late(now):
+                run.end(Why.TIME)
+            for run in [run for run in self.running.runs if run.ended is None]:
+                if self._guard.outlived(run.begun) and run.writes:
                     self._guard.ended += 1
-                    execution.expire()
+                    run.end(Why.OUTLIVED)
             for pool in self._pools.all():
                 pool.end_waiting(now)
 
@@ -120,8 +115,8 @@ class Watch:
             now = self._time()
             running = {
                 run.member.backend: run
-                for run, since in self.running.items()
-                if now - since > _LOCKS_TICK_S and not isinstance(run, Session)
+                for run, since in self.running.runs.items()
+                if now - since > _LOCKS_TICK_S and not run.is_own
             }
             if not running and not self._crowded:
                 continue
@@ -131,18 +126,17 @@ class Watch:
                 held = await self._named(rows)
             except port.EngineFailure:
                 continue  # it is asked again in a moment
-            since = {process: self.running[run] for process, run in running.items() if run in self.running}
+            since = {process: self.running.runs[run] for process, run in running.items() if run in self.running.runs}
             verdict = judge(held, since, self._lock_capacity)
             self._crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
                 state.crowded = database in self._crowded
             for process in since:
                 run = running[process]
-                if process not in verdict.ended | {verdict.outlived} or run.timed_out:
+                if process not in verdict.ended | {verdict.outlived} or run.ended is not None:
                     continue
                 _log.warning("a statement was ended for the engine's locks", database=run.target.database)
-                run.crowding, run.outlived = process in verdict.ended, process == verdict.outlived
-                run.expire()
+                run.end(Why.LOCKS if process in verdict.ended else Why.OUTLIVED)
 
     def _end_reaching(
         self, rows: list[tuple[str | None, ...]], running: dict[int, Run], banned_until: dict[str, float]
@@ -150,14 +144,13 @@ class Watch:
         """Ends what holds or wants a lock on what all databases share, and keeps its database from the next try."""
         for process in {int(row[1] or 0) for row in rows if row[4] == "t"} & running.keys():
             run = running[process]
-            if run.timed_out or run not in self.running:
+            if run.ended is not None or run not in self.running.runs:
                 continue
             database = run.target.database
             _log.warning("a statement was ended for a lock on what all databases share", database=database)
             banned_until[database] = self._time() + _BANNED_S
             self._pools.states[database].crowded = True
-            run.crowding = True
-            run.expire()
+            run.end(Why.LOCKS)
 
     async def _named(self, rows: list[tuple[str | None, ...]]) -> list[Held]:
         """Asks for the names of databases where there is one that it does not know."""
@@ -190,23 +183,20 @@ class Watch:
                 state.full_at = self._sizes.full_at(database)
 
     def _end_growing(self, database: str) -> None:
-        for run in list(self.running):
-            if isinstance(run, Session) or run.target.database != database:
-                continue
-            if run.may_grow and not run.timed_out:
+        for run in list(self.running.runs):
+            if run.target.database == database and run.may_grow and run.ended is None:
                 _log.warning("a statement was ended: its database has grown far beyond its bound", database=database)
-                run.filling = self._sizes.bounds.get(database, 0)
-                run.expire()
+                run.end(Why.ROOM, self._sizes.bounds.get(database, 0))
 
     async def _place(self) -> None:
         """Soon after many short statements have begun to come; what is seldom asked is seldom looked at."""
         pause = _PLACEMENT_TICK_S
         while self._placement.active:
-            before, started = self.served, self._time()
+            before, started = self.running.served, self._time()
             await asyncio.sleep(pause)
             processes = [process for pool in self._pools.all() for process in pool.processes]
-            placed = self._placement.update(self.served - before, self._time() - started, processes)
-            pause = _PLACEMENT_TICK_S if placed or not self.running else _PLACEMENT_SOON_S
+            placed = self._placement.update(self.running.served - before, self._time() - started, processes)
+            pause = _PLACEMENT_TICK_S if placed or not self.running.runs else _PLACEMENT_SOON_S
 
     async def _sweep(self) -> None:
         while True:

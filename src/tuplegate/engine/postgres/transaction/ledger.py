@@ -18,7 +18,6 @@ from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.safety.sizes import full
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
-from tuplegate.engine.postgres.transaction.transaction import promised
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
 _COMMIT = Command(b"COMMIT", begins=False)
@@ -106,7 +105,7 @@ class Ledger:
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
         """For a transaction that could not write: there is nothing that the record must commit with."""
-        for command in promised(promise, self.records(database), done):
+        for command in self.records(database).write(promise, done):
             if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
                 raise port.Superseded("somebody else settled it first")
 

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.port import Outcome, Promise, TransactionResult
 from tuplegate.engine.postgres.own.owners import Owners, quoted
 
 _DEFINER: Final = "LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
@@ -169,6 +170,16 @@ class Records:
 
     def reached(self) -> Command:
         return self._call("* FROM tuplegate.reached($1)", "reached")
+
+    def write(self, promise: Promise, done: TransactionResult) -> list[Command]:
+        """Return the records of a promise as commands; each says whether it was the first."""
+        commands = []
+        if promise.id is not None:
+            commands.append(self.decide(promise.id, Outcome.COMMITTED.value))
+        if promise.keep is not None:
+            keep = promise.keep
+            commands.append(self.keep(keep.route, keep.key, keep.request, keep.body(done)))
+        return commands
 
     def _call(self, call: str, message: str, *params: str) -> Command:
         inner = hashlib.sha256(self.secret + message.encode()).digest()

@@ -11,7 +11,7 @@ or one that the service makes for it, and the record of that id tells whether it
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from enum import IntEnum
 from time import perf_counter_ns
 from typing import Final
 
@@ -24,24 +24,14 @@ from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStart
 from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
+from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, affected_rows
-from tuplegate.engine.postgres.pool import Member, Pool
-from tuplegate.engine.postgres.query.execute import (
-    CURSORS,
-    NUMBER,
-    STREAM_IT,
-    begin,
-    changes_types,
-    chunk_rows,
-    ended,
-    outlived,
-    too_wide,
-    was_ended,
-    why_ended,
-)
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
+from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, outlived, too_wide
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
-from tuplegate.engine.postgres.transaction.records import Records
+from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.recovery import Recovery
 
 _NOTICES_MAX: Final = 100
@@ -66,91 +56,139 @@ _SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False
 _CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
 
-class CannotPrepare(Exception):
+class _CannotPrepare(Exception):
     """PREPARE TRANSACTION was refused; nothing was applied."""
 
 
-class TransactionRun:
-    """One try of one transaction on one connection. `deadline` is on the loop's clock, and holds for phase one.
+class Decider:
+    """What transactions are decided with."""
 
-    `is_recorded` tells whether the record of an id says that it was committed.
+    __slots__ = ("guard", "ledger", "recovery")
+
+    def __init__(self, recovery: Recovery, guard: SerializableGuard, ledger: Ledger) -> None:
+        self.recovery = recovery
+        self.guard = guard
+        self.ledger = ledger
+
+
+class Stage(IntEnum):
+    """How far one attempt has come. From DECIDING on nothing cancels it, unless its code fills the database."""
+
+    RUNNING = 0
+    RECORDING = 1
+    DECIDING = 2
+    DECIDED = 3
+
+
+# size: it carries what phase one has found out to phase two.
+class TransactionRun(RepeatableRun[port.TransactionResult]):
+    """One transaction. Its deadline holds for phase one.
+
+    `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs.
     """
 
     __slots__ = (
-        "_closing", "_notices", "_plain", "_reset", "_rows", "attempt", "begun", "bounds", "crowding", "deadline",
-        "decided", "deciding", "describe", "filling", "guard", "is_plain", "is_read_only", "is_recorded", "member",
-        "outlived", "pool", "promise", "recording", "records", "recovery", "shape", "statements", "stopping",
-        "target", "timed_out", "two_phase",
+        "_closing", "_decider", "_notices", "_plain", "_promised", "_reset", "_rows", "is_plain", "is_read_only",
+        "promise", "shape", "stage", "statements", "two_phase",
     )  # fmt: skip
 
     def __init__(
         self,
         pool: Pool,
-        member: Member,
         target: port.Target,
         statements: list[port.Statement],
         shape: port.Shape,
         bounds: port.Bounds,
-        recovery: Recovery,
-        guard: SerializableGuard,
-        records: Records,
-        is_recorded: Callable[[str], Awaitable[bool]],
-        *,
         deadline: float,
-        read_only: bool,
-        promise: port.Promise | None,
-        describe: bool,
-        two_phase: bool,
-        attempt: int,
+        decider: Decider,
     ) -> None:
-        self.pool = pool
-        self.member = member
-        self.target = target
+        super().__init__(pool, target, bounds, deadline)
         self.statements = statements
         self.shape = shape
-        self.bounds = bounds
-        self.recovery = recovery
-        self.guard = guard
-        self.records = records
-        self.is_recorded = is_recorded
-        self.deadline = deadline
-        self.promise = promise
-        self.describe = describe
-        self.two_phase = two_phase
-        self.attempt = attempt
-        self.begun = guard.begun
-        self.is_read_only = read_only or not target.may_write
-        self.timed_out = False
-        self.stopping = False
-        self.outlived = False
-        self.crowding = False
-        self.filling: int | None = None
-        self.deciding = False
-        self.decided = False
-        self.recording = False
-        """It has come to its records: a conflict may be with whoever settled them."""
+        self._decider = decider
+        self.is_read_only = not target.may_write
+        self.promise: port.Promise | None = None
+        self.two_phase = False
         self._plain = [is_plain(statement.sql, statement.keyword) for statement in statements]
         self.is_plain = all(self._plain)
+
+    def begin(self, member: Member) -> None:
+        super().begin(member)
+        self.stage = Stage.RUNNING
+        self._promised = self.promise
         self._reset: DirectFuture[list[PGresult]] | None = None
         self._rows: list[RowCollector] = []
         self._closing: list[PGresult] = []
         self._notices: list[port.Notice] = []
 
-    async def run(self) -> port.TransactionResult:
-        """Raises the port's failures; the connection is given back in every case."""
+    # `writes` is False: it asks the guard itself before it prepares, when it is known whether it has written.
+
+    @property
+    def may_grow(self) -> bool:
+        return not self.is_read_only
+
+    @property
+    def keywords(self) -> list[str]:
+        return [statement.keyword for statement in self.statements]
+
+    @property
+    def contends(self) -> bool:
+        return not self.is_read_only
+
+    @property
+    def must_commit(self) -> bool:
+        return not self.is_read_only and any(text_may_write(statement) for statement in self.statements)
+
+    @property
+    def survives_loss(self) -> bool:
+        return True
+
+    async def check_conflict(self, conflict: port.Conflict) -> None:
+        """The conflict may be with whoever has settled its records."""
+        promise = self.promise
+        if promise is None or self.stage < Stage.RECORDING:
+            return
+        if await self._decider.ledger.is_settled(self.target.database, promise):
+            raise port.Superseded("somebody else settled it first") from conflict
+
+    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        return self.adapt_connection(failure, fresh=fresh) or self.adapt_types(failure, self.statements)
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        """Cancel it, but not what is being decided, unless its code fills the database: a deferred trigger runs while
+        the transaction is prepared. The engine's answer tells whether the cancel came in time."""
+        if self.stage < Stage.DECIDING or (why is Why.ROOM and self.stage is not Stage.DECIDED):
+            super().end(why, full_at)
+
+    async def run(self, now: float) -> port.TransactionResult:
         if not self.is_plain:
             self.pool.state.begin_doubt()
         started = perf_counter_ns()
         try:
-            number, done = await self._undecided(started)
+            number, done = await self._run_undecided(started)
         except BaseException:
             self._end_doubt()
             raise
-        self.deciding = True
-        # From here on the client may leave, but the decision is carried out.
-        await self.recovery.see_through(self._decide(number))
-        done.exec_us = (perf_counter_ns() - started) // 1000
+        self.stage = Stage.DECIDING
+        try:
+            # From here on the client may leave, but the decision is carried out.
+            await self._decider.recovery.see_through(self._decide(number))
+        except _CannotPrepare as refused:
+            await self._take_id()
+            self.two_phase = False
+            raise RunAgain from refused
+        self.exec_us = done.exec_us = (perf_counter_ns() - started) // 1000
+        if self.promise is not None and self.is_read_only:
+            await self._decider.ledger.keep_promise(self.target.database, self.promise, done)
         return done
+
+    async def _take_id(self) -> None:
+        """Give it an id if it has none: what is committed in one phase needs one, whose record tells its outcome."""
+        promise = self.promise
+        if promise is None or promise.id is None:
+            id = _new_id()
+            await self._decider.ledger.begin_id(self.target.database, id)
+            self.promise = port.Promise(id, promise.keep if promise is not None else None)
 
     async def _decide(self, number: int | None) -> None:
         try:
@@ -161,15 +199,15 @@ class TransactionRun:
             try:
                 await self.pool.see_confirmed()
             except port.OutcomeUnknown as unknown:
-                unknown.id = self.promise.id if self.promise is not None else None
+                unknown.id = self._promised.id if self._promised is not None else None
                 raise
 
     def _end_doubt(self) -> None:
         if not self.is_plain:
             self.pool.state.end_doubt()
 
-    async def _undecided(self, started: int) -> tuple[int | None, port.TransactionResult]:
-        """Everything before the decision, and what the engine numbers it by."""
+    async def _run_undecided(self, started: int) -> tuple[int | None, port.TransactionResult]:
+        """Run everything before the decision. Return the engine's number for it, and the result."""
         try:
             number = await self._phase_one()
             self._promise_id(number)
@@ -184,15 +222,13 @@ class TransactionRun:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = self._notices
             self._give_back(broken=is_internal(failure))
-            if was_ended(failure, self):
-                raise ended(failure, self) from failure
+            if self.was_cancelled(failure):
+                raise self.explain_cancel(failure) from failure
             raise
         except RowsTooWide as wide:
             raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
-            if self.timed_out:
-                raise why_ended(self) from lost
-            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+            raise self.explain_harmless_loss() from lost
         except CopyStarted as copy:
             raise port.CopyRefused from copy
         except port.Superseded:
@@ -219,7 +255,7 @@ class TransactionRun:
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
-            self._rows.append(RowCollector(self.pool, self.member, self.shape, self.bounds, budget=budget))
+            self._rows.append(RowCollector(self.pool.encoders, self.member, self.shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners)
                 waiting, owners = [], []
@@ -236,7 +272,7 @@ class TransactionRun:
             waiting.append(self.pool.state.ready_to_commit)
             owners.append(None)
         # A notification is something to commit, though the engine gives it no number before.
-        numbered = self.promise is not None or any("notify" in statement.sql.lower() for statement in self.statements)
+        numbered = self._promised is not None or any("notify" in statement.sql.lower() for statement in self.statements)
         if self.is_read_only:
             waiting.append(NUMBER)
         elif numbered:
@@ -270,9 +306,8 @@ class TransactionRun:
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
-            params = await write_params(self.pool, self.member, statement, describe=self.describe)
-            if self.timed_out:  # what is sent from now on would not be cancelled any more
-                raise why_ended(self)
+            params = await write_params(self.pool.encoders, self.member, statement, describe=self.describe)
+            self.check_ended()
         except port.StatementFailed as exc:
             exc.statement = index
             raise
@@ -315,27 +350,19 @@ class TransactionRun:
         assert result is not None, "the types were asked for"
         return result
 
-    @property
-    def writes(self) -> bool:
-        """It is asked itself, before it prepares: only then is it known whether it has written."""
-        return False
-
-    @property
-    def may_grow(self) -> bool:
-        return not self.is_read_only
-
     def _promise_id(self, number: int | None) -> None:
         """What is committed in one phase has an id, whose record tells what became of it."""
-        if number is None or self.two_phase or (self.promise is not None and self.promise.id is not None):
+        promised = self._promised
+        if number is None or self.two_phase or (promised is not None and promised.id is not None):
             return
-        self.promise = port.Promise(f"txn_{secrets.token_hex(16)}", self.promise.keep if self.promise else None)
+        self._promised = port.Promise(_new_id(), promised.keep if promised else None)
 
     async def _write_records(self, done: port.TransactionResult) -> None:
         """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
-        if self.promise is None or self.is_read_only:
+        if self._promised is None or self.is_read_only:
             return
-        self.recording = True
-        for command in promised(self.promise, self.records, done):
+        self.stage = Stage.RECORDING
+        for command in self._decider.ledger.records(self.target.database).write(self._promised, done):
             results = await self.member.run(command)
             check(results)
             if results[0].get_value(0, 0) != b"t":
@@ -354,30 +381,28 @@ class TransactionRun:
             else:
                 await self._commit_recorded()
         except ConnectionLost as lost:
-            if self.timed_out:
-                raise why_ended(self) from lost
-            raise port.EngineUnavailable("the connection to the engine was lost; nothing was applied") from lost
+            raise self.explain_harmless_loss() from lost
         except port.StatementFailed as failure:
             self._give_back(broken=is_internal(failure))
-            if was_ended(failure, self):
-                raise ended(failure, self) from failure
+            if self.was_cancelled(failure):
+                raise self.explain_cancel(failure) from failure
             raise
-        except CannotPrepare:
+        except _CannotPrepare:
             self._give_back()
             raise
         self._give_back()
 
     async def _guarded(self, *commands: Command) -> list[PGresult]:
         """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
-        seal = await self.guard.seal(self.begun)
+        seal = await self._decider.guard.seal(self.begun)
         if seal is None:
-            self.guard.ended += 1
+            self._decider.guard.ended += 1
             raise outlived()
         results = await self._decided(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
-            self.guard.ended += 1
+            self._decider.guard.ended += 1
             raise outlived()
         return results
 
@@ -399,20 +424,20 @@ class TransactionRun:
 
     async def _commit_recorded(self) -> None:
         """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
-        assert self.promise is not None
-        assert self.promise.id is not None
-        id = self.promise.id
+        assert self._promised is not None
+        assert self._promised.id is not None
+        id = self._promised.id
         try:
             await self._commit_plainly(wrote=True)
         except ConnectionLost as exc:
-            settled = await self.recovery.settle_recorded(
-                self.target.database, self.member, lambda: self.is_recorded(id)
+            settled = await self._decider.recovery.settle_recorded(
+                self.target.database, self.member, lambda: self._is_recorded(id)
             )
             if settled is None:
                 raise _unknown(id) from exc
             if not settled:
                 raise
-        self.decided = True
+        self.stage = Stage.DECIDED
         if self.pool.state.has_code or not self.is_plain:
             # A deferred trigger may have made the commit lazy at the last moment.
             try:
@@ -420,14 +445,17 @@ class TransactionRun:
             except port.OutcomeUnknown as unknown:
                 raise _unknown(id) from unknown
 
+    async def _is_recorded(self, id: str) -> bool:
+        return await self._decider.ledger.verdict(self.target.database, id) is port.Outcome.COMMITTED
+
     async def _prepare_and_commit(self) -> None:
         """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
-        gid = self.recovery.new_gid()
-        self.recovery.in_hand.add(gid)
+        gid = self._decider.recovery.new_gid()
+        self._decider.recovery.in_hand.add(gid)
         try:
             await self._prepare_and_commit_as(gid)
         finally:
-            self.recovery.in_hand.discard(gid)
+            self._decider.recovery.in_hand.discard(gid)
 
     async def _prepare_and_commit_as(self, gid: str) -> None:
         # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not listed
@@ -435,36 +463,29 @@ class TransactionRun:
         try:
             prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
         except ConnectionLost as exc:
-            settled = await self.recovery.settle_prepared(self.target.database, self.member, gid)
+            settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
             if settled is None:
-                raise _unknown(ticket=self.recovery.ticket(gid, self.member.backend)) from exc
+                raise _unknown(ticket=self._decider.recovery.ticket(gid, self.member.backend)) from exc
             if not settled:
                 raise
             return
         _check_prepared(prepared)
-        self.decided = True
+        self.stage = Stage.DECIDED
         try:
             committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
         except ConnectionLost:
             committed = []
         if not committed or committed[-1].status == _ERROR:
             # Decided and durable: it is there to be committed, or it has been. Recovery sees to it if we cannot.
-            await self.recovery.settle_prepared(self.target.database, self.member, gid)
+            await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
 
     # -- the rest -----------------------------------------------------------------------------------------------
-
-    def expire(self) -> None:
-        """The deadline is over. What is being decided is not cancelled, unless its code fills the database: a deferred
-        trigger runs while the transaction is prepared. The engine's answer tells whether the cancel came in time."""
-        if not self.deciding or (self.filling is not None and not self.decided):
-            self.timed_out = True
-            self.pool.expire(self.member)
 
     def _give_back(self, *, broken: bool = False) -> None:
         plain = self.is_plain
         if broken:
             self.pool.retire(self.member)
-        elif self.timed_out or self.member.closed:
+        elif self.ended is not None or self.member.closed:
             self.pool.abandon(self.member)
         elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member, plain=plain)
@@ -474,6 +495,10 @@ class TransactionRun:
             self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
         if any(changes_types(statement.keyword) for statement in self.statements):
             self.pool.encoders.forget()
+
+
+def _new_id() -> str:
+    return f"txn_{secrets.token_hex(16)}"
 
 
 def _failure_of(result: PGresult, statement: int | None) -> Exception:
@@ -486,7 +511,7 @@ def _failure_of(result: PGresult, statement: int | None) -> Exception:
 def _check_prepared(results: list[PGresult]) -> None:
     failure = next((to_failure(result) for result in results if result.status == _ERROR), None)
     if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
-        raise CannotPrepare(failure.message) from failure
+        raise _CannotPrepare(failure.message) from failure
     if failure is not None:
         raise failure
     if results[-1].command_status != b"PREPARE TRANSACTION":
@@ -496,14 +521,3 @@ def _check_prepared(results: list[PGresult]) -> None:
 def _unknown(id: str | None = None, ticket: port.Ticket | None = None) -> port.OutcomeUnknown:
     message = "the engine was lost while it committed; the transaction may have been applied"
     return port.OutcomeUnknown(message, id, ticket)
-
-
-def promised(promise: port.Promise, records: Records, done: port.TransactionResult) -> list[Command]:
-    """The records of a promise as commands; each says whether it was the first."""
-    commands = []
-    if promise.id is not None:
-        commands.append(records.decide(promise.id, port.Outcome.COMMITTED.value))
-    if promise.keep is not None:
-        keep = promise.keep
-        commands.append(records.keep(keep.route, keep.key, keep.request, keep.body(done)))
-    return commands

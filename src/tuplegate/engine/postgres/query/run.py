@@ -1,0 +1,231 @@
+"""Something that runs in the engine: a statement, a transaction, a stream, a session of the service's own.
+
+The service can end each of them before its time. `Run.ended` says why it did, and the failure that the client gets says
+the same. What may be tried several times is a `RepeatableRun`; `attempts` runs it.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from psycopg import pq
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import TOO_WIDE, ConnectionLost
+from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
+from tuplegate.engine.libpq.parameters import wants_types
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.safety.sizes import full
+
+_T = TypeVar("_T")
+
+_TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
+_COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
+_CANCELLED: Final = "57014"
+
+_BEFORE: Final = {b"DISCARD ALL", b"DISCARD SEQUENCES", b"DEALLOCATE", b"", None}
+"""Command tags that a reset, PREPARE and DEALLOCATE produce."""
+
+STREAM_IT: Final = "Ask for fewer rows at a time (LIMIT), for parts of their values, or stream them."
+
+
+class Why(Enum):
+    """The reason why the service ends a run."""
+
+    TIME = "its time is over"
+    STOPPING = "the service is stopping"
+    LOCKS = "it holds too many locks, or one on what all databases share"
+    ROOM = "its database, or the disk, is full"
+    OUTLIVED = "so many others began meanwhile that the engine cannot check it against them all"
+
+
+class RunAgain(Exception):
+    """The run has changed how it goes about its work, and must be run once more. Nothing was applied."""
+
+
+class Run:
+    """`deadline` is on the loop's clock. `begun` is how many transactions had begun when this one did.
+
+    `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk has met then.
+    `access` is READ where it may only read, whatever its target allows.
+    """
+
+    __slots__ = ("access", "begun", "bounds", "deadline", "ended", "full_at", "member", "pool", "target")
+
+    member: Member
+
+    def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
+        self.pool = pool
+        self.target = target
+        self.bounds = bounds
+        self.deadline = deadline
+        self.access = target.access
+        self.begun = 0
+        self.ended: Why | None = None
+        self.full_at = 0
+
+    def begin(self, member: Member) -> None:
+        """Begin on a connection, whatever became of an earlier attempt."""
+        self.member = member
+        self.begun = member.meter.begun
+        self.access = self.target.access
+        self.ended = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it carries statements of the service's own, which only their deadline ends."""
+        return False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may have written, so that it must end when it has outlived the engine's memory."""
+        return False
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether it may make its database larger."""
+        return False
+
+    @property
+    def keywords(self) -> list[str]:
+        """The first words of its statements."""
+        return []
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        """Cancel it in the engine."""
+        self.ended = why
+        self.full_at = full_at
+        self.pool.expire(self.member)
+
+    def check_ended(self) -> None:
+        """Raise where it was ended: what is sent from now on would not be cancelled any more."""
+        if self.ended is not None:
+            raise self.explain_end()
+
+    def was_cancelled(self, failure: port.StatementFailed) -> bool:
+        """Return whether it failed because the service cancelled it."""
+        return self.ended is not None and failure.sqlstate == _CANCELLED
+
+    def explain_cancel(self, failure: port.StatementFailed) -> port.StatementFailed:
+        """Make a failure that says why the service cancelled it."""
+        late = self.explain_end()
+        late.exec_us, late.notices, late.statement = failure.exec_us, failure.notices, failure.statement
+        return late
+
+    def explain_end(self) -> port.StatementFailed:
+        if self.ended is Why.STOPPING:
+            return port.Stopped("the service is stopping; the statement was cancelled", sqlstate=_CANCELLED)
+        if self.ended is Why.LOCKS:
+            message = "the statement was ended because it held too many locks, or one on what all databases share"
+            return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
+        if self.ended is Why.ROOM:
+            return full(self.full_at)
+        if self.ended is Why.OUTLIVED:
+            return outlived()
+        limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
+        return port.TimedOut(limit, sqlstate=_CANCELLED)
+
+    def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
+        """Say what a lost connection means: definite where the engine said that it gave up, or where nothing could have
+        been written; unknown otherwise."""
+        error = find_error(list(lost.results))
+        gave_up = error is not None and not is_panic(error)
+        tags = {r.command_status for r in lost.results if r.status in (_TUPLES, _COMMAND)} - _BEFORE
+        done = b"COMMIT" in tags if b"BEGIN" in tags else bool(tags)
+        if self.access is port.Access.READ or (gave_up and not done):
+            return self.explain_harmless_loss()
+        return port.OutcomeUnknown(
+            "the connection to the engine was lost after the statement was sent; it may or may not have been applied"
+        )
+
+    def explain_harmless_loss(self) -> port.EngineFailure:
+        """Say what a lost connection means where nothing can have been applied."""
+        if self.ended is not None:
+            return self.explain_end()
+        return port.EngineUnavailable("the connection to the engine was lost; nothing was applied")
+
+
+class RepeatableRun(Run, Generic[_T]):
+    """What `Attempts` may run several times. `attempt` counts from 1.
+
+    `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
+    """
+
+    __slots__ = ("anew", "attempt", "describe", "exec_us")
+
+    def __init__(self, pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> None:
+        super().__init__(pool, target, bounds, deadline)
+        self.attempt = 1
+        self.describe = False
+        self.anew = False
+        self.exec_us = 0
+
+    async def run(self, now: float) -> _T:
+        """Make one attempt, and give the connection back in every case. Raises the port's failures, and RunAgain."""
+        raise NotImplementedError
+
+    @property
+    def contends(self) -> bool:
+        """Whether it takes turns with others where they want the same rows."""
+        raise NotImplementedError
+
+    @property
+    def must_commit(self) -> bool:
+        """Whether there is no use in running it where nothing can be committed."""
+        raise NotImplementedError
+
+    @property
+    def survives_loss(self) -> bool:
+        """Whether it may be tried again after a connection was lost and nothing was applied."""
+        return False
+
+    async def check_conflict(self, conflict: port.Conflict) -> None:
+        """Raise where no further attempt can succeed after the conflict."""
+
+    def adapt(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        """Return whether it is worth another attempt, and change how that one goes. `fresh`: its connection was new."""
+        raise NotImplementedError
+
+    def adapt_connection(self, failure: port.StatementFailed, *, fresh: bool) -> bool:
+        """Ask for a new connection where the cause may be what ran on this one before."""
+        if not is_internal(failure) or fresh or self.anew:
+            return False
+        self.anew = True
+        return True
+
+    def adapt_types(self, failure: port.StatementFailed, statements: Sequence[port.Statement]) -> bool:
+        """Ask for the types of parameters where a string was not sent as JSON and had to be."""
+        if self.describe or not any(wants_types(failure, statement) for statement in statements):
+            return False
+        self.describe = True
+        return True
+
+
+class Running:
+    """What runs now, with the time of its start, and how many were answered so far."""
+
+    __slots__ = ("runs", "served")
+
+    def __init__(self) -> None:
+        self.runs: dict[Run, float] = {}
+        self.served = 0
+
+    def find_late(self, now: float) -> list[Run]:
+        return [run for run in self.runs if run.ended is None and run.deadline < now]
+
+    def stop(self) -> None:
+        """Cancel everything, but for what is being committed."""
+        for run in [run for run in self.runs if run.ended is None]:
+            run.end(Why.STOPPING)
+
+
+def outlived() -> port.Conflict:
+    message = "the statement ran while so many others began that the engine could not check it against them all"
+    return port.Conflict(message, sqlstate="40001")
+
+
+def too_wide(hint: str, exec_us: int) -> port.StatementFailed:
+    failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
+    failure.exec_us = exec_us
+    return failure
