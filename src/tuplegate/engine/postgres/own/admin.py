@@ -87,8 +87,16 @@ class AdminConnector:
 def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
     `demands`: no commit is acknowledged that no standby has."""
-    metadata = named_database(conninfo) or METADATA_DATABASE
-    return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
+    return Primary(conninfo, _databases_of(conninfo), follows=follows, demands=demands)
+
+
+def only_server_of(conninfo: str) -> Primary:
+    """Return what lets connections be opened to one server alone, until it is started again."""
+    return Primary(conninfo, _databases_of(conninfo), follows=False, pins=True)
+
+
+def _databases_of(conninfo: str) -> tuple[str, ...]:
+    return (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
 
 
 class AdminSession:
