@@ -477,16 +477,32 @@ def test_an_address_of_several_servers_is_refused(other: Cluster) -> None:
     assert "leads to several servers" in other.said(3)
 
 
-def test_a_read_that_a_standby_fails_is_another_standbys(other: Cluster) -> None:
-    """The primary is asked when no other is left."""
-    for _ in range(4):
-        assert other.read("select 1") == (1, "replica")
-    other.standby.freeze()
-    try:
-        assert [other.read("select 1") for _ in range(4)] == [(1, "replica")] * 4
-    finally:
-        other.standby.thaw()
+def test_a_read_that_a_standby_fails_is_another_standbys(cluster: Cluster, other: Cluster) -> None:
+    """The primary is asked when no other is left. Two reads, one on each standby, wait for a lock that was replayed
+    there; then one standby ends."""
+    other.write("create table locked as select 1 as a")
+    count = "select count(*) from locked"
+    wait_until(lambda: [other.read(count) for _ in range(2)] == [(1, "replica")] * 2)
+    [database] = other.query("select current_database()", row_mode="arrays").json()["rows"][0]
+    answers: list[tuple[Any, str]] = []
+    readings = [threading.Thread(target=lambda: answers.append(other.read(count))) for _ in range(2)]
+    with psycopg.connect(cluster.primary.url(database)) as owner:
+        owner.execute("lock table locked")
+        other.write("create table after_lock (a int)")  # a commit takes the lock along
+        wait_until(lambda: [standby.execute(LOCKED) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        for reading in readings:
+            reading.start()
+        wait_until(lambda: [standby.execute(WAITING) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        other.standby.stop(signal.SIGQUIT)
+    for reading in readings:
+        reading.join()
+    assert answers == [(1, "replica")] * 2
+    other.standby.start()
     other.wait_until_usable()
+
+
+LOCKED = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and locktype = 'relation'"
+WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and backend_type = 'client backend'"
 
 
 def follow(standby: Standby, server: ExternalServer) -> None:
