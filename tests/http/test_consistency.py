@@ -49,6 +49,24 @@ def test_without_replicas_the_primary_answers(sql: Sql, position: str | None) ->
     assert transaction.json()["results"][0]["rows"] == [{"n": 1}]
 
 
+@pytest.mark.parametrize("statement", ["select 1 / 0", "select 1 +", "copy t to stdout", "select pg_sleep(9)"])
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/transaction", "stream", "keyed", "writing"])
+def test_an_error_says_who_gave_it_too(sql: Sql, path: str, statement: str) -> None:
+    """Once, whatever its code and wherever it comes from."""
+    headers = {"Tuplegate-Consistency": "snapshot"}
+    body: dict[str, object] = {"sql": statement, "timeout_ms": 100}
+    if path in ("/v1/transaction", "writing"):
+        body = {"statements": [statement], "timeout_ms": 100, "read_only": path != "writing"}
+    elif path == "stream":
+        headers["Accept"] = "application/x-ndjson"
+    elif path == "keyed":
+        headers["Idempotency-Key"] = f"of {statement}"
+    url = "/v1/transaction" if "statements" in body else "/v1/query"
+    answer = sql.client.post(url, json=body, headers=headers)
+    assert '"success":false' in answer.text
+    assert answer.headers.get_list("Tuplegate-Served-By") == ["primary"]
+
+
 def test_a_key_says_what_its_requests_do_not(control: Control) -> None:
     """It is made so, shown so and changed."""
     made = control.post("/v1/keys", {"name": "reports", "scopes": ["read"], "consistency": "snapshot"})

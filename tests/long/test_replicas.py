@@ -1,15 +1,18 @@
 """Reads from a standby: as new as the client has seen, and answered by the primary wherever the standby cannot.
 
-A primary, a standby that streams its log, and one service, for the whole module. The last test promotes the standby.
+A primary, a standby that streams its log, and one service, for the whole module; a second standby and a second service
+for the tests at the end, of which one promotes the first standby.
 """
 
 import asyncio
 import json
 import signal
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -61,14 +64,18 @@ class Cluster:
         body: dict[str, Any] = answer.json()
         return body
 
+    def said(self, number: int = 1) -> str:
+        """What keeps a replica from being used, or "ok"."""
+        said: str = self.health["checks"][f"replica {number}"]
+        return said
+
     def wait_until_usable(self) -> None:
-        wait_until(lambda: self.health["checks"]["replica 1"] == "ok")
+        wait_until(lambda: self.said() == "ok")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """The standby gets what is committed, and shows none of it."""
-        self.standby.execute("select pg_wal_replay_pause()")
-        wait_until(lambda: self.standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+        pause(self.standby)
         try:
             yield
         finally:
@@ -80,10 +87,25 @@ class Cluster:
         return Page(page.text).value(name, **labels)
 
 
+def pause(standby: Standby) -> None:
+    standby.execute("select pg_wal_replay_pause()")
+    wait_until(lambda: standby.execute("select pg_get_wal_replay_pause_state()") == [("paused",)])
+
+
+def change(standby: Standby, setting: str, value: str) -> None:
+    standby.execute(f"alter system set {setting} = '{value}'")
+    standby.execute("select pg_reload_conf()")
+
+
+FEW_LOCKS = {"max_locks_per_transaction": "10"}
+"""As few as the engine allows, so that they are soon used up."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    primary = ExternalServer()
-    standby = Standby(primary, max_standby_streaming_delay="0")
+    primary = ExternalServer(**FEW_LOCKS)
+    standby = Standby(primary, **FEW_LOCKS)
+    change(standby, "max_standby_streaming_delay", "0")
     data_dir = new_data_dir()
     env = {"TUPLEGATE_ENGINE": primary.url(), "TUPLEGATE_REPLICAS": f"postgresql://127.0.0.1:{standby.port}"}
     service = start_service(data_dir, env=env)
@@ -243,12 +265,22 @@ def test_an_error_is_the_primarys(cluster: Cluster) -> None:
 
 def test_the_time_limit_is_for_both_together(cluster: Cluster) -> None:
     """One that takes too long is cancelled on the standby, and not begun again."""
-    answer = cluster.client.post(
-        "/v1/query", json={"sql": "select pg_sleep(60)", "timeout_ms": 300}, headers=SNAPSHOT
-    ).json()
-    assert answer["error"]["code"] == "timeout"
-    assert "300 ms" in answer["error"]["message"]
+    answer = cluster.client.post("/v1/query", json={"sql": "select pg_sleep(60)", "timeout_ms": 300}, headers=SNAPSHOT)
+    assert answer.headers[SERVED_BY] == "replica"
+    error = answer.json()["error"]
+    assert error["code"] == "timeout"
+    assert "300 ms" in error["message"]
     wait_until(lambda: cluster.standby.execute(SLEEPING) == [(0,)])
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_the_wait_for_a_standby_is_part_of_the_time_limit(cluster: Cluster, accept: str) -> None:
+    """It takes a part of a short one only. When the time is over, the error names the limit that was asked for."""
+    headers = {**SNAPSHOT, POSITION: "00000001-ffffffffffffffff", "Accept": accept}
+    for sql, message in (("select 7 as n, pg_sleep(0.05)", '"n":7'), ("select pg_sleep(60)", "after 240 ms")):
+        answer = cluster.client.post("/v1/query", json={"sql": sql, "timeout_ms": 240}, headers=headers)
+        assert message in answer.text
+        assert answer.headers[SERVED_BY] == "primary"
 
 
 SLEEPING = (
@@ -319,6 +351,29 @@ async def _asynchronously(cluster: Cluster, count: str) -> None:
             assert (await client.query(count)).value() == 4
 
 
+def test_locks_of_a_tenant_do_not_fill_the_standbys_table(cluster: Cluster) -> None:
+    """The replay needs them: without any left the standby ends. What holds too many is ended there."""
+    cluster.write(
+        "create function hold(count int) returns int language plpgsql as $$ begin"
+        " if not pg_is_in_recovery() then return 0; end if;"
+        " perform pg_advisory_lock_shared(i) from generate_series(1, count) i;"
+        " perform pg_sleep(60); return count; end $$"
+    )
+    wait_until(lambda: cluster.read("select count(*) from pg_proc where proname = 'hold'") == (1, "replica"))
+    assert cluster.read("select hold(6000)") == (0, "primary")
+    position = cluster.write("create table after_locks (a int)")
+    wait_until(lambda: cluster.read("select count(*) from after_locks", position) == (0, "replica"))
+
+
+def test_a_standby_whose_replay_any_read_can_stop_is_refused(cluster: Cluster) -> None:
+    """And the reason says what to set."""
+    change(cluster.standby, "max_standby_streaming_delay", "-1")
+    wait_until(lambda: "max_standby_streaming_delay is -1" in cluster.said())
+    assert cluster.read("select 1") == (1, "primary")
+    change(cluster.standby, "max_standby_streaming_delay", "0")
+    cluster.wait_until_usable()
+
+
 def test_a_standby_that_goes_and_comes_back(cluster: Cluster) -> None:
     """Reads go on meanwhile, and health only warns."""
     cluster.standby.stop()
@@ -345,11 +400,129 @@ def test_a_standby_that_stands_still(cluster: Cluster) -> None:
     assert cluster.read("select 1") == (1, "replica")
 
 
-def test_a_standby_that_is_promoted(cluster: Cluster) -> None:
-    """From that moment on it is another server, whose connections are still open."""
+class Balancer:
+    """Leads each connection to the next of several servers."""
+
+    def __init__(self, *servers: ExternalServer) -> None:
+        self._ports = cycle(server.port for server in servers)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with self._listener, suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._lead, args=(near, next(self._ports))))
+                self._threads[-1].start()
+
+    def _lead(self, near: socket.socket, port: int) -> None:
+        with near, suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
+            back = threading.Thread(target=_pass_on, args=(far, near))
+            back.start()
+            _pass_on(near, far)
+            back.join()
+
+    def close(self) -> None:
+        """When nobody uses it any more."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(scope="module")
+def other(cluster: Cluster) -> Iterator[Cluster]:
+    """Another service, whose first replica is far behind when it starts. The second is the standby of the tests before,
+    and the third leads to both."""
+    standby = Standby(cluster.primary, **FEW_LOCKS)
+    pause(standby)
+    cluster.write("create table late as select 1 as a")
+    balancer = Balancer(cluster.standby, standby)
+    ports = (standby.port, cluster.standby.port, balancer.port)
+    env = {
+        "TUPLEGATE_ENGINE": cluster.primary.url(),
+        "TUPLEGATE_REPLICAS": ",".join(f"postgresql://127.0.0.1:{port}" for port in ports),
+    }
+    data_dir = new_data_dir()
+    service = start_service(data_dir, env=env)
+    with service.client(cluster.service.key) as client:
+        yield Cluster(cluster.primary, standby, service, client)
+    assert service.stop() == 0
+    balancer.close()
+    standby.remove(signal.SIGQUIT)
+    remove(data_dir)
+
+
+def test_a_standby_whose_lag_is_unknown_is_not_read_from(other: Cluster) -> None:
+    """What it lacks was there before the service was. It is read from when it has caught up."""
+    wait_until(lambda: other.said(2) == "ok")
+    assert "has not caught up" in other.said(1)
+    assert [other.read("select count(*) from late") for _ in range(6)] == [(1, "replica")] * 6
+    other.standby.execute("select pg_wal_replay_resume()")
+    other.wait_until_usable()
+
+
+def test_an_address_of_several_servers_is_refused(other: Cluster) -> None:
+    """What is known of one would be taken for what another shows."""
+    assert "leads to several servers" in other.said(3)
+
+
+def test_a_read_that_a_standby_fails_is_another_standbys(cluster: Cluster, other: Cluster) -> None:
+    """The primary is asked when no other is left. Two reads, one on each standby, wait for a lock that was replayed
+    there; then one standby ends."""
+    other.write("create table locked as select 1 as a")
+    count = "select count(*) from locked"
+    wait_until(lambda: [other.read(count) for _ in range(2)] == [(1, "replica")] * 2)
+    [database] = other.query("select current_database()", row_mode="arrays").json()["rows"][0]
+    answers: list[tuple[Any, str]] = []
+    readings = [threading.Thread(target=lambda: answers.append(other.read(count))) for _ in range(2)]
+    with psycopg.connect(cluster.primary.url(database)) as owner:
+        owner.execute("lock table locked")
+        other.write("create table after_lock (a int)")  # a commit takes the lock along
+        wait_until(lambda: [standby.execute(LOCKED) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        for reading in readings:
+            reading.start()
+        wait_until(lambda: [standby.execute(WAITING) for standby in (cluster.standby, other.standby)] == [[(1,)]] * 2)
+        other.standby.stop(signal.SIGQUIT)
+    for reading in readings:
+        reading.join()
+    assert answers == [(1, "replica")] * 2
+    other.standby.start()
+    other.wait_until_usable()
+
+
+LOCKED = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and locktype = 'relation'"
+WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and backend_type = 'client backend'"
+
+
+def follow(standby: Standby, server: ExternalServer) -> None:
+    """Stream the log of another server from now on."""
+    [(conninfo,)] = standby.execute("show primary_conninfo")
+    change(standby, "primary_conninfo", f"{conninfo} port={server.port}".replace("'", "''"))
+    wait_until(lambda: standby.execute("select sender_port from pg_stat_wal_receiver") == [(server.port,)])
+
+
+def test_a_standby_that_is_promoted(cluster: Cluster, other: Cluster) -> None:
+    """From that moment on it is another server, whose connections are still open. One that follows it is not read from
+    either, also when it follows nobody any more."""
+    follow(other.standby, cluster.standby)
     wait_until(lambda: cluster.read("select 1") == (1, "replica"))
     with psycopg.connect(cluster.standby.url("postgres"), autocommit=True) as server:
         server.execute("select pg_promote()")
         assert cluster.read("select pg_is_in_recovery()") == (False, "primary")
-    wait_until(lambda: cluster.health["checks"]["replica 1"] == "it is no standby any more")
+    wait_until(lambda: cluster.said() == "it is no standby")
     assert cluster.read("select 1") == (1, "primary")
+    wait_until(lambda: other.said() == "it follows timeline 2, and the engine is on 1")
+    cluster.standby.stop(signal.SIGQUIT)
+    wait_until(lambda: other.said() == "the timeline that it follows is not known: it streams no log just now")
+    assert other.read("select 1") == (1, "primary")

@@ -11,7 +11,7 @@ from tuplegate.engine import port
 from tuplegate.engine.postgres.own.admin import AdminConnector
 from tuplegate.engine.postgres.own.logins import same_login, without_login
 from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, read_lsn, read_position
-from tuplegate.engine.postgres.replication.replicas import LAG_MAX_S, Progress
+from tuplegate.engine.postgres.replication.progress import LAG_MAX_S, Progress
 from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
 from tuplegate.protocol.statements import keyword_of_one
 from tuplegate.settings import Settings
@@ -31,13 +31,22 @@ def test_a_position_is_read_as_it_was_written() -> None:
     assert (read_position(None), read_position(b"unknown")) == (None, NOWHERE)
 
 
+def test_a_lag_from_before_the_first_look_is_unknown() -> None:
+    """A standby that lacks what was there already may be behind by any time, until that is more than it may be."""
+    progress = Progress(AdminConnector("host=nowhere"), flushes=False)
+    for at in range(10):
+        progress.sampled(90.0 + at, 10)
+        assert progress.lag_s(9, 90.0 + at) == (math.inf if at <= LAG_MAX_S else at)
+        assert progress.lag_s(10, 90.0 + at) == 0
+
+
 def test_the_lag_is_the_age_of_what_is_missing() -> None:
     """By the times at which the primary was seen to be there, whatever any clock of the engine's says."""
     progress = Progress(AdminConnector("host=nowhere"), flushes=False)
     assert progress.lag_s(0, 100.0) == math.inf, "nothing is known of the primary"
     for at, inserted in ((97.0, 10), (98.0, 10), (99.0, 20), (100.0, 30)):
         progress.sampled(at, inserted)
-    assert [progress.lag_s(replayed, 100.5) for replayed in (30, 29, 20, 19, 10, 9)] == [0, 0.5, 0.5, 1.5, 1.5, 3.5]
+    assert [progress.lag_s(replayed, 100.5) for replayed in (30, 29, 20, 19, 10)] == [0, 0.5, 0.5, 1.5, 1.5]
     assert progress.lag_s(30, 100.0 + LAG_MAX_S + 1) == math.inf, "that was long ago"
 
 
@@ -80,10 +89,25 @@ def test_a_client_keeps_the_latest_position() -> None:
 def test_a_position_that_is_unknown_is_kept_until_it_was_sent() -> None:
     """An answer that was asked for before may not stand behind it."""
     positions = Positions()
+    before = positions.count_settled(positions.headers("snapshot"))
     positions.note("unknown")
+    positions.note(LATER, before)
+    assert positions.latest == "unknown"
+    positions.note(EARLIER, positions.count_settled(positions.headers("snapshot")))
+    assert positions.latest == LATER, "the latest of all that are known"
+
+
+def test_a_position_that_becomes_unknown_meanwhile_is_kept() -> None:
+    """Two threads: one writes while a read of the other, which has sent `unknown`, is under way. A stream that ends
+    then says nothing of the write either."""
+    positions = Positions()
+    positions.note("unknown")
+    read = positions.count_settled(positions.headers("snapshot"))
+    positions.note("unknown")
+    positions.note(EARLIER, read)
     positions.note(LATER)
     assert positions.latest == "unknown"
-    positions.note(LATER, "unknown")
+    positions.note(LATER, positions.count_settled(positions.headers(None)))
     assert positions.latest == LATER
 
 

@@ -19,8 +19,6 @@ STILL_TOO_LARGE = {
     "engine/libpq/values.py",
     "engine/postgres/own/settings.py EngineSettings",
     "engine/postgres/replication/primary.py Primary",
-    "engine/postgres/replication/replicas.py Replica",
-    "engine/postgres/safety/watch.py Watch",
     "engine/postgres/tenancy/databases.py PostgresDatabases",
     "engine/postgres/transaction/two_phase.py",
 }

@@ -191,6 +191,28 @@ def test_a_database_with_too_many_stuck_processes_takes_no_requests(monkeypatch:
     play(monkeypatch, story, may_signal=False)
 
 
+def test_one_stuck_process_is_too_many_for_a_standby() -> None:
+    """It may hold up the replay, which all databases there wait for."""
+
+    async def run() -> None:
+        rows: list[Row] = [(str(PROCESS), None, "one", "now", "t")]
+
+        async def fetch(sql: str, numbers: str) -> list[Row]:
+            return rows
+
+        async def terminate(database: str, process: int) -> None:
+            pass
+
+        on_standby = Stubborn(fetch, terminate, may_signal=False, stuck_max=1)
+        ending = await on_standby.end("one", PROCESS)
+        await on_standby._look(ending.since + STUCK_AFTER_S)
+        with pytest.raises(EngineBusy):
+            on_standby.check("one")
+        await on_standby.close()
+
+    asyncio.run(run())
+
+
 def test_an_engine_that_is_away_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(stage: Stage) -> None:
         stage.run()

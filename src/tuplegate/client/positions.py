@@ -24,30 +24,46 @@ class Positions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._latest: str | None = None
+        self._known: str | None = None
+        self._unknowns = 0
+        """Answers whose position was unknown."""
+        self._settled = 0
+        """How many of these are certain to be before `_known`."""
 
     @property
     def latest(self) -> str | None:
-        return self._latest
+        with self._lock:
+            return _UNKNOWN if self._settled < self._unknowns else self._known
 
     def headers(self, consistency: Consistency | None) -> dict[str, str]:
         """Return the headers that say how recent the answer must be; None leaves it to the key."""
         made: dict[str, str] = {} if consistency is None else {"Tuplegate-Consistency": consistency}
-        if consistency != "serializable" and self._latest is not None:
-            made["Tuplegate-Position"] = self._latest
+        latest = None if consistency == "serializable" else self.latest
+        if latest is not None:
+            made["Tuplegate-Position"] = latest
         return made
 
-    def note(self, position: str | None, sent: str | None = None) -> None:
-        """Note the position of an answer, and the one sent with its request. The greater text is the later position."""
+    def count_settled(self, asked: Mapping[str, str]) -> int:
+        """Return how many unknown positions the answer to a request is later than, if it is sent now.
+
+        One that sends back `unknown` asks for data later than all of them. One that is noted while it is under way may
+        stand for a later write.
+        """
+        with self._lock:
+            return self._unknowns if asked.get("Tuplegate-Position") == _UNKNOWN else 0
+
+    def note(self, position: str | None, settled: int = 0) -> None:
+        """Note the position of an answer, and what `count_settled` said of its request. The greater text is the later
+        position."""
         if position is None:
             return
         with self._lock:
-            if self._latest == _UNKNOWN and sent == _UNKNOWN:
-                self._latest = (
-                    position  # the request asked for data later than the unknown position, so this one is later
-                )
-            elif self._latest is None or position > self._latest:
-                self._latest = position
+            if position == _UNKNOWN:
+                self._unknowns += 1
+                return
+            self._settled = max(self._settled, settled)
+            if self._known is None or position > self._known:
+                self._known = position
 
-    def note_answer(self, answered: Mapping[str, str], asked: Mapping[str, str]) -> None:
-        self.note(answered.get(_HEADER), asked.get("Tuplegate-Position"))
+    def note_answer(self, answered: Mapping[str, str], settled: int) -> None:
+        self.note(answered.get(_HEADER), settled)

@@ -104,6 +104,8 @@ class QueryRoutes:
             else:
                 result = await self._engine.query(target, statement, shape, bounds)
         except port.EngineFailure as failure:
+            if snapshot and key is None:
+                tell_server(exchange, on_replica=failure.on_replica)
             if self._tells_positions and isinstance(failure, port.StatementFailed):
                 await tell_newest(exchange, self._engine)
             error = to_service_error(failure, statement)

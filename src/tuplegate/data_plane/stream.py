@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import msgspec
 
-from tuplegate.data_plane.consistency import read_position, tell_position, tell_server
+from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.timings import note_engine_time
 from tuplegate.engine import port
@@ -71,6 +71,8 @@ class StreamWriter:
                 await self._write_rows(exchange, framing, rows)
         except port.EngineFailure as failure:
             exchange.failed = True
+            if not exchange.answered:
+                await self._tell_failed(exchange, failure, snapshot=snapshot and rows is None)
             if not exchange.answered and to_service_error(failure, statement).status != 200:
                 raise to_service_error(failure, statement) from failure
             error = to_service_error(failure, statement).body
@@ -98,6 +100,13 @@ class StreamWriter:
                 self.open -= 1
                 if exchange.traced:
                     note_engine_time(exchange, rows.exec_us)
+
+    async def _tell_failed(self, exchange: Exchange, failure: port.EngineFailure, *, snapshot: bool) -> None:
+        """Add the headers of a failure that nothing was written before."""
+        if snapshot:
+            tell_server(exchange, on_replica=failure.on_replica)
+        if isinstance(failure, port.StatementFailed):
+            await tell_newest(exchange, self._engine)
 
     def _open(
         self, exchange: Exchange, job: QueryJob, *, snapshot: bool

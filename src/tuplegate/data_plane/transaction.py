@@ -106,6 +106,8 @@ class TransactionRoutes:
         except port.Superseded as exc:
             raise ServiceError("transaction_aborted", f"{job.chosen} was aborted; nothing was applied") from exc
         except port.EngineFailure as failure:
+            if reads:
+                tell_server(exchange, on_replica=failure.on_replica)
             if isinstance(failure, port.StatementFailed):
                 await tell_newest(exchange, self._engine)
             self._respond_failure(exchange, job, failure)

@@ -90,7 +90,7 @@ class AsyncRowStream(StreamedResult):
         request_id = None if self._response is None else self._response.headers.get("x-request-id")
         rows = self._take(chunk, request_id)
         if self._ended:
-            self._transport.positions.note(self._position, self._call.headers.get("Tuplegate-Position"))
+            self._transport.positions.note(self._position)
             await self._finish()
         return rows
 

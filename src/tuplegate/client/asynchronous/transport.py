@@ -96,9 +96,10 @@ class AsyncTransport:
             headers["Content-Type"] = "application/json"
         timeout = httpx.Timeout(read_timeout_s, connect=min(_CONNECT_TIMEOUT_S, read_timeout_s))
         request = self._http.build_request(call.method, call.url, content=call.body, headers=headers, timeout=timeout)
+        settled = self.positions.count_settled(call.headers)
         try:
             response = await self._http.send(request, stream=True)
-            self.positions.note_answer(response.headers, call.headers)
+            self.positions.note_answer(response.headers, settled)
             return response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as exc:
             raise _explain_not_sent(call, exc) from exc

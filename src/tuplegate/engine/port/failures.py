@@ -5,7 +5,9 @@ from tuplegate.protocol.answers import Notice
 
 
 class EngineFailure(Exception):
-    """Base of everything an engine raises."""
+    """Base of everything an engine raises. `on_replica`: it is a replica's."""
+
+    on_replica = False
 
 
 class StatementFailed(EngineFailure):

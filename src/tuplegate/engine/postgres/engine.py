@@ -21,14 +21,16 @@ from tuplegate.engine.postgres.query.sessions import borrow_session, open_sessio
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
-from tuplegate.engine.postgres.replication.replicas import Progress, Replica, Replicas
+from tuplegate.engine.postgres.replication.progress import Progress
+from tuplegate.engine.postgres.replication.replica import Replica
+from tuplegate.engine.postgres.replication.replicas import Replicas
 from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import headroom
 from tuplegate.engine.postgres.safety.lease import Lease
 from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
-from tuplegate.engine.postgres.safety.watch import Watch
+from tuplegate.engine.postgres.safety.watch import PrimaryWatch
 from tuplegate.engine.postgres.tenancy.dump import Dumps
 from tuplegate.engine.postgres.tenancy.inspect import find_tables, read_durability
 from tuplegate.engine.postgres.tenancy.scratch import Scratch
@@ -91,7 +93,7 @@ class PostgresEngine:
             self._guard,
         )
         recovery.on_commit = self._pools.may_have_changed
-        self._watch = Watch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
+        self._watch = PrimaryWatch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
         self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
@@ -112,10 +114,10 @@ class PostgresEngine:
     def _make_replicas(self, progress: Progress) -> Replicas:
         settings, stocks = self._settings, self._pools.stocks
         replicas = [
-            Replica(number, conninfo, settings, stocks, self._probed, self._decider)
+            Replica(number, conninfo, settings, stocks, self._probed, self._decider, progress)
             for number, conninfo in enumerate(settings.replicas, 1)
         ]
-        return Replicas(progress, replicas, settings.idle_close_s)
+        return Replicas(progress, replicas)
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Begin everything that goes on beside requests; `stack` ends it, in the opposite order."""
@@ -136,8 +138,6 @@ class PostgresEngine:
             stack.push_async_callback(self._replicas.close)
             await self._replicas.look()
             watches["replicas"] = self._replicas.watch
-            watches["replica_deadlines"] = self._replicas.watch_deadlines
-            watches["replica_connections"] = self._replicas.sweep
         stack.callback(self._dumps.stop)
         for name, watch in watches.items():
             stack.callback(keep(name, watch).cancel)

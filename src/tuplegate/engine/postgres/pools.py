@@ -28,7 +28,7 @@ from tuplegate.engine.postgres.replication.verified import Expected
 from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
-from tuplegate.engine.postgres.safety.stubborn import Stubborn
+from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
 from tuplegate.engine.postgres.tenancy.roles import forget_settings, role_of
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
 
@@ -101,7 +101,12 @@ class Pools:
         self.primary = connector.primary
         self._session = session
         self._sizes = sizes
-        self.stubborn = Stubborn(session.fetch, partial(terminate, session), may_signal=settings.may_signal)
+        self.stubborn = Stubborn(
+            session.fetch,
+            partial(terminate, session),
+            may_signal=settings.may_signal,
+            stuck_max=1 if settings.is_replica else STUCK_MAX,
+        )
         self._none_before = -inf
         self._paused: frozenset[str] = frozenset()
         self.can = probed.can

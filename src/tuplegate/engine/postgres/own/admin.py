@@ -96,8 +96,16 @@ def primary_of(
 ) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
     `demands`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
-    databases = (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
-    return Primary(conninfo, databases, follows=follows, demands=demands, timelines=timelines)
+    return Primary(conninfo, _databases_of(conninfo), follows=follows, demands=demands, timelines=timelines)
+
+
+def only_server_of(conninfo: str) -> Primary:
+    """Return what lets connections be opened to one server alone, until it is started again."""
+    return Primary(conninfo, _databases_of(conninfo), follows=False, pins=True)
+
+
+def _databases_of(conninfo: str) -> tuple[str, ...]:
+    return (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
 
 
 class AdminSession:

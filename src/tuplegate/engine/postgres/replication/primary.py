@@ -46,6 +46,10 @@ _STANDS_STILL_S: Final = 2.0
 _SILENT_S: Final = 10.0
 """After this time without a word from the primary nobody waits for its answers any more."""
 
+ANOTHER_SERVER: Final = (
+    "it was started again, or its address leads to several servers: then name each of them, and not what distributes"
+    " connections among them"
+)
 _SILENT: Final = f"gives no answer within {_ANSWER_S:g} s"
 _APPLICATION: Final = "tuplegate-service"
 _SETTINGS: Final = {"search_path": "pg_catalog, pg_temp", "default_transaction_isolation": "read committed"}
@@ -98,7 +102,8 @@ class Primary:
     """See the module's text. `conninfo` is that of a role that may ask, in the first of `databases` that lets it in.
 
     `follows` is false for a server that is always the same: nothing is looked for then, nor watched. `demands`: no
-    commit is acknowledged that no standby has. `timelines` is what the workers share.
+    commit is acknowledged that no standby has. `timelines` is what the workers share. `pins`: the first connection says
+    which server it is, and one that leads to another is refused; `strays` tells that there was one.
     """
 
     def __init__(
@@ -109,12 +114,16 @@ class Primary:
         follows: bool | None = None,
         demands: bool = False,
         timelines: Timelines | None = None,
+        pins: bool = False,
     ) -> None:
         self._conninfo = conninfo
         self._databases = databases
         self._places = places_of(conninfo)
         self.follows = follows if follows is not None else not all(place.is_socket for place in self._places)
         self.demands = demands
+        self._pins = pins
+        self._pinned = ""
+        self.strays = False
         self.replication = Replication()
         self.refuses: str | None = None
         """Why nothing may be written just now."""
@@ -230,6 +239,11 @@ class Primary:
             self._close_session()
 
     def _admit(self, connection: Connection, started: str) -> None:
+        if self._pins:
+            self._pinned = self._pinned or started
+            if started != self._pinned:
+                self.strays = True
+                raise Unfit(ANOTHER_SERVER)
         if not self.follows:
             return
         if self._server is None or started != self._server.started:

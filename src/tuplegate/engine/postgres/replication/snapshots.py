@@ -1,9 +1,10 @@
 """Reads at snapshot consistency: from a standby where that can answer, and otherwise as if there were none.
 
 A standby answers successes alone. Whatever it refuses or fails in, the primary is asked, with the time that is left: a
-statement that writes after all, one that a conflict with the replay has ended, a table that has not arrived yet, a
-standby that goes away. That costs nothing but time, since nothing can have been written. Which statements are tried
-there at all is decided by their first word and a few others; what passes that by mistake is refused by the standby.
+statement that writes after all, one that a conflict with the replay has ended, a table that has not arrived yet. Where
+the standby itself is at fault, because it goes away or is behind, another standby is asked first. That costs nothing
+but time, since nothing can have been written. Which statements are tried there at all is decided by their first word
+and a few others; what passes that by mistake is refused by the standby.
 
 Advisory locks are the exception: a standby would grant them, and they would exclude nobody who asks the primary. So
 a text that names them is for the primary.
@@ -12,14 +13,16 @@ a text that names them is for the primary.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final, TypeVar
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.leftovers import fold
+from tuplegate.engine.postgres.own.admin import CANCELED
 from tuplegate.engine.postgres.query.rules import CURSORS
-from tuplegate.engine.postgres.replication.positions import Position, read_position
-from tuplegate.engine.postgres.replication.replicas import Replica, Replicas
+from tuplegate.engine.postgres.replication.positions import read_position
+from tuplegate.engine.postgres.replication.replica import Replica
+from tuplegate.engine.postgres.replication.replicas import Replicas
 
 _T = TypeVar("_T")
 
@@ -29,6 +32,10 @@ _FOR_PRIMARY: Final = re.compile(
 """Words of what writes, locks rows or draws numbers. In a name or a literal they cost the way to the standby."""
 
 
+_WAIT_S: Final = 0.25
+"""How long a read waits for a standby to come as far as its client has seen, before the primary answers."""
+_WAIT_SHARE: Final = 0.25
+"""The part of a request's time that such a wait may take: the primary needs the rest."""
 _LENGTH_MAX: Final = 10_000
 """Longer texts are the primary's: searching one would take too long of a turn of the loop."""
 
@@ -61,11 +68,11 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> port.Result:
-        watch, position = _Watch(bounds), read_position(after)
-        replica = await self._choose(position, [statement], watch)
+        watch = _Watch(bounds, after)
         return await self._ask(
+            [statement],
             watch,
-            None if replica is None else replica.query(target, statement, shape, bounds, position, watch.deadline),
+            lambda replica: replica.query(target, statement, shape, bounds, watch.after, watch.deadline),
             lambda left: self._primary.query(target, statement, shape, left),
         )
 
@@ -77,29 +84,27 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> port.TransactionResult:
-        watch, position = _Watch(bounds), read_position(after)
-        replica = await self._choose(position, statements, watch)
-        on_replica = None
-        if replica is not None:
-            on_replica = replica.transaction(target, statements, shape, bounds, position, watch.deadline)
+        watch = _Watch(bounds, after)
         return await self._ask(
+            statements,
             watch,
-            on_replica,
+            lambda replica: replica.transaction(target, statements, shape, bounds, watch.after, watch.deadline),
             lambda left: self._primary.transaction(target, statements, shape, left, read_only=True, promise=None),
         )
 
     async def _ask(
         self,
+        statements: list[port.Statement],
         watch: "_Watch",
-        on_replica: Awaitable[_T] | None,
+        on_replica: Callable[[Replica], Awaitable[_T]],
         on_primary: Callable[[port.Bounds], Awaitable[_T]],
     ) -> _T:
-        """Return the replica's answer; the primary's where there is no replica, or where it failed with time left."""
-        if on_replica is not None:
+        """Return a replica's answer; the primary's where there is no replica that gives one, and time is left."""
+        while (replica := await self._choose(statements, watch)) is not None:
             try:
-                answer = await on_replica
+                answer = await on_replica(replica)
             except port.EngineFailure as failure:
-                watch.check(failure)
+                watch.note_failure(replica, failure)
             else:
                 self.counts["replica"] += 1
                 return answer
@@ -107,7 +112,7 @@ class SnapshotReads:
         try:
             return await on_primary(watch.left())
         except port.TimedOut as late:
-            raise watch.in_all(late) from late
+            raise watch.explain(late) from late
 
     @asynccontextmanager
     async def stream(
@@ -118,91 +123,103 @@ class SnapshotReads:
         bounds: port.Bounds,
         after: bytes | None,
     ) -> AsyncIterator[port.RowStream]:
-        watch, position = _Watch(bounds), read_position(after)
-        replica = await self._choose(position, [statement], watch)
+        watch = _Watch(bounds, after)
         async with AsyncExitStack() as stack:
             rows: port.RowStream | None = None
-            if replica is not None:
-                rows = await _begin(stack, replica, target, statement, shape, bounds, position, watch)
+            while rows is None and (replica := await self._choose([statement], watch)) is not None:
+                stream = replica.stream(target, statement, shape, watch.left(), watch.after, watch.deadline)
+                rows = await _begin(stack, stream, replica, watch)
             self.counts["primary" if rows is None else "replica"] += 1
             if rows is None:
-                rows = await stack.enter_async_context(self._primary.stream(target, statement, shape, watch.left()))
+                try:
+                    own = await stack.enter_async_context(self._primary.stream(target, statement, shape, watch.left()))
+                except port.TimedOut as late:
+                    raise watch.explain(late) from late
+                rows = _Begun(own, None, own.lines(), watch)
             yield rows
 
-    async def _choose(
-        self, after: Position | None, statements: list[port.Statement], watch: "_Watch"
-    ) -> Replica | None:
-        if self._replicas is None or not all(map(may_run_on_standby, statements)):
+    async def _choose(self, statements: list[port.Statement], watch: "_Watch") -> Replica | None:
+        if self._replicas is None or watch.is_primarys or not all(map(may_run_on_standby, statements)):
             return None
-        return await self._replicas.choose(after, watch.deadline)
+        return await self._replicas.choose(watch.after, watch.patience, watch.tried)
 
 
 class _Watch:
-    """The time of one request, which may be spent in two places."""
+    """The time of one request, which may be spent in several places, and where it was tried.
 
-    def __init__(self, bounds: port.Bounds) -> None:
+    `is_primarys`: the statement failed, and not the replica, so no other replica is asked.
+    """
+
+    def __init__(self, bounds: port.Bounds, after: bytes | None) -> None:
         self._bounds = bounds
         self._time = asyncio.get_running_loop().time
-        self.deadline = self._time() + bounds.timeout_ms / 1000
+        self.after = read_position(after)
+        seconds = bounds.timeout_ms / 1000
+        self.deadline = self._time() + seconds
+        self.patience = self._time() + min(_WAIT_S, _WAIT_SHARE * seconds)
+        self.tried: list[Replica] = []
+        self.is_primarys = False
 
-    def check(self, failure: port.EngineFailure) -> None:
-        """Raise the failure where nothing is left to be tried."""
-        if isinstance(failure, port.TimedOut | port.Stopped) or self._time() >= self.deadline:
+    def note_failure(self, replica: Replica, failure: port.EngineFailure) -> None:
+        """Raise where nothing is left to be tried."""
+        self.tried.append(replica)
+        self.is_primarys = not isinstance(failure, port.EngineUnavailable | port.EngineBusy)
+        failure.on_replica = True
+        if isinstance(failure, port.Stopped):
             raise failure
+        if isinstance(failure, port.TimedOut) or self._time() >= self.deadline:
+            raise self.explain(failure) from failure
 
     def left(self) -> port.Bounds:
         left_ms = max(1, int((self.deadline - self._time()) * 1000))
         return port.Bounds(left_ms, self._bounds.rows_max, self._bounds.bytes_max)
 
-    def in_all(self, late: port.TimedOut) -> port.TimedOut:
-        """The failure in words that the client knows: its limit was for both."""
+    def explain(self, late: port.EngineFailure) -> port.TimedOut:
+        """Make the failure of a request whose time is over, in words that the client knows: its limit was for all."""
         limit = f"the statement was cancelled after {self._bounds.timeout_ms} ms, its time limit"
-        failure = port.TimedOut(limit, sqlstate=late.sqlstate)
-        failure.exec_us, failure.statement = late.exec_us, late.statement
-        failure.attempts, failure.notices = late.attempts, late.notices
+        failure = port.TimedOut(limit, sqlstate=CANCELED)
+        failure.on_replica = late.on_replica
+        if isinstance(late, port.StatementFailed):
+            failure.exec_us, failure.statement = late.exec_us, late.statement
+            failure.attempts, failure.notices = late.attempts, late.notices
         return failure
 
 
 async def _begin(
-    stack: AsyncExitStack,
-    replica: Replica,
-    target: port.Target,
-    statement: port.Statement,
-    shape: port.Shape,
-    bounds: port.Bounds,
-    after: Position | None,
-    watch: _Watch,
+    stack: AsyncExitStack, opening: AbstractAsyncContextManager[port.RowStream], replica: Replica, watch: _Watch
 ) -> port.RowStream | None:
-    """A stream whose first rows are there, so that it is known to run. None where the primary is to be asked."""
+    """Return a stream whose first rows are there, so that it is known to run. None where somebody else is to be
+    asked."""
     opened = AsyncExitStack()
     try:
-        stream = await opened.enter_async_context(
-            replica.stream(target, statement, shape, bounds, after, watch.deadline)
-        )
+        stream = await opened.enter_async_context(opening)
         lines = stream.lines()
         first = await anext(lines, None)
     except port.EngineFailure as failure:
         await opened.aclose()
-        watch.check(failure)
+        watch.note_failure(replica, failure)
         return None
     except BaseException:
         await opened.aclose()
         raise
     stack.push_async_exit(opened.__aexit__)
-    return _Begun(stream, first, lines)
+    return _Begun(stream, first, lines, watch)
 
 
 class _Begun:
-    """A stream of which a block was read ahead; None where it has none."""
+    """A stream whose time is that of the whole request. `first` is a block that was read ahead, or None."""
 
-    def __init__(self, stream: port.RowStream, first: bytes | None, rest: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self, stream: port.RowStream, first: bytes | None, rest: AsyncGenerator[bytes, None], watch: _Watch
+    ) -> None:
         self._stream = stream
         self._first = first
         self._rest = rest
+        self._watch = watch
         self.columns = stream.columns
         self.types = stream.types
         self.reached = stream.reached
-        self.on_replica = True
+        self.on_replica = stream.on_replica
 
     @property
     def row_count(self) -> int:
@@ -225,8 +242,11 @@ class _Begun:
         return self._stream.exec_us
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._rest) as rest:
-            if self._first is not None:
-                yield self._first
-            async for block in rest:
-                yield block
+        try:
+            async with aclosing(self._rest) as rest:
+                if self._first is not None:
+                    yield self._first
+                async for block in rest:
+                    yield block
+        except port.TimedOut as late:
+            raise self._watch.explain(late) from late

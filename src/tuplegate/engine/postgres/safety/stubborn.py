@@ -8,7 +8,7 @@ one of them. The steps, each taken where the one before did not help:
 3. After 10 more seconds it is sent SIGFPE, where the engine's processes are on this machine. PostgreSQL raises an error
    wherever the process is then, and because it was told to terminate it ends, without disturbing any other.
 4. After 10 more seconds the operator is told, and the process gets the lowest priority. While a database has
-   `STUCK_MAX` such processes, it takes no requests.
+   `STUCK_MAX` such processes, it takes no requests. On a standby one is enough: it may hold up the replay for all.
 
 A process is never killed: that would end the statements of everybody.
 
@@ -120,9 +120,11 @@ Terminate = Callable[[str, int], Awaitable[object]]
 
 
 class Stubborn:
-    """The server processes that were told to end. `may_signal`: they are on this machine, and the installation's."""
+    """The server processes that were told to end. `may_signal`: they are on this machine, and the installation's.
+    `stuck_max` is how many a database may have before it takes no requests."""
 
-    def __init__(self, fetch: Fetch, terminate: Terminate, *, may_signal: bool) -> None:
+    def __init__(self, fetch: Fetch, terminate: Terminate, *, may_signal: bool, stuck_max: int = STUCK_MAX) -> None:
+        self._stuck_max = stuck_max
         self._fetch = fetch
         self._terminate = terminate
         self._may_signal = may_signal
@@ -139,7 +141,7 @@ class Stubborn:
         """Raise EngineBusy while the database has as many stuck processes as it may."""
         if database in self.full:
             raise EngineBusy(
-                f"{STUCK_MAX} statements of this database ignore that they were told to end;"
+                f"{self._stuck_max} statements of this database ignore that they were told to end;"
                 " it can be used again when the engine is rid of them"
             )
 
@@ -198,7 +200,7 @@ class Stubborn:
             team = [each for each in seen if each is alive or each.leader == ending.process]
             self._press(ending, [each for each in team if each.database == ending.database], now)
         stuck = [ending.database for ending in self._endings.values() if ending.is_stuck]
-        self.full = frozenset(database for database in stuck if stuck.count(database) >= STUCK_MAX)
+        self.full = frozenset(database for database in stuck if stuck.count(database) >= self._stuck_max)
 
     @staticmethod
     def _is(seen: _Seen, ending: Ending) -> bool:

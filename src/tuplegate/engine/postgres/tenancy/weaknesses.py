@@ -44,9 +44,11 @@ _TRIALS: Final = (
         Weakness(
             "activity_of_others",
             True,
-            "`pg_stat_activity` shows that sessions of other databases are there: role and database, by ids that say"
-            " nothing, and the numbers of their processes and transactions. It shows no text, time, state or address.",
-            _SUPERUSER,
+            "`pg_stat_activity` shows the sessions of other databases, each with its role and database, by ids that say"
+            " nothing, the numbers of its process and transaction, and `application_name`. That is the same for all"
+            " tenants, unless a statement has set its own. It shows no statement, time, state, wait or address. Whoever"
+            " asks often learns when another database is used, by how many sessions, and when it writes.",
+            _SUPERUSER + " Tell tenants to put nothing secret into `application_name`.",
         ),
         "SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname <> current_database())",
     ),
@@ -161,7 +163,8 @@ _TRIALS: Final = (
             "standbys_unseen",
             False,
             "The service does not see which standbys confirm commits: it counts none, and with `durability` set to"
-            " replicated it writes nothing. Without that setting nothing is different.",
+            " replicated it writes nothing. It does not see either which timeline a standby follows, and reads from no"
+            " replica. Without these settings nothing is different.",
             "GRANT pg_read_all_stats TO tuplegate_service, where you may.",
         ),
         # The engine asks the same, and shows no more than that there is a standby.
