@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
@@ -13,6 +14,10 @@ pytest_plugins = ["tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)
