@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_of
 from tests.service import Service, Sql
 
 UNASKED_S = 25.0
@@ -45,7 +46,7 @@ def refused(sql: Sql, statement: str, **more: Any) -> dict[str, Any]:
 # -- 400 ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("statement", "position"),
     [
         ("selec 1", 1),
@@ -66,7 +67,7 @@ def test_a_parse_error_is_400_with_its_position(sql: Sql, statement: str, positi
     assert error["position"] == position
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "select 1; select 2",
@@ -85,7 +86,7 @@ def test_two_statements_are_400(sql: Sql, statement: str) -> None:
     assert sql.value("select to_regclass('scratch.t') is null") is True
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "BEGIN", "begin work", "START TRANSACTION", "COMMIT", "commit and chain", "END", "ROLLBACK", "ABORT", "abort;",
@@ -115,7 +116,7 @@ def test_transaction_control_is_400_in_every_disguise(sql: Sql, statement: str) 
     assert "/v1/transaction" in error["hint"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "PREPARE x AS select 1",
@@ -238,7 +239,7 @@ def test_a_change_of_the_wires_encoding_does_not_cost_the_answer(sql: Sql, state
     assert values == {"é"} or (not values and (not body["success"] or body["truncated"])), body
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("statement", "sqlstate"),
     [
         ("(select 1/0)", "22012"),

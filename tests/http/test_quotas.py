@@ -248,30 +248,6 @@ def test_another_tier_holds_soon(metered: Service) -> None:
         wait_until(lambda: client.get("/v1/transaction/txn_unknown_thing").status_code == 429)
 
 
-def test_a_restart_forgets_no_permit_that_was_used() -> None:
-    """The count is the installation's, not a worker's."""
-    data_dir = new_data_dir()
-    tiers = ("--tiers", f"tiny={TINY}, unlimited", "--default-tier", "tiny")
-    services = [start_service(data_dir, *tiers)]
-    operator_key = services[0].key
-
-    def restart() -> int:
-        organization = new_organization(services[-1], "tiny")
-        with services[-1].client(organization.key) as client:
-            use_up(client)
-        services[-1].kill()
-        services.append(start_service(data_dir, *tiers))
-        services[-1].key = operator_key
-        with services[-1].client(organization.key) as client:
-            return ask(client).status
-
-    try:
-        assert in_one_window(lambda: engine_time(services[-1]), restart) == 429
-    finally:
-        assert services[-1].stop() == 0
-        remove(data_dir)
-
-
 # -- holders -----------------------------------------------------------------------------------------------------
 
 

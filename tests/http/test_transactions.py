@@ -13,6 +13,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.cases import each_of
 from tests.service import Service, Sql
 
 JSON = {"Content-Type": "application/json"}
@@ -222,7 +223,7 @@ def test_error_in_the_middle(run: Transactions, sql: Sql, t: str, failing: str, 
         sql(f"drop function {t}_raises")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("index", "failing", "code"),
     [
         (0, "selec 1", "parse_error"),
@@ -439,7 +440,7 @@ def test_nothing_prepared_is_left(run: Transactions, service: Service, sql: Sql,
 # -- what must not be changed from inside ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     "control",
     [
         "begin", "start transaction", "commit", "end", "rollback", "abort", "savepoint a", "release a",
@@ -464,7 +465,7 @@ def test_control_is_refused(run: Transactions, sql: Sql, t: str, control: str) -
 LEVEL = "select current_setting('transaction_isolation') || ' ' || current_setting('transaction_read_only')"
 
 
-@pytest.mark.parametrize(
+@each_of(
     "weakening",
     [
         "select set_config('transaction_isolation', 'read committed', {local})",
@@ -639,7 +640,7 @@ def test_client_gone(service: Service, sql: Sql, t: str) -> None:
 # -- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         {}, [], "x", None, 1, {"statements": None}, {"statements": "select 1"}, {"statements": []},
@@ -677,7 +678,7 @@ def test_malformed(client: httpx.Client, sql: Sql, t: str, body: Any) -> None:
     assert count(sql, t) == 0
 
 
-@pytest.mark.parametrize("empty", ["", " ", ";", "-- nothing", "/* */ ;; ", {"sql": ""}, {"sql": "\n", "params": [1]}])
+@each_of("empty", ["", " ", ";", "-- nothing", "/* */ ;; ", {"sql": ""}, {"sql": "\n", "params": [1]}])
 def test_empty_statement(run: Transactions, sql: Sql, t: str, empty: Any) -> None:
     """An empty statement among others is 400 with its index, and nothing runs."""
     error = run.fails(f"insert into {t} values (1)", f"insert into {t} values (2)", empty, status=400)
@@ -685,7 +686,7 @@ def test_empty_statement(run: Transactions, sql: Sql, t: str, empty: Any) -> Non
     assert count(sql, t) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"statements":["select 1"]', b"\xff", b'{"statements":["\\ud800"]}'])
+@each_of("content", [b"", b"{", b'{"statements":["select 1"]', b"\xff", b'{"statements":["\\ud800"]}'])
 def test_not_json(client: httpx.Client, content: bytes) -> None:
     """A body that is no JSON is 400."""
     answer = client.post("/v1/transaction", content=content, headers=JSON)
