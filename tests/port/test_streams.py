@@ -35,8 +35,12 @@ async def test_a_stream_without_rows_still_has_columns(tenant: Tenant) -> None:
 
 
 async def test_parameters_are_taken(tenant: Tenant) -> None:
+    """Also by a statement that changes something."""
+    table = await tenant.table()
     async with tenant.stream("select $1::int + 1, $2::text[]", 1, ["x", None]) as stream:
         assert await read(stream) == [[2, ["x", None]]]
+    async with tenant.stream(f"insert into {table} values ($1, $2) returning *", 8, "x") as stream:
+        assert await read(stream) == [[8, "x"]]
 
 
 async def test_the_end_of_a_stream_means_committed(tenant: Tenant) -> None:
