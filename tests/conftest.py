@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
@@ -13,6 +16,28 @@ pytest_plugins = ["tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+GROUPS = {
+    "tests/port": ("tests/port/",),
+    "single": ("tests/http/test_isolation.py", "tests/http/test_clean_connection.py", "tests/http/test_tables.py"),
+}
+"""Files that share something dear, and so run in one process: a server, or the fixture of that name."""
+
+
+class ByGroup(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives the files of a group to one process, and every other file as a whole to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((name for name, files in GROUPS.items() if nodeid.startswith(files)), nodeid.split("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup:
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +50,16 @@ def clients() -> Iterator[None]:
 def service() -> Iterator[Service]:
     data_dir = new_data_dir()
     running = start_service(data_dir, *TIERS)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@pytest.fixture(scope="session")
+def single() -> Iterator[Service]:
+    """A service with one connection for each database and scope: the next request is sure to get the one before's."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir, "--connections-per-database", "1")
     yield running
     assert running.stop() == 0
     remove(data_dir)

@@ -19,15 +19,6 @@ async def _states(engine: port.Engine, database: str) -> tuple[port.Outcome | No
     return held, await engine.find_id(database, id)
 
 
-def test_an_id_is_in_progress_while_its_lock_is_held(service: Service) -> None:
-    async def run() -> None:
-        async with engine_of(service) as engine:
-            held, free = await _states(engine, tenant_of(service))
-        assert (held, free) == (port.Outcome.IN_PROGRESS, port.Outcome.ABORTED)
-
-    asyncio.run(run())
-
-
 def test_a_lock_taken_by_a_former_name_is_that_of_the_database(service: Service) -> None:
     """A request that began before its database moved holds the lock under the name that others ask by."""
 

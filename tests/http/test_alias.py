@@ -30,8 +30,8 @@ from tests.http.test_bad_input import (
 from tests.http.test_streaming import ENDLESS, Watch
 from tests.servers import needs_linux
 from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.streams import ENDS, SSE, Stream, tell
-from tests.system.test_service import child, read_until_cut
+from tests.streams import ENDS, SSE, Stream, read_until_cut, tell
+from tests.system.test_service import child
 from tuplegate.alias.plane import Alias
 from tuplegate.http.connection import HttpBounds
 from tuplegate.http.forwarding.upstream import UpstreamAddress

@@ -16,16 +16,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
-
-
-@pytest.fixture(scope="module")
-def single() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--connections-per-database", "1")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+from tests.service import Service, Sql, make_key
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """What went wrong, in the words of the contract: 400 for what is no statement, 200 for what the engine refused."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_of
 from tests.service import Service, Sql
 
 UNASKED_S = 25.0
@@ -45,7 +45,7 @@ def refused(sql: Sql, statement: str, **more: Any) -> dict[str, Any]:
 # -- 400 ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("statement", "position"),
     [
         ("selec 1", 1),
@@ -66,7 +66,7 @@ def test_a_parse_error_is_400_with_its_position(sql: Sql, statement: str, positi
     assert error["position"] == position
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "select 1; select 2",
@@ -85,7 +85,7 @@ def test_two_statements_are_400(sql: Sql, statement: str) -> None:
     assert sql.value("select to_regclass('scratch.t') is null") is True
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "BEGIN", "begin work", "START TRANSACTION", "COMMIT", "commit and chain", "END", "ROLLBACK", "ABORT", "abort;",
@@ -115,7 +115,7 @@ def test_transaction_control_is_400_in_every_disguise(sql: Sql, statement: str) 
     assert "/v1/transaction" in error["hint"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "statement",
     [
         "PREPARE x AS select 1",
@@ -238,7 +238,7 @@ def test_a_change_of_the_wires_encoding_does_not_cost_the_answer(sql: Sql, state
     assert values == {"é"} or (not values and (not body["success"] or body["truncated"])), body
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("statement", "sqlstate"),
     [
         ("(select 1/0)", "22012"),
@@ -268,16 +268,6 @@ def test_a_hint_of_the_engine_is_passed_on(sql: Sql) -> None:
     raised = "raise exception 'no é' using errcode = 'QG001', detail = 'some', hint = 'try é'"
     error = sql.fails(f"do $$ begin {raised}; end $$")
     assert (error["sqlstate"], error["message"], error["detail"], error["hint"]) == ("QG001", "no é", "some", "try é")
-
-
-def test_a_constraint_that_fails_at_commit_fails_the_statement(sql: Sql) -> None:
-    """The engine said INSERT 0 2 before it refused the commit; the answer is the refusal and nothing is stored."""
-    sql("create table scratch.d (a int unique deferrable initially deferred)")
-    answer = sql.answer("insert into scratch.d values (1), (1) returning a").json()
-    assert answer["success"] is False
-    assert answer["error"]["sqlstate"] == "23505"
-    assert (answer["rows"], answer["affected_rows"]) == ([], 0)
-    assert sql.value("select count(*) from scratch.d") == 0
 
 
 @pytest.mark.parametrize(
@@ -346,23 +336,6 @@ def test_listen_is_accepted(sql: Sql) -> None:
 
 
 # -- conflicts ---------------------------------------------------------------------------------------------------
-
-
-def test_conflicts_of_single_statements_are_retried(service: Service, sql: Sql) -> None:
-    """Four clients increment one row: every statement succeeds and none is lost or applied twice."""
-    sql("create table scratch.counter (n int)")
-    sql("insert into scratch.counter values (0)")
-    start = threading.Barrier(4)
-
-    def increment(_: int) -> int:
-        with service.client() as client:
-            mine = Sql(client)
-            start.wait()
-            return sum(mine("update scratch.counter set n = n + 1")["affected_rows"] for _ in range(25))
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(increment, range(4))) == 100
-    assert sql.value("select n from scratch.counter") == 100
 
 
 def test_a_conflict_that_outlasts_the_retries_says_so(sql: Sql) -> None:

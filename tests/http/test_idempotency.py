@@ -1,13 +1,10 @@
 """`Idempotency-Key`: the same key and body run once, and a repeat gets the first answer."""
 
-import os
-import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, LiteralString
 
 import httpx
@@ -15,8 +12,7 @@ import psycopg
 import pytest
 
 from tests.http.test_serializable_pool import shut
-from tests.service import Service, Sql, new_data_dir, remove, start_service
-from tests.workers import workers
+from tests.service import Service, Sql
 
 WAIT_S = 30.0
 REPLAYED = "idempotency-replayed"
@@ -61,17 +57,12 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def asleep(service: Service, mark: str) -> int:
-    """How many statements with the mark sleep in the engine."""
-    return _held_up(service, mark, "wait_event = 'PgSleep'")
-
-
 def waiting(service: Service, mark: str) -> int:
     """How many of them wait for a lock."""
-    return _held_up(service, mark, "wait_event_type = 'Lock'")
+    return held_up(service, mark, "wait_event_type = 'Lock'")
 
 
-def _held_up(service: Service, mark: str, how: LiteralString) -> int:
+def held_up(service: Service, mark: str, how: LiteralString) -> int:
     with psycopg.connect(service.conninfo("postgres")) as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where query like %s and " + how, [f"%{mark}%"]
@@ -364,75 +355,6 @@ def test_conflicts(service: Service, sql: Sql, t: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(work, range(3)))
     assert sql.value(f"select a::int from {t}") == 30
-
-
-# -- restarts and crashes -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def data_dir() -> Iterator[Path]:
-    path = new_data_dir()
-    yield path
-    remove(path)
-
-
-def worker_of(service: Service) -> int:
-    """The worker, once there is one again."""
-    eventually(lambda: bool(workers(service)))
-    [pid] = workers(service)
-    return pid
-
-
-def insistent(service: Service, send: Send, key: str, statement: str) -> httpx.Response:
-    """Repeats until it is answered, as a client does that wants to be sure."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            with service.client() as client:
-                answer = send(client, key, statement)
-        except httpx.TransportError:
-            answer = None
-        if answer is not None and answer.status_code not in (409, 503):
-            return answer
-        assert time.monotonic() < deadline, answer and answer.text
-        time.sleep(0.02)
-
-
-def test_restart_and_crash(data_dir: Path) -> None:
-    """Answers outlive the service; with a worker killed at any moment, repeating under the key applies once."""
-    service = start_service(data_dir)
-    key = service.key
-    try:
-        with service.client() as client:
-            Sql(client)("create table t (a text)")
-            first = by_query(client, "restart", "insert into t values ('restart') returning clock_timestamp()")
-        service.stop()
-        service = start_service(data_dir)
-        service.key = key
-        with service.client() as client:
-            again = by_query(client, "restart", "insert into t values ('restart') returning clock_timestamp()")
-        assert again.headers[REPLAYED] == "true"
-        assert again.content == first.content
-
-        statement = "with i as (insert into t values ('slow')) select pg_sleep(3) /* slow */"
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(insistent, service, by_transaction, "slow", statement)
-            eventually(lambda: asleep(service, "slow") == 1)
-            os.kill(worker_of(service), signal.SIGKILL)
-            assert answer.result().json()["success"] is True
-        for round in range(8):
-            send = (by_query, by_transaction)[round % 2]
-            with ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(insistent, service, send, f"r{round}", f"insert into t values ('r{round}')")
-                time.sleep(round * 0.0015)  # every round meets the request at another point
-                os.kill(worker_of(service), signal.SIGKILL)
-                assert answer.result().json()["success"] is True
-        with service.client() as client:
-            twice = Sql(client).rows("select a, count(*) from t group by a having count(*) <> 1")
-            assert twice == []
-            assert Sql(client).value("select count(*) from t") == 10
-    finally:
-        service.stop()
 
 
 def test_notices_come_with_a_key_as_without(sql: Sql, client: httpx.Client) -> None:

@@ -9,17 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.service import Service, Sql, new_data_dir, remove, start_service
-
-
-@pytest.fixture(scope="module")
-def single() -> Iterator[Service]:
-    """One connection per database and scope, so that the next request is sure to get the one before's."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--connections-per-database", "1")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+from tests.service import Service, Sql
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.cases import each_of
 from tests.service import Service, Sql
 
 WAIT_S = 60.0
@@ -170,7 +171,7 @@ def test_own_id_as_chosen(client: httpx.Client, sql: Sql, t: str) -> None:
     assert sql.value(f"select count(*) from {t}") == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     "id",
     ["txn_", "txn_x", "x", "txn_short77", "%20", "txn_%00aaaaaaaaaaaa", "txn_" + "a" * 5000, "txn_ä" + "a" * 20,
      "txn_aaaa'; drop table x --", "..%2f..%2fhealth", "txn_n" + "0" * 43, "null", "TXN_aaaaaaaaaaaaaaa"],
@@ -205,7 +206,7 @@ def test_chosen_id_is_used_once(client: httpx.Client, sql: Sql, t: str) -> None:
     assert sql.value(f"select count(*) from {t}") == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("statement", "more"),
     [
         ("select 1 / 0", {}),
@@ -242,7 +243,7 @@ def test_one_phase_with_chosen_id(client: httpx.Client, sql: Sql, t: str) -> Non
     assert sql.value(f"select count(*) from {t}") == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     "id", ["", "x", "txn_", "txn_short", "abc_12345678901", "txn_" + "a" * 121, "txn_aaaaaaaa aaaa", "txn_aaaaaaaa.b"]
 )
 def test_malformed_chosen_id(client: httpx.Client, sql: Sql, t: str, id: str) -> None:
@@ -465,8 +466,8 @@ def known(client: httpx.Client, t: str) -> str:
     return id
 
 
-@pytest.mark.parametrize("table", ["begun", "verdict", "answer", "secret"])
-@pytest.mark.parametrize(
+@each_of("table", ["begun", "verdict", "answer", "secret"])
+@each_of(
     "attack",
     [
         "select * from tuplegate.{table}", "delete from tuplegate.{table}",
@@ -509,7 +510,7 @@ def test_views_of_records(client: httpx.Client, sql: Sql, known: str) -> None:
         sql("drop view public.records")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "attack",
     [
         "drop schema tuplegate cascade", "alter schema tuplegate rename to mine", "create table tuplegate.mine (a int)",

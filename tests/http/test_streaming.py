@@ -240,22 +240,6 @@ def test_notices_come_with_done(service: Service) -> None:
     assert [notice["message"] for notice in told.last["notices"]] == ["hello"]
 
 
-def test_params(service: Service) -> None:
-    """Parameters take the type of their placeholders, as in a buffered query."""
-    told = tell(
-        service, "select $1::int + 1 as n, $2::jsonb as j, $3::int[] as a, $4::text as t", [1, "x", [1, 2], None]
-    )
-    assert told.columns == {"columns": ["n", "j", "a", "t"], "types": ["int4", "jsonb", "int4[]", "text"]}
-    assert told.rows == [{"n": 2, "j": "x", "a": [1, 2], "t": None}]
-
-
-@pytest.mark.usefixtures("table")
-def test_params_of_a_write(service: Service) -> None:
-    """Parameters reach a statement that cannot be a cursor."""
-    told = tell(service, "insert into streamed values ($1, $2) returning *", [8, 80])
-    assert told.rows == [{"id": 8, "n": 80}]
-
-
 def test_row_mode_and_big_numbers(service: Service) -> None:
     """Rows as arrays lose no column, and big numbers can be strings."""
     told = tell(service, "select 1 as a, 2::int8 as a, 3.50 as n", row_mode="arrays", big_numbers="string")
@@ -365,14 +349,6 @@ def test_refused_before_it_starts(service: Service, accept: str, statement: str,
         assert body["request_id"] == stream.answer.getheader("X-Request-Id")
 
 
-def test_wrong_number_of_params(service: Service) -> None:
-    """Too many and too few parameters are 400 before a stream starts."""
-    for statement, params in (("select 1", [1]), ("select $1::int", [1, 2]), ("select $1::int, $2::int", [1])):
-        with Stream(service, statement, params) as stream:
-            assert stream.answer.status == 400
-            assert json.loads(stream.answer.read())["error"]["code"] == "parameter_mismatch"
-
-
 def test_parse_error_position(service: Service) -> None:
     """The position of a parse error counts in the statement as it was sent."""
     with Stream(service, "/*+ STREAM */ select 1 from from t") as stream:
@@ -407,13 +383,6 @@ def test_error_before_any_row(service: Service, statement: str) -> None:
     assert (told.end, told.rows, told.last["rows_sent"]) == ("error", [], 0)
     assert told.last["error"]["sqlstate"] == "42P01"
     assert told.last["error"]["position"] == statement.index("streamed_missing") + 1
-
-
-def test_a_failed_write_is_undone(service: Service, sql: Sql, table: str) -> None:
-    """Rows of a write that fails later were provisional: nothing of it stays."""
-    told = tell(service, f"insert into {table} select g, 1/(g-3000) from generate_series(100, 3100) g returning id")
-    assert told.end == "error"
-    assert sql.value(f"select count(*) from {table}") == 3
 
 
 def test_an_error_leaves_the_next_stream_alone(service: Service) -> None:

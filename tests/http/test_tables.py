@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.control import new_organization
 from tests.inside import owner
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
@@ -151,24 +152,21 @@ def test_a_locked_table_does_not_keep_the_others_waiting(service: Service, shop:
     assert (seen["t"]["locked"], seen["t"]["columns"][0]["default"]) == (False, "5")
 
 
-def test_thousands_of_tables_are_listed_at_once() -> None:
-    """In one answer, each with its columns. The service is the test's own: dropping them all would take longest."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir)
-    try:
-        with service.client() as client:
-            for part in range(6):
-                Sql(client)(
-                    "do $$ begin for i in 1..500 loop execute format("
-                    f"'create table t%s_%s (id int, a int default 5, b timestamptz default now())', {part}, i);"
-                    " end loop; end $$"
-                )
-            seen = tables(client, "public")
-        assert len(seen) == 3000
-        assert all(len(table["columns"]) == 3 for table in seen.values())
-    finally:
-        assert service.stop() == 0
-        remove(data_dir)
+def test_thousands_of_tables_are_listed_at_once(service: Service) -> None:
+    """In one answer, each with its columns. They are in a database of their own: dropping them all takes longest."""
+    control = new_organization(service).control
+    control.post("/v1/databases", {"name": "wide"})
+    with control.sql(database="wide").client as client:
+        for part in range(6):
+            Sql(client)(
+                "do $$ begin for i in 1..500 loop execute format("
+                f"'create table t%s_%s (id int, a int default 5, b timestamptz default now())', {part}, i);"
+                " end loop; end $$"
+            )
+        seen = tables(client, "public")
+    assert len(seen) == 3000
+    assert all(len(table["columns"]) == 3 for table in seen.values())
+    control.delete("/v1/databases/wide")
 
 
 def test_an_answer_over_its_limit_is_cut_between_tables() -> None:
@@ -200,15 +198,9 @@ def test_a_key_is_needed(service: Service) -> None:
     assert httpx.get(f"{service.url}/tables", trust_env=False, verify=False).status_code == 401
 
 
-def test_the_connection_is_clean_afterwards(service: Service) -> None:
+def test_the_connection_is_clean_afterwards(single: Service) -> None:
     """The search path of the question is not that of the next request."""
-    data_dir = new_data_dir()
-    single = start_service(data_dir, "--connections-per-database", "1")
-    try:
-        with single.client() as client:
-            client.get("/tables")
-            assert Sql(client).value("show search_path") == '"$user",public'
-            assert Sql(client).value("show transaction_isolation") == "serializable"
-    finally:
-        assert single.stop() == 0
-        remove(data_dir)
+    with single.client() as client:
+        client.get("/tables")
+        assert Sql(client).value("show search_path") == '"$user",public'
+        assert Sql(client).value("show transaction_isolation") == "serializable"

@@ -13,6 +13,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.cases import each_of
 from tests.service import Service, Sql
 
 JSON = {"Content-Type": "application/json"}
@@ -146,21 +147,6 @@ def test_many_statements(run: Transactions, sql: Sql, t: str) -> None:
     assert sql.value(f"select sum(length(b)) from {t}") == 499500
 
 
-def test_parameters(run: Transactions, t: str) -> None:
-    """Parameters that need the placeholder's type work after statements that made the table."""
-    body = run(
-        f"create table {t}_j (j jsonb, n numeric[], s text)",
-        {"sql": f"insert into {t}_j values ($1, $2, $3)", "params": [{"k": [1, None]}, [1.50, 2], None]},
-        {"sql": f"insert into {t}_j values ($1, $2, $3)", "params": ["text", [], "x"]},
-        f"select * from {t}_j",
-        f"drop table {t}_j",
-    )
-    assert body["results"][3]["rows"] == [
-        {"j": {"k": [1, None]}, "n": [1.5, 2], "s": None},
-        {"j": "text", "n": [], "s": "x"},
-    ]
-
-
 def test_size_of_the_answer(run: Transactions, sql: Sql, t: str) -> None:
     """The limit of a buffered answer is the answer's: results are cut when they are over it together, writes stand."""
     chunk = "select repeat('x', 1000000) as x from generate_series(1, 30)"
@@ -222,7 +208,7 @@ def test_error_in_the_middle(run: Transactions, sql: Sql, t: str, failing: str, 
         sql(f"drop function {t}_raises")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("index", "failing", "code"),
     [
         (0, "selec 1", "parse_error"),
@@ -260,19 +246,6 @@ def test_copy_of_files(run: Transactions, sql: Sql, t: str) -> None:
     error = run.fails(f"insert into {t} values (1)", f"copy {t} from '/etc/passwd'")
     assert (error["sqlstate"], error["statement"]) == ("42501", 1)
     assert count(sql, t) == 0
-
-
-def test_deferred_constraint(run: Transactions, sql: Sql, t: str) -> None:
-    """A constraint that is checked at the end undoes everything when it fails, and nothing when it does not."""
-    sql(f"create table {t}_child (a int references {t} deferrable initially deferred)")
-    try:
-        error = run.fails(f"insert into {t}_child values (1)", "select 1")
-        assert error["sqlstate"] == "23503"
-        assert count(sql, f"{t}_child") == 0
-        assert run(f"insert into {t}_child values (1)", f"insert into {t} values (1)")["commit"] == "two_phase"
-        assert count(sql, f"{t}_child") == 1
-    finally:
-        sql(f"drop table {t}_child")
 
 
 def deferred_trigger(sql: Sql, t: str, body: str) -> None:
@@ -317,29 +290,6 @@ def test_conflict_that_lasts(run: Transactions, sql: Sql, t: str) -> None:
     assert count(sql, t) == 0
 
 
-def test_conflicts_are_retried(service: Service, sql: Sql, t: str) -> None:
-    """Read-modify-write of one row by many at once: every one of them counts, and some took more than one try."""
-    sql(f"insert into {t} values (1, '0')")
-    attempts: list[int] = []
-
-    def work() -> None:
-        with service.client() as client:
-            for _ in range(25):
-                body = Transactions(client)(
-                    f"select b from {t} where a = 1", f"update {t} set b = b::int + 1 where a = 1", timeout_ms=30_000
-                )
-                attempts.append(body["attempts"])
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(attempts) == 75, "one gave up"
-    assert sql.value(f"select b::int from {t}") == 75
-    assert max(attempts) > 1
-
-
 # -- how it is committed --------------------------------------------------------------------------------------------
 
 
@@ -373,11 +323,6 @@ def test_procedure_that_commits(run: Transactions, read_run: Transactions, sql: 
             assert (error["sqlstate"], error["statement"]) == ("2D000", len(before)), error
     assert count(sql, t) == 0
     sql(f"drop procedure {t}_p")
-
-
-def test_reads_alone(run: Transactions, t: str) -> None:
-    """A transaction that only read says so, without having been told."""
-    assert run(f"select * from {t}", "select 1")["commit"] == "read_only"
 
 
 def test_read_key(read_run: Transactions, sql: Sql, t: str) -> None:
@@ -439,7 +384,7 @@ def test_nothing_prepared_is_left(run: Transactions, service: Service, sql: Sql,
 # -- what must not be changed from inside ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     "control",
     [
         "begin", "start transaction", "commit", "end", "rollback", "abort", "savepoint a", "release a",
@@ -464,7 +409,7 @@ def test_control_is_refused(run: Transactions, sql: Sql, t: str, control: str) -
 LEVEL = "select current_setting('transaction_isolation') || ' ' || current_setting('transaction_read_only')"
 
 
-@pytest.mark.parametrize(
+@each_of(
     "weakening",
     [
         "select set_config('transaction_isolation', 'read committed', {local})",
@@ -611,13 +556,6 @@ def test_timeout(run: Transactions, sql: Sql, t: str) -> None:
     run(f"insert into {t} values (1)")
 
 
-def test_timeout_is_of_the_whole(run: Transactions, sql: Sql, t: str) -> None:
-    """The limit holds for all statements together, not for each."""
-    error = run.fails(f"insert into {t} values (1)", *["select pg_sleep(0.1)"] * 30, timeout_ms=500)
-    assert error["code"] == "timeout"
-    assert count(sql, t) == 0
-
-
 def test_client_gone(service: Service, sql: Sql, t: str) -> None:
     """When the client leaves in the middle nothing is applied, and the statement and its connection are gone soon."""
     address = urlsplit(service.url)
@@ -639,7 +577,7 @@ def test_client_gone(service: Service, sql: Sql, t: str) -> None:
 # -- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         {}, [], "x", None, 1, {"statements": None}, {"statements": "select 1"}, {"statements": []},
@@ -677,7 +615,7 @@ def test_malformed(client: httpx.Client, sql: Sql, t: str, body: Any) -> None:
     assert count(sql, t) == 0
 
 
-@pytest.mark.parametrize("empty", ["", " ", ";", "-- nothing", "/* */ ;; ", {"sql": ""}, {"sql": "\n", "params": [1]}])
+@each_of("empty", ["", " ", ";", "-- nothing", "/* */ ;; ", {"sql": ""}, {"sql": "\n", "params": [1]}])
 def test_empty_statement(run: Transactions, sql: Sql, t: str, empty: Any) -> None:
     """An empty statement among others is 400 with its index, and nothing runs."""
     error = run.fails(f"insert into {t} values (1)", f"insert into {t} values (2)", empty, status=400)
@@ -685,7 +623,7 @@ def test_empty_statement(run: Transactions, sql: Sql, t: str, empty: Any) -> Non
     assert count(sql, t) == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"statements":["select 1"]', b"\xff", b'{"statements":["\\ud800"]}'])
+@each_of("content", [b"", b"{", b'{"statements":["select 1"]', b"\xff", b'{"statements":["\\ud800"]}'])
 def test_not_json(client: httpx.Client, content: bytes) -> None:
     """A body that is no JSON is 400."""
     answer = client.post("/v1/transaction", content=content, headers=JSON)

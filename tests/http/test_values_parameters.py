@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import each_of
 from tests.http.test_values_model import Number, Object, Wire, dump, open_wire, parse
 from tests.http.test_values_types import documents, json_numbers, strings
 from tests.service import Service, Sql
@@ -51,8 +52,8 @@ def test_a_string_for_json_is_a_json_string(wire: Wire, text: str) -> None:
     assert row == [[text] * 4]
 
 
-@pytest.mark.parametrize("text", LOOKS_LIKE_JSON, ids=lambda text: repr(text[:12]))
-@pytest.mark.parametrize("column", ["j", "b", "d", "t"])
+@each_of("text", LOOKS_LIKE_JSON)
+@each_of("column", ["j", "b", "d", "t"])
 def test_a_string_that_looks_like_json_stays_a_string(wire: Wire, column: str, text: str) -> None:
     """Alone in its statement, so that nothing else makes the service ask for the placeholder's type."""
     assert keep(wire, column, text) == text
@@ -120,7 +121,7 @@ def test_arrays_nest(wire: Wire, texts: Any, numbers: Any) -> None:
     assert row == [texts, parse(dump(numbers))]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("column", "sent", "kept"),
     [
         ("i", "5", Number("5")),
@@ -159,14 +160,13 @@ def test_arrays_nest(wire: Wire, texts: Any, numbers: Any) -> None:
         ("bs", [[1, 2], [3, 4]], [[Number("1"), Number("2")], [Number("3"), Number("4")]]),
         ("bs", [[1, 2], [3]], [[Number("1"), Number("2")], [Number("3")]]),
     ],
-    ids=lambda part: dump(part)[:20] if not isinstance(part, str) else part[:20],
 )
 def test_what_a_column_holds_of_a_parameter(wire: Wire, column: str, sent: Any, kept: Any) -> None:
     """Null, bool, number, string, array and object, for columns of each kind."""
     assert keep(wire, column, sent) == kept
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("column", "sent", "sqlstate"),
     [
         ("i", "abc", "22P02"),
@@ -202,8 +202,8 @@ def test_a_nul_character_fits_only_into_json(wire: Wire) -> None:
     assert keep(wire, "j", "a\0b") == "a\0b"
 
 
-@pytest.mark.parametrize("depth", [7, 100, 300, 600, 900])
-@pytest.mark.parametrize("type", ["int4[]", "json", "text"])
+@each_of("depth", [7, 100, 300, 600, 900])
+@each_of("type", ["int4[]", "json", "text"])
 def test_deep_arrays_get_an_answer(wire: Wire, type: str, depth: int) -> None:
     """The engine takes six dimensions and says so; JSON may be deeper than any array."""
     deep = Number("[" * depth + "1" + "]" * depth)

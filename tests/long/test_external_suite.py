@@ -34,7 +34,7 @@ def service(server: ExternalServer) -> Iterator[Service]:
     yield from started(server, "several_workers", "--workers", "2")
 
 
-@pytest.fixture(scope="module")  # type: ignore[no-redef] # in place of the imported one
+@pytest.fixture(scope="module")
 def single(server: ExternalServer) -> Iterator[Service]:
     yield from started(server, "single", "--connections-per-database", "1")
 

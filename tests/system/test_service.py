@@ -1,6 +1,5 @@
-"""The service as a process: started, killed in its parts and as a whole, stopped, and told nonsense."""
+"""The service as a process: started, stopped, and told nonsense. Kills are in tests/long/test_service_kills.py."""
 
-import http.client
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ import pytest
 
 from tests.servers import alive, needs_linux, needs_root, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
-from tests.streams import ENDS, Event, Stream
+from tests.streams import Stream
 from tuplegate.settings import list_settings
 
 COMMAND = [sys.executable, "-m", "tuplegate"]
@@ -333,123 +332,12 @@ def test_a_key_with_a_wrong_scope(service: Service) -> None:
     clear(made, "root", "operator")
 
 
-# -- parts that die -----------------------------------------------------------------------------------------------
-
-
-@needs_linux
-def test_kill_of_the_supervisor(start: Start) -> None:
-    """After kill -9 everything it started ends by itself, and the next start has what was committed."""
-    service = start()
-    with service.client() as client:
-        Sql(client)("create table kept as select 7 as n")
-    family = descendants(service.process.pid)
-    assert len(family) > (0 if service.engine else 3), "a worker, and the engine's processes where it is bundled"
-    with Stream(service, "select pg_sleep(60)"):
-        wait_until(lambda: sleeping(service) == 1)
-        family = sorted({*family, *descendants(service.process.pid)})
-        service.kill()
-        wait_until(lambda: not any(map(alive, family)))
-    again = start()
-    with again.client(service.key) as client:
-        assert Sql(client).value("select n from kept") == 7
-
-
-@needs_linux
-def test_next_start_right_after_a_kill(start: Start) -> None:
-    """A start right after kill -9 waits for what is left of the old one; behind a proxy any address is allowed."""
-    service = start("--host", "0.0.0.0", "--behind-proxy")
-    assert service.url.startswith("http://0.0.0.0:")
-    service.url = service.url.replace("0.0.0.0", "127.0.0.1")
-    with service.client() as client:
-        Sql(client)("create table kept as select 7 as n")
-    service.kill()
-    again = start()
-    with again.client(service.key) as client:
-        assert Sql(client).value("select n from kept") == 7
-
-
-@needs_linux
-def test_kill_of_the_worker(start: Start) -> None:
-    """A killed worker is started again and the fact logged; what it was running is cancelled in the engine."""
-    service = start()
-    old = child(service, engine=False)
-    with Stream(service, "select pg_sleep(60)") as stream:
-        wait_until(lambda: sleeping(service) == 1)
-        os.kill(old, signal.SIGKILL)
-        assert not {event.kind for event in read_until_cut(stream)} & set(ENDS)
-    with service.client() as client:
-        wait_until(lambda: answers(client))
-        assert Sql(client).value("select 1") == 1
-    assert child(service, engine=False) != old
-    assert "the worker died" in service.log
-    wait_until(lambda: sleeping(service) == 0)
-
-
-def read_until_cut(stream: Stream) -> list[Event]:
-    """The events of a stream whose other side may vanish."""
-    events = []
-    try:
-        for event in stream.events():
-            events.append(event)
-    except (http.client.HTTPException, ConnectionError):
-        pass
-    return events
-
-
-def answers(client: httpx.Client) -> bool:
-    try:
-        return client.get("/health").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-@needs_linux
-@needs_bundled
-def test_kill_of_the_engine(start: Start) -> None:
-    """A killed engine is started again and the fact logged; requests get 503 meanwhile, and then the data is there."""
-    service = start()
-    with service.client() as client:
-        sql = Sql(client)
-        sql("create table kept as select 7 as n")
-        old = child(service, engine=True)
-        reading, answered = in_background(lambda: slow_answer(service, "select pg_sleep(60)"))
-        writing, written = in_background(lambda: slow_answer(service, "insert into kept select 8 from pg_sleep(60)"))
-        with Stream(service, "select 1, pg_sleep(60)") as stream:
-            events = stream.events()
-            assert next(events).kind == "columns"
-            wait_until(lambda: sleeping(service) == 3)
-            os.kill(old, signal.SIGKILL)
-            last = list(events)[-1]
-        assert last.kind == "error"
-        assert last.data["error"]["code"] in ("engine_unavailable", "outcome_unknown")
-        seen = set()
-        deadline = time.monotonic() + RUN_S
-        while (answer := sql.answer("select n from kept")).status_code != 200:
-            assert time.monotonic() < deadline
-            assert answer.status_code == 503, answer.text
-            assert "retry-after" in answer.headers
-            seen.add(answer.json()["error"]["code"])
-            time.sleep(0.01)
-        assert seen <= {"engine_unavailable", "outcome_unknown"}
-        assert answer.json()["rows"] == [{"n": 7}]
-        for thread, outcome in ((reading, answered), (writing, written)):
-            thread.join(RUN_S)
-            assert isinstance(outcome[0], httpx.Response), outcome
-            assert outcome[0].status_code == 503, outcome[0].text
-        assert written[0].json()["error"]["code"] == "outcome_unknown"
-        assert written[0].json()["error"]["retryable"] is False
-        wait_until(lambda: client.get("/health").status_code == 200)
-    assert child(service, engine=True) != old
-    assert "the engine died" in service.log
-    assert "Traceback" not in service.log
+# -- stopping -----------------------------------------------------------------------------------------------------
 
 
 def slow_answer(service: Service, statement: str) -> httpx.Response:
     with service.client() as client:
         return Sql(client).answer(statement)
-
-
-# -- stopping -----------------------------------------------------------------------------------------------------
 
 
 @needs_linux

@@ -1,0 +1,36 @@
+"""Many cases in one test, which pays once for what its fixtures take: a schema, a table, a client."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+Test = Callable[..., None]
+
+
+def each_of(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run the test for each case, one after the other, in place of `pytest.mark.parametrize`.
+
+    For cases that leave nothing to each other. A failure names its case.
+    """
+    given = [names] if isinstance(names, str) else list(names)
+    listed = list(cases)
+
+    def decorate(test: Test) -> Test:
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            for case in listed:
+                values = [case] if isinstance(names, str) else case
+                try:
+                    test(**fixtures, **dict(zip(given, values, strict=True)))
+                except Exception as exc:
+                    exc.add_note(f"in the case {', '.join(given)} = {case!r:.300}")
+                    raise
+
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in given]
+        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -1,0 +1,55 @@
+"""Stops and kills of a service that runs a statement which the engine itself cannot end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.http.test_tenants_stubborn import DEAF, OF_TENANTS
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.tenants import as_owner
+
+
+@contextmanager
+def deaf_service() -> Iterator[tuple[Service, list[Path]]]:
+    """A service that runs a deaf statement whose client has left, and the engine's and the statement's processes."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    with service.client() as client, as_owner(service) as engine:
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/v1/query", json={"sql": DEAF["a text function"]}, timeout=1)
+        [(process,)] = engine.execute(f"select pid {OF_TENANTS} and query like '%translate%'")
+    postmaster = (data_dir / "postgres" / "postmaster.pid").read_text().split()[0]
+    yield service, [Path(f"/proc/{postmaster}"), Path(f"/proc/{process}")]
+    remove(data_dir)
+
+
+def is_alive(process: Path) -> bool:
+    """Whether there is such a process; one that only waits to be reaped has no command line."""
+    try:
+        return bool((process / "cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+@needs_bundled
+def test_a_stop_leaves_no_engine_behind() -> None:
+    """Though a statement runs that the engine itself cannot end. The engine is shut down in order all the same."""
+    with deaf_service() as (service, processes):
+        assert service.stop() == 0
+        assert not any(is_alive(process) for process in processes)
+        again = start_service(service.data_dir)
+        assert again.stop() == 0
+        assert "not properly shut down" not in (service.data_dir / "postgres.log").read_text()
+
+
+@needs_bundled
+def test_a_service_that_was_killed_starts_again() -> None:
+    """What it left of its engine waits for a statement that does not end, and is ended first."""
+    with deaf_service() as (service, processes):
+        service.kill()
+        again = start_service(service.data_dir)
+        assert not any(is_alive(process) for process in processes)
+        assert again.stop() == 0

@@ -1,0 +1,63 @@
+"""An import while the engine or the service is killed."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.command import Command
+from tests.cli.conftest import ROWS
+from tests.cli.conftest import numbers as numbers
+from tests.cli.test_transfer_trouble import staging
+from tests.client.faults import PASS, relay
+from tests.service import needs_bundled, new_data_dir, remove, start_service
+from tuplegate.client import Client
+
+
+def wait_until_healthy(database: Client) -> None:
+    deadline = time.monotonic() + 60
+    while database.health().get("status") != "ok":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("victim", [pytest.param("engine", marks=needs_bundled), "service"])
+def test_a_crash_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, numbers: Path, victim: str) -> None:
+    """The engine forgets what is staged, and it is staged again; without the service one starts the import again."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir)
+    try:
+        with Client(running.url, running.key) as database:
+            database.query("create table load (id int, label text)")
+
+        def crash() -> str:
+            if victim == "service":
+                running.kill()
+            else:
+                with suppress(psycopg.OperationalError), psycopg.connect(running.conninfo("tuplegate")) as connection:
+                    os.kill(connection.info.backend_pid, signal.SIGKILL)
+                    connection.execute("select 1")
+            return PASS
+
+        with relay(running.url, staging(3, crash)) as cut:
+            command = Command(running, tmp_path, TUPLEGATE_URL=cut.url)
+            done = command("import", str(numbers), "--table", "load")
+        if victim == "service":
+            key = running.key
+            running = start_service(data_dir)
+            running.key = key
+        with Client(running.url, running.key) as database:
+            while done.code != 0:  # the engine may need longer to start than a call is repeated
+                assert done.code in (3, 7, 8), done.err
+                assert "start it again and it goes on" in done.err
+                wait_until_healthy(database)
+                done = Command(running, tmp_path)("import", str(numbers), "--table", "load")
+            assert database.query("select count(*), count(distinct id) from load").tuples() == [(ROWS, ROWS)]
+            assert database.query("select count(*) from pg_class where relname like 'tuplegate_import%'").value() == 0
+    finally:
+        running.stop()
+        remove(data_dir)
