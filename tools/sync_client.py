@@ -1,4 +1,5 @@
-"""Makes `tuplegate.client.synchronous` of `tuplegate.client.asynchronous`; `--check` only says whether it is current.
+"""Generates `tuplegate.client.synchronous` from `tuplegate.client.asynchronous`; `--check` only says whether it is
+current.
 
 The two differ in a few words only, which are replaced: async and await go, names change. The result is formatted, so
 that it can be read and debugged like any other code.
@@ -30,7 +31,7 @@ _AWAIT = re.compile(r"\bawait +|\basync +(?=(?:def|with|for)\b)")
 
 
 def synchronous(text: str) -> str:
-    """The same code without waiting for an event loop."""
+    """Return the same code without waiting for an event loop."""
     return _WORD.sub(lambda word: _word(word.group()), _AWAIT.sub("", text))
 
 

@@ -59,7 +59,7 @@ def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> p
 
 @dataclass(frozen=True, slots=True)
 class SharedEngine:
-    """What all workers get of an engine; the supervisor makes it before it forks them."""
+    """An engine as all workers share it; the supervisor makes it before it forks them."""
 
     name: str
     login: PostgresLogin
@@ -131,7 +131,8 @@ class _ReachedPostgres:
 
     @asynccontextmanager
     async def metadata(self) -> AsyncIterator[port.Metadata]:
-        """Where commits can wait for a standby, neither look-ups nor notes wait behind them."""
+        """Open the metadata database. Where commits can wait for a standby, look-ups and notes do not wait behind
+        them."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
             if not self._connector.primary.follows:

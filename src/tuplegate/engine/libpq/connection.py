@@ -113,11 +113,11 @@ class Command:
 
 
 class Meter:
-    """Is told of the transactions that commands can begin, before they are sent; connections may share one."""
+    """Counts the transactions that commands can begin, before they are sent; connections may share one."""
 
     @property
     def begun(self) -> int:
-        """So many have begun, by all who are counted together."""
+        """Return how many have begun, of all who are counted together."""
         return 0
 
     def count(self, begun: int) -> None:
@@ -150,11 +150,11 @@ class Segment:
 
     @property
     def gathers(self) -> bool:
-        """Whether libpq gathers several rows just now before it hands any over."""
+        """Return whether libpq is gathering several rows before it hands any over."""
         return self.ended < len(self.commands) and self.commands[self.ended].together > 1
 
     def take(self, chunk: PGresult) -> None:
-        """A failure of whoever takes the rows is theirs, not the connection's."""
+        """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
         if self.on_rows is None or self.failure is not None:
             return
         try:
@@ -167,7 +167,7 @@ _OPEN: dict[int, "Connection"] = {}
 
 
 def look_at_broken() -> None:
-    """Wakes connections whose socket is broken. The loop stops to watch a socket that has an error, and a unix socket
+    """Wake connections whose socket is broken. The loop stops watching a socket that has an error, and a unix socket
     has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
     if not _OPEN:
         return
@@ -181,7 +181,7 @@ def look_at_broken() -> None:
 
 
 class Connection:
-    """See the module's text. `on_lost` is the pool's."""
+    """One connection; the module's docstring has its contract. `on_lost` is the pool's."""
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         self.pgconn = pgconn
@@ -222,7 +222,7 @@ class Connection:
 
     @classmethod
     async def open(cls, conninfo: str, timeout: float) -> Self:
-        """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        """Connect without blocking the loop. Raises ConnectionLost with the server's own words."""
         return await asyncio.get_running_loop().create_task(cls._open(conninfo, timeout))
 
     @classmethod
@@ -245,7 +245,7 @@ class Connection:
         return not self._reading
 
     def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> DirectFuture[list[PGresult]]:
-        """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
+        """Queue one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
         if self._gathered and not self._segments:
@@ -287,13 +287,13 @@ class Connection:
         pgconn.pipeline_sync()
 
     async def run(self, *commands: Command) -> list[PGresult]:
-        """Sends one segment and waits for it."""
+        """Send one segment and wait for it."""
         future = self.send(commands)
         self.flush()
         return await future
 
     async def drained(self) -> None:
-        """Waits until everything that is under way has been answered, whoever asked for it."""
+        """Wait until everything that is under way is answered, whoever asked for it."""
         await self.run()
 
     def flush(self) -> None:
@@ -309,7 +309,7 @@ class Connection:
                 self.is_heavy = self.is_swollen = True
 
     def pause(self) -> None:
-        """Stops reading, so that the server blocks on a reader that is too slow."""
+        """Stop reading, so that the server blocks on a reader that is too slow."""
         self._held_up = True
         self._stop_reading()
 
@@ -318,12 +318,12 @@ class Connection:
         self._read_on()
 
     def found_room(self) -> None:
-        """What is held may become more."""
+        """Read on, since more may be held now."""
         self._lacks_room = False
         self._read_on()
 
     def drain(self) -> None:
-        """What runs is to end: it is read on, whatever is held."""
+        """Read on, whatever is held: what runs is to end."""
         self._drains = self.is_heavy = True
         self.found_room()
 
@@ -347,7 +347,7 @@ class Connection:
             self.stock.holds(0)
 
     async def cancel(self) -> None:
-        """Asks the server to cancel what runs here; returns when it has heard. Whoever calls bounds the time."""
+        """Ask the server to cancel what runs here; return when the server has heard. The caller bounds the time."""
         if self.closed:
             return
         canceller = self.pgconn.cancel_conn()
@@ -370,7 +370,7 @@ class Connection:
         return bool(self._last_notices)
 
     def take_notices(self) -> list[Notice]:
-        """The notices of the segment that was answered last."""
+        """Return the notices of the segment that was answered last."""
         notices, self._last_notices = self._last_notices, []
         return notices
 
@@ -378,7 +378,7 @@ class Connection:
         self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""
+        """Read what is there, from a socket of which the loop will say nothing more: see `look_at_broken`."""
         self._on_readable()
         if not self.closed and not self.is_paused:
             self._lose(ConnectionLost("the engine is gone"))
@@ -423,7 +423,7 @@ class Connection:
                 segment.reply.set_result(segment.results)
 
     def _read(self, finished: list[Segment]) -> None:
-        """Takes what the server has sent, up to where somebody wants no more."""
+        """Take what the server has sent, until somebody wants no more."""
         pgconn = self.pgconn
         segments = self._segments
         try:
@@ -487,7 +487,7 @@ class Connection:
             self._stop_reading()
 
     def _ask_for_chunks(self, segment: Segment) -> None:
-        """Says how the rows of the command that is read next are wanted."""
+        """Tell libpq how to hand over the rows of the next command."""
         if segment.on_rows is None or not segment.commands:
             return
         rows = segment.commands[segment.ended].chunk_rows
@@ -521,7 +521,7 @@ def _bytes_waiting(descriptor: int) -> int:
 
 
 def _size_of(segments: Iterable[Segment]) -> int:
-    """Bytes of all texts and parameters."""
+    """Return the bytes of all texts and parameters."""
     return sum(
         len(command.sql) + sum(len(value or b"") for value in command.params or ())
         for segment in segments

@@ -1,4 +1,4 @@
-"""Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
+"""Turns errors of the server into the port's exceptions, by SQLSTATE and, only where it must, by message."""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ _TEXT_MAX: Final = 4096
 
 
 def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
-    """What the server says, cut where it is too long for anybody to read."""
+    """Return a field of the server's error, cut where it is too long for anybody to read."""
     value = result.error_field(name)
     if value is None:
         return None
@@ -42,7 +42,8 @@ def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
 
 
 def find_error(results: list[PGresult]) -> PGresult | None:
-    """The error of a segment. A commit that fails says so after the statement said it was done: the last one counts."""
+    """Return the error of a segment. A commit that fails says so after the statement said it was done: the last one
+    counts."""
     error = None
     for result in results:
         if result.status == _ERROR:
@@ -51,7 +52,7 @@ def find_error(results: list[PGresult]) -> PGresult | None:
 
 
 def to_failure(result: PGresult) -> port.EngineFailure:
-    """The exception that the error stands for."""
+    """Return the exception that the error stands for."""
     sqlstate = field(result, _Field.SQLSTATE)
     message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
     position = field(result, _Field.STATEMENT_POSITION)
@@ -111,7 +112,7 @@ def is_internal(failure: port.StatementFailed) -> bool:
 
 
 def check(results: list[PGresult]) -> None:
-    """Raises the failure in the results of a segment, if there is one."""
+    """Raise the failure in the results of a segment, if there is one."""
     error = find_error(results)
     if error is not None:
         raise to_failure(error)
@@ -120,12 +121,12 @@ def check(results: list[PGresult]) -> None:
 
 
 def is_last_word(result: PGresult) -> bool:
-    """Whether the server closes the connection with this error."""
+    """Return whether the server closes the connection with this error."""
     return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
 
 
 def is_panic(result: PGresult) -> bool:
-    """Whether the whole server went down with this error, which can also be after a commit was written."""
+    """Return whether the whole server went down with this error, which can also be after a commit was written."""
     return field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
 
 

@@ -1,4 +1,4 @@
-"""Reads what a statement could leave on its connection, by the names in its text. Pure.
+"""Finds what a statement could leave on its connection, by the names in its text. Pure.
 
 PostgreSQL keeps settings, sequences, temporary tables and prepared statements in a session. A text that names nothing
 of the kind needs only a cheap reset after it; every other one is followed by an inspection, or by a full reset.

@@ -105,7 +105,7 @@ class ConnectionPool:
 
     @property
     def _most(self) -> int:
-        """Connections that there may be."""
+        """Return how many connections there may be."""
         return self._size_max
 
     # -- taking and handing on -----------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class ConnectionPool:
 
     @property
     def idle_since(self) -> float | None:
-        """When the longest idle connection was used last; None where none is idle."""
+        """Return when the longest idle connection was used last; None where none is idle."""
         return min((member.idle_since for member in self._free), default=None)
 
     @property
@@ -278,7 +278,7 @@ class ConnectionPool:
 
     @property
     def processes(self) -> list[int]:
-        """The server's processes behind the connections."""
+        """Return the server's processes behind the connections."""
         return [member.backend for member in self._members]
 
     @property
@@ -287,7 +287,7 @@ class ConnectionPool:
 
     @property
     def waiting(self) -> int:
-        """Statements that wait for a connection."""
+        """Return how many statements wait for a connection."""
         return sum(not waiter.done() for waiter, _, _ in self._waiters)
 
     @property

@@ -73,7 +73,7 @@ class RowCollector:
         self._unread: list[PGresult] = []
 
     def rows_of(self, kept: Kept) -> None:
-        """The rows are those of a statement that may have run before."""
+        """Take the rows of a statement that may have run before."""
         self._kept = kept
         self._known = self._encoders.known
         self._encoder = kept.encoder(self._known, self._shape)
@@ -102,12 +102,13 @@ class RowCollector:
             self._leave_out()
 
     def _leave_out(self) -> None:
-        """A function has changed client_encoding. What the statement did stands; its rows cannot be read."""
+        """Leave the rows out: a function has changed client_encoding, so they cannot be read. What the statement did
+        stands."""
         self.truncated = True
         self.unreadable = True
 
     def _encode_on(self) -> None:
-        """One piece more, unless nobody waits for it any longer."""
+        """Encode one more piece, unless nobody waits for it any longer."""
         assert self._encoding is not None, "it is called until there is no more"
         try:
             if not self._member.given_up:
@@ -122,7 +123,8 @@ class RowCollector:
         self._member.resume()
 
     def _keep_unread(self, chunk: PGresult) -> None:
-        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        """Keep rows with a type of the tenant's own that was never seen: the server can be asked only when the
+        statement is done."""
         size = size_of(chunk)
         self._unread_bytes += size
         if self._unread_bytes > self._budget.left and self._unread:
@@ -145,7 +147,7 @@ class RowCollector:
         self._add(part, count)
 
     def _cut(self, encoder: RowEncoder, chunk: PGresult, first: int, end: int) -> tuple[bytes | memoryview, int]:
-        """As many rows of the chunk as still fit, from the `first` up to `end`, and their number."""
+        """Return as many rows of the chunk as still fit, from `first` up to `end`, and their number."""
         low, high = first, end
         while low < high:
             middle = (low + high + 1) // 2
@@ -154,7 +156,7 @@ class RowCollector:
         return (encoder.array(chunk, low, first) if low > first else b""), low - first
 
     def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
-        """As `_encode`, with a stop after each piece of work. What is beyond the bounds is not encoded."""
+        """Encode as `_encode` does, with a stop after each piece of work. What is beyond the bounds is not encoded."""
         if self._rows_left is not None and chunk.ntuples > self._rows_left:
             self.truncated = True
         try:
@@ -188,7 +190,7 @@ class RowCollector:
             self._parts.append(part)
 
     async def learn(self, member: Member, last: PGresult) -> None:
-        """Asks for the types that were not known while the rows came, and encodes what is left."""
+        """Ask for the types that were not known while the rows came, and encode what is left."""
         while self._encoding is not None:
             await yield_to_loop()
         described = self._unread[0] if self._unread else last
@@ -199,7 +201,8 @@ class RowCollector:
                 await yield_to_loop()
 
     def finished(self, last: PGresult) -> port.Result | None:
-        """The result, once the engine is done; None where `learn` must be called first. `last` is its closing word."""
+        """Return the result, once the engine is done; None where `learn` must be called first. `last` closes the
+        result."""
         if self._encoding is not None:
             return None
         if self._failure is not None:
@@ -219,7 +222,7 @@ class RowCollector:
 
 
 async def find_encoder(encoders: EncoderCache, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
-    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    """Return the encoder for the columns of `described`; ask the server for types that were not seen before."""
     encoder = encoders.find(described, shape)
     if encoder is None:
         await learn_types(encoders, member, [described.ftype(column) for column in range(described.nfields)])
@@ -243,7 +246,7 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
 
 
 def affected_rows(result: PGresult) -> int:
-    """The count of the command tag, where the contract counts it."""
+    """Return the count of the command tag, where the contract counts it."""
     tag = result.command_status or b""
     counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
     return result.command_tuples or 0 if counts else 0

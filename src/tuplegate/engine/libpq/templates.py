@@ -1,4 +1,4 @@
-"""Finds in a simple statement its literals, so that the engine need not parse and plan it anew for each of them. Pure.
+"""Finds the literals in a simple statement, so that the engine need not parse and plan it for each value. Pure.
 
 `select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
 statements of four forms are taken, each matched from its first to its last character, and literals only on the right of
@@ -97,7 +97,7 @@ _TOKEN: Final = re.compile(rf"{_NAME}|{_PLACE}|[0-9]++|[(),.=]", re.ASCII)
 
 
 def find_form(text: str, keyword: str) -> Form | None:
-    """What a text with placeholders says of them; None where it is of no simple form."""
+    """Return where the placeholders of a text stand; None where the text is of no simple form."""
     if keyword not in _KEYWORDS or _FORM.fullmatch(text) is None or not is_plain(text, keyword):
         return None
     tokens: list[str] = _TOKEN.findall(text)
@@ -186,7 +186,7 @@ def find_template(sql: str, keyword: str) -> Template | None:
 
 
 def _integer_type(literal: str) -> int:
-    """The type that the engine's own parser gives it."""
+    """Return the type that the engine's own parser gives it."""
     if len(literal) < 10:
         return _INT4
     number = int(literal)

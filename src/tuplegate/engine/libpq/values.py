@@ -1,4 +1,4 @@
-"""Values both ways: rows of a result to JSON, JSON parameters to the text that the server reads.
+"""Converts values both ways: rows of a result to JSON, JSON parameters to the text that the server reads.
 
 The server's text is what is sent, unchanged wherever JSON allows it. Rows are loaded by the driver's C code; columns
 that need more than that are rewritten a column at a time, and only then does msgspec see them. No Python code runs per
@@ -82,7 +82,7 @@ _ArrayLoader: Final[type[Loader]] = _loader(TEXT_ARRAY).__base__  # type: ignore
 
 
 def _each(change: Callable[[str], object]) -> Rewrite:
-    """Applies `change` to every value, NULLs aside, inside arrays too."""
+    """Apply `change` to every value, NULLs aside, inside arrays too."""
 
     def one(value: Any) -> Any:
         if value is None:
@@ -124,7 +124,8 @@ _SHOWN_ZONE: Final = re.compile(
 
 
 def _in_utc(shown: re.Match[str]) -> str:
-    """The same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted here."""
+    """Return the same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted
+    here."""
     hours, *rest = (int(part) for part in shown["zone"][1:].split(":"))
     offset = hours * 3600 + sum(part * unit for part, unit in zip(rest, (60, 1), strict=False))
     offset = -offset if shown["zone"][0] == "-" else offset
@@ -143,7 +144,8 @@ _ERA_DAYS, _ERA_YEARS = 146097, 400
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come last."""
+    """Return the days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come
+    last."""
     year -= month <= 2
     era, year_of_era = divmod(year, _ERA_YEARS)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -151,7 +153,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _date(days: int) -> tuple[int, int, int]:
-    """The inverse of `_days`."""
+    """Invert `_days`."""
     era, day_of_era = divmod(days, _ERA_DAYS)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -167,7 +169,7 @@ def _bytea(text: str) -> str:
 
 
 def _unescape_bytea(text: str) -> bytes:
-    """The escape format, which a statement can switch to; it never begins with a backslash and an x."""
+    """Read the escape format, which a statement can switch to; it never begins with a backslash and an x."""
     data = bytearray()
     i = 0
     while i < len(text):
@@ -187,7 +189,7 @@ _BYTEA_PIECE: Final = re.compile(r"(?:[^\\]++|\\\\|\\[0-7]{3})*+")
 
 
 def _bytea_in_pieces(text: str) -> Iterator[bytes]:
-    """The JSON of a bytea in the escape format."""
+    """Yield the JSON of a bytea in the escape format."""
     yield b'"\\\\x'
     at = 0
     while at < len(text):
@@ -199,7 +201,7 @@ def _bytea_in_pieces(text: str) -> Iterator[bytes]:
 
 
 def _string_in_pieces(text: bytes) -> Iterator[bytes]:
-    """The JSON of a text."""
+    """Yield the JSON of a text."""
     yield b'"'
     decoder = codecs.getincrementaldecoder("utf-8")()
     for at in range(0, len(text), _TEXT_PIECE):
@@ -236,7 +238,8 @@ def _with_t_and_z(column: Column, block: str) -> Column:
 
 
 def _in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
-    """`fast` works on the whole column at once, where there is no NULL in it and none of the letters of `odd`."""
+    """Rewrite a column with `fast`, which takes all of it at once, where it has no NULL and none of the letters of
+    `odd`."""
     one_by_one = _each(slow)
 
     def rewrite(column: Column) -> Column:
@@ -318,7 +321,7 @@ class RowEncoder:
         return self._record(rows)
 
     def array(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes | memoryview:
-        """The rows as JSON, separated by commas, without the brackets: from the `first` up to `rows_max`."""
+        """Return the rows as JSON, separated by commas, without the brackets: from the `first` up to `rows_max`."""
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
         if self._writer is not None:
             return self._writer.write(result, count, b",", b"", first)
@@ -326,14 +329,14 @@ class RowEncoder:
         return rows[1:-1] if len(rows) < _LARGE else memoryview(rows)[1:-1]
 
     def lines(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes:
-        """The rows as JSON, each ended by a line feed."""
+        """Return the rows as JSON, each ended by a line feed."""
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
         if self._writer is not None:
             return self._writer.write(result, count, b"\n", b"\n", first)
         return _encode_lines(self._records(result, first, count))
 
     def in_pieces(self, result: PGresult, rows_max: int | None, *, lines: bool) -> "Iterator[RowPiece]":
-        """What `array` or `lines` would give, after pieces of a few milliseconds' work each.
+        """Return what `array` or `lines` would, after pieces of a few milliseconds' work each.
 
         A piece is some bytes and the number of rows that end with it. Between rows of different pieces the comma is
         left out.
@@ -379,7 +382,7 @@ class RowEncoder:
         yield b"".join(parts)
 
     def _whole(self, layers: "Layers", text: bytes) -> bytes:
-        """The JSON of one value."""
+        """Return the JSON of one value."""
         value = self._transformer.get_loader(layers[0][0], _TEXT).load(text)
         scalar = layers[-1][1].oid
         rewrite = None if scalar in self._strings else _ELEMENT_REWRITES.get(scalar)
@@ -388,7 +391,7 @@ class RowEncoder:
         return _encode(value)
 
     def _in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
-        """The JSON of one large value."""
+        """Return the JSON of one large value."""
         oid = layers[0][1].oid
         if len(layers) > 1:
             yield from self._array_in_pieces(layers, text)
@@ -419,7 +422,7 @@ class RowEncoder:
             comma = b","
 
     def _element_in_pieces(self, layers: "Layers", part: bytes) -> Iterator[bytes]:
-        """One large element of an array, with brackets next to it."""
+        """Encode one large element of an array, with the brackets next to it."""
         element = part.lstrip(b"{")
         yield b"[" * (len(part) - len(element))
         end = element.rindex(b'"') + 1 if element[:1] == b'"' else len(element.rstrip(b"}"))
@@ -459,7 +462,7 @@ def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) ->
 
 
 class _Adaptation(AdaptContext):
-    """What the driver's transformer wants: a map of loaders, and no connection."""
+    """The part of an adapter that the driver's transformer needs: a map of loaders, and no connection."""
 
     def __init__(self, adapters: AdaptersMap) -> None:
         self._adapters = adapters
@@ -485,7 +488,8 @@ def _adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int
 def _register(
     adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int], arrays: int = ARRAYS_MAX
 ) -> int:
-    """`arrays` is how many array types may still lie in each other. Return the number of the kind of loader."""
+    """Register a loader and return the number of its kind. `arrays` is how many array types may still lie in each
+    other."""
     info = types.under_domains(oid)
     if info.element and arrays:
         element = _register(adapters, info.element, types, strings, arrays - 1)
@@ -507,7 +511,8 @@ _FIRST_KIND: Final = 2**32 - 1000
 
 
 def _array_loader(element: int, delimiter: str) -> tuple[int, type[Loader]]:
-    """The loader of arrays, by the kind of their elements. A class made of the driver's in C is never freed."""
+    """Return the loader of arrays, by the kind of their elements. A class derived from the driver's in C is never
+    freed."""
     known = _array_loaders.get((element, delimiter))
     if known is None:
         attributes = {"base_oid": element, "delimiter": delimiter.encode()}
@@ -552,7 +557,7 @@ class EncoderCache:
         """Columns of encoders that were dropped since the garbage was collected last."""
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
-        """The encoder for this result; None while one of its types is not known yet."""
+        """Return the encoder for this result; None while one of its types is not known yet."""
         count = range(result.nfields)
         names = tuple(map(result.fname, count))
         oids = tuple(map(result.ftype, count))
@@ -569,7 +574,7 @@ class EncoderCache:
         return encoder
 
     def forget(self) -> None:
-        """Drops what a change of the tenant's own types could have made wrong."""
+        """Drop what a change of the tenant's own types could have made wrong."""
         self.types.forget()
         self.known = object()
         self._keep(
@@ -594,7 +599,7 @@ PARAMS_AT_ONCE: Final = 1000
 
 
 def needs_types(params: Sequence[msgspec.Raw]) -> bool:
-    """Whether a parameter is written differently for different placeholders.
+    """Return whether a parameter is written differently for different placeholders.
 
     Arrays and objects are; a string is, where it could be taken for JSON text by a json placeholder. All other strings
     are sent as they are, and a json placeholder refuses them: see `is_json_refusal`.
@@ -620,7 +625,8 @@ def _string(raw: bytes) -> str:
 
 
 def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: TypeRegistry) -> list[bytes | None]:
-    """The parameters as the server reads them; `oids` are the placeholders' types, None where it does not matter."""
+    """Return the parameters as the server reads them; `oids` are the placeholders' types, None where it does not
+    matter."""
     texts: list[bytes | None] = []
     for number, raw in enumerate(params, start=1):
         info = types.under_domains(oids[number - 1]) if oids is not None else None
@@ -640,7 +646,7 @@ def _checked(number: int, written: bytes, text: bytes | None) -> bytes | None:
 def add_texts(
     texts: list[bytes | None], params: Sequence[msgspec.Raw], oids: Sequence[int], types: TypeRegistry
 ) -> Iterator[None]:
-    """As `to_texts`, with a stop after each piece of work."""
+    """Write as `to_texts` does, with a stop after each piece of work."""
     size = 0
     for number, (raw, oid) in enumerate(zip(params, oids, strict=True), start=1):
         info = types.under_domains(oid)
@@ -661,7 +667,8 @@ _PARAM_BYTES: Final = 32
 
 
 def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry, arrays: int = ARRAYS_MAX) -> bytes | None:
-    """`arrays` is how many array types may still lie in each other; what is deeper is left to the engine to refuse."""
+    """Write one parameter. `arrays` is how many array types may still lie in each other; the engine refuses what is
+    deeper."""
     if raw == b"null":
         return None
     if info is not None and info.oid in JSON_OIDS:
@@ -690,7 +697,7 @@ _BRACES: Final = bytes.maketrans(b"[]", b"{}")
 def _array_text_in_pieces(
     raw: bytes, array: TypeInfo, types: TypeRegistry, arrays: int
 ) -> Generator[None, None, bytes]:
-    """As `_array_text`, with a stop after each piece of work."""
+    """Write as `_array_text` does, with a stop after each piece of work."""
     element = types.under_domains(array.element)
     is_flat = element.oid in JSON_OIDS or bool(element.element)
     texts: list[bytes] = []
@@ -736,5 +743,5 @@ def _parts(raw: bytes) -> list[msgspec.Raw]:
 
 
 def is_json_refusal(sqlstate: str | None, message: str) -> bool:
-    """Whether the server refused a string because its placeholder is json: it must be sent as a JSON string."""
+    """Return whether the server refused a string because its placeholder is json: it must be sent as a JSON string."""
     return sqlstate == "22P02" and "type json" in message

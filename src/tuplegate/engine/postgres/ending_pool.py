@@ -50,7 +50,7 @@ class _Committing(Exception):
 
 
 class EndingPool(ConnectionPool):
-    """See the module's text."""
+    """A pool that can end what runs on its connections."""
 
     def __init__(self, server: Server, database: str, state: DatabaseState) -> None:
         super().__init__(database, server.size_max, server.queue_max, server.places, server.stocks)

@@ -53,7 +53,7 @@ _TYPES_FRESH_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Login:
-    """How a pool's connections log in, and what is seen to afterwards.
+    """How a pool's connections log in, and what is done afterwards.
 
     `forget_settings` undoes settings that the role was given, `restore_password` gives it the service's password again.
     `position` asks for the engine's position; None where nobody wants to know it.
@@ -69,7 +69,7 @@ class Login:
 
 # size: half of it is what any bounded pool has.
 class Pool(EndingPool):
-    """See the module's text."""
+    """The connections of one target."""
 
     def __init__(self, server: Server, login: Login, state: DatabaseState) -> None:
         super().__init__(server, login.database, state)
@@ -154,13 +154,13 @@ class Pool(EndingPool):
         member.close("the engine failed in it")
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
-        """Take a connection that may still be inside a transaction, and cleans and inspects it. `plain`: the text
+        """Take a connection that may still be inside a transaction, and clean and inspect it. `plain`: the text
         itself has left nothing that DISCARD ALL does not remove."""
         self._spawn(self._inspect(member, plain))
 
     @property
     def demands(self) -> bool:
-        """Whether a standby must confirm what was written before it is acknowledged."""
+        """Return whether a standby must confirm what was written before it is acknowledged."""
         return self.primary.demands
 
     async def see_confirmed(self) -> None:
@@ -222,7 +222,7 @@ class Pool(EndingPool):
         return results[0].get_value(0, 0)
 
     def _forget_types(self, asked: int, now: float) -> None:
-        """What ran before the inspection may have changed types, by its text or through code."""
+        """Forget the types: what ran before the inspection may have changed them, by its text or through code."""
         if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.state.forgotten_after = asked
             self.encoders.forgotten_at = now

@@ -71,7 +71,7 @@ _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 
 
 def _isolation(target: port.Target) -> str:
-    """A standby cannot be serializable."""
+    """Return the isolation of a target: a standby cannot be serializable."""
     return "repeatable read" if target.on_replica else SESSION_SETTINGS["default_transaction_isolation"]
 
 
@@ -80,7 +80,7 @@ def _read_only(target: port.Target) -> str:
 
 
 class Pools:
-    """One for writing and one for reading of each database; `states` is what both have in common."""
+    """The pools of all databases, for each one that writes and one that reads; `states` is what both have in common."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Pools:
         return database in self._paused
 
     def close_idle(self, since: float) -> None:
-        """Connections that nobody has used since then, and pools that have none left."""
+        """Close connections that nobody has used since then, and pools that have none left."""
         for pools in (self.writing, self.reading):
             for database, pool in list(pools.items()):
                 pool.close_idle(since)

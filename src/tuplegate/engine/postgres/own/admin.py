@@ -1,4 +1,4 @@
-"""The service's own statements: sessions of its roles, and of tenants' roles where a tenant's things are seen to.
+"""Runs the service's own statements, in sessions of its roles, or of a tenant's roles for what belongs to the tenant.
 
 They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
 so no role or database overrides it. What they wait for is bounded: a statement, and the wait for a lock.
@@ -64,8 +64,8 @@ class AdminConnector:
     async def connect(
         self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
     ) -> Connection:
-        """`conninfo` is that of another role. `patient` is without the limit of a statement; a wait for a lock is
-        bounded in any case. Commits of a `local` one wait for no standby."""
+        """Open a connection. `conninfo` is that of another role. `patient`: a statement has no time limit; a wait for a
+        lock is bounded in any case. Commits of a `local` one wait for no standby."""
         is_metadata = database == METADATA_DATABASE
         # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
         names = _METADATA_NAMES if is_metadata else _OWN_NAMES
@@ -85,8 +85,8 @@ class AdminConnector:
 
 
 def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
-    """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
-    `demands`: no commit is acknowledged that no standby has."""
+    """Return the primary of an engine. `follows`: it can be another server tomorrow; by default one over a socket
+    cannot. `demands`: no commit is acknowledged that no standby has."""
     metadata = named_database(conninfo) or METADATA_DATABASE
     return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
 
@@ -111,7 +111,7 @@ class AdminSession:
         return text_rows(results[-1])
 
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
-        """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
+        """Run all statements in one implicit transaction: one segment, one commit. Return the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
         return text_rows(results[-1]) if results else []
 
@@ -142,7 +142,8 @@ class AdminSession:
         return await self._connector.connect(self._database, patient=self._patient, local=self._local)
 
     async def verifier(self, role: str, password: str) -> str:
-        """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
+        """Return what the engine stores of a password. The password itself is not sent, so it is in no log of the
+        engine."""
         connection = await self._connected()
         return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
 
@@ -184,19 +185,19 @@ def _command(sql: str, params: Sequence[str | None]) -> Command:
 
 
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
-    """Gives a role the password that the service logs in with."""
+    """Give a role the password that the service logs in with."""
     verifier = await session.verifier(role, logins.password_of(secret, role))
     await session.fetch(f"ALTER ROLE {quoted(role)} PASSWORD '{verifier}'")
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
-    """The same, in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
+    """Do the same in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await set_password(session, role, secret)
 
 
 async def membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
-    """The end of a GRANT of a role: with these rights alone, and without switching to it, where the engine tells them
+    """Return the end of a GRANT of a role: these rights alone, and no switching to it, where the engine tells them
     apart."""
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
     if int(str(version)) < _VERSION_WITH_MEMBERSHIP_OPTIONS:
@@ -205,7 +206,7 @@ async def membership(session: AdminSession, *, admin: bool = False, inherit: boo
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
-    """Asks a server process of the database to end; whether there was one.
+    """Ask a server process of the database to end; return whether there was one.
 
     One that waits for a standby is not asked: its commit would be done without one, and so could be lost.
     """
@@ -220,7 +221,7 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
 
 
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
-    """Raises EngineUnavailable where a tenant's roles cannot log in."""
+    """Raise EngineUnavailable where a tenant's roles cannot log in."""
     for access in Access:
         async with TenantSession(connector, secret, database, role_of(database, access)) as session:
             await session.fetch("SELECT 1")

@@ -1,4 +1,4 @@
-"""What the engine's owner prepares: the installation's own roles, its metadata database, the template of databases.
+"""Prepares an engine as its owner: the installation's own roles, its metadata database, the template of databases.
 
 It is done when the service starts, by the supervisor; workers have no such login. Every step looks at what is there and
 may be repeated, and two service processes on one engine take turns (`metadata.LOCK`). The owner is a superuser, or a
@@ -63,7 +63,7 @@ async def find_capabilities(connector: AdminConnector) -> Capabilities:
 
 @asynccontextmanager
 async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
-    """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
+    """Open a session on a database that exists before anything of the service does. Raises EngineUnavailable."""
     failure: EngineUnavailable | None = None
     for database in (*DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
         async with AdminSession(connector, database) as session:
@@ -79,8 +79,8 @@ async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
 
 
 async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> Walls:
-    """Makes the metadata database and the installation's roles; what can be made of the rest. May be repeated, and
-    raced.
+    """Make the metadata database and the installation's roles, and as much of the rest as can be made. May be repeated,
+    and raced.
 
     `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
     """
@@ -146,7 +146,7 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
 
 
 async def _take_rights(session: AdminSession, owners: Owners) -> None:
-    """Gives whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
+    """Give whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
     names = ", ".join(quoted(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int")
     options = " WITH INHERIT TRUE, SET TRUE" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
@@ -154,7 +154,8 @@ async def _take_rights(session: AdminSession, owners: Owners) -> None:
 
 
 async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) -> None:
-    """Gives the installation's roles what they need of the server's; where not `full`, what there is to give of it."""
+    """Give the installation's roles the server's rights that they need; where not `full`, as many as there are to
+    give."""
     service, warden = quoted(owners.service), quoted(owners.warden)
     await session.fetch(f"GRANT {quoted(owners.dump)} TO {service} WITH ADMIN OPTION")
     for statement in (
@@ -181,15 +182,15 @@ async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
 
 
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:
-    """Gives the service's role what is in the metadata database, and its password. The schema first: who gets what is
-    in it must be able to have made it there."""
+    """Give the service's role what is in the metadata database, and its password. The schema first: who gets what is in
+    it must be able to have made it there."""
     await session.fetch(f"ALTER SCHEMA engine OWNER TO {quoted(owners.service)}")
     await session.fetch(_HAND_OVER.replace("{service}", literal(quoted(owners.service))))
     await set_password(session, owners.service, secret)
 
 
 async def make_template(connector: AdminConnector, walls: Walls, sorting: str = "") -> None:
-    """Makes the template, or makes it anew where another version has made it. It lets nobody in but for that.
+    """Make the template, again where another version has made it. It lets nobody in otherwise.
 
     `sorting` is how its databases sort texts, where it is not as the server does by itself.
     """
@@ -213,13 +214,13 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
 
 
 async def furnish(connector: AdminConnector, database: str, walls: Walls) -> None:
-    """Makes what is the service's own in a database, also where an older version has."""
+    """Make what is the service's own in a database, also where an older version has made it."""
     async with AdminSession(connector, database) as session:
         await session.atomically([(statement, ()) for statement in template.furnishing(connector.owners, walls)])
 
 
 async def adopt(connector: AdminConnector, database: str) -> None:
-    """Gives the service's role a tenant's database that an older version has made."""
+    """Give the service's role a tenant's database that an older version has made."""
     service, both = quoted(connector.owners.service), ", ".join(roles.roles_of(database))
     async with AdminSession(connector, METADATA_DATABASE) as session:
         options = await membership(session, admin=True)
@@ -231,7 +232,7 @@ async def adopt(connector: AdminConnector, database: str) -> None:
 
 
 async def check_prepared(session: AdminSession, installation: str, name: str, furnishing: str) -> None:
-    """Raises EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
+    """Raise EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
     try:
         found = await session.fetch(metadata.FIND_IDENTITY)
     except StatementFailed as failure:

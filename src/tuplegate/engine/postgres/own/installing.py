@@ -31,7 +31,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class PostgresLogin:
-    """What workers log in with, and how the databases of the server are furnished."""
+    """The login of workers, and how the databases of the server are furnished."""
 
     conninfo: str
     walls: Walls
@@ -175,7 +175,7 @@ class ReadyPostgres:
         return self.databases.furnishing
 
     async def refurnish(self, database: str) -> None:
-        """What was prepared in the database would be in the way."""
+        """Furnish a database anew. What was prepared in it would be in the way."""
         if self.login.walls.full:  # before there was a role of the service's own, a superuser had made it
             await adopt(self.owner, database)
         await self.databases.finish_prepared(database)
@@ -183,7 +183,7 @@ class ReadyPostgres:
         await self.databases.open(database)
 
     async def check_login(self, database: str) -> None:
-        """The rules of access of the server must let tenants' roles log in with passwords."""
+        """Check that the server's rules of access let tenants' roles log in with passwords."""
         async with _login_checked():
             await check_login(self.service, database, self.secret)
 

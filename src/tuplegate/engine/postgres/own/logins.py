@@ -25,7 +25,7 @@ _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_
 
 
 def read_url(url: str) -> str:
-    """The conninfo for an engine's URL, or for keywords as libpq takes them."""
+    """Return the conninfo for an engine's URL, or for keywords as libpq takes them."""
     try:
         given = [(option.keyword, option.val) for option in pq.Conninfo.parse(url.encode()) if option.val is not None]
     except OperationalError:
@@ -50,8 +50,8 @@ def has_password(conninfo: str) -> bool:
 
 
 class Place(NamedTuple):
-    """Where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual one;
-    `address` is where that is said, too."""
+    """A place where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual
+    one; `address` is where that is said, too."""
 
     host: str
     port: str
@@ -62,7 +62,7 @@ class Place(NamedTuple):
         return not self.address and (not self.host or self.host[0] in "/@")
 
     def at(self, address: str) -> str:
-        """What is appended to a conninfo, to lead to this address of the place and nowhere else."""
+        """Return what to append to a conninfo, so that it leads to this address of the place and nowhere else."""
         host = f"host='{_quote(self.host)}' " if self.host else ""
         port = f" port={self.port}" if self.port else ""
         return f"{host}hostaddr='{address}'{port} target_session_attrs=any"
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 
 def places_of(conninfo: str) -> list[Place]:
-    """A conninfo may name several, as libpq takes them: `host=a,b port=1,2`."""
+    """Return the places that a conninfo names, which can be several, as libpq takes them: `host=a,b port=1,2`."""
     hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
     count = max(len(hosts), len(addresses))
     if len(ports) == 1:
@@ -84,12 +84,12 @@ def places_of(conninfo: str) -> list[Place]:
 
 
 def where(conninfo: str) -> str:
-    """The engine's address, for people."""
+    """Return the engine's address, for people."""
     return ", ".join(map(str, places_of(conninfo)))
 
 
 def named_database(conninfo: str) -> str:
-    """The database that it names, or nothing."""
+    """Return the database that the conninfo names, or nothing."""
     return _value(conninfo, b"dbname")
 
 
@@ -108,12 +108,12 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str], app
 
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
-    """The service's conninfo, turned into that of a role of a tenant's database."""
+    """Turn the service's conninfo into that of a role of a tenant's database."""
     return as_role(conninfo, secret, role_of(database, access))
 
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
-    """The same server, with nothing left of the login that the conninfo had."""
+    """Turn a conninfo into that of a role of the same server, with nothing left of the login that it had."""
     return f"{without_login(conninfo)} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
 
 
@@ -137,7 +137,7 @@ def _written(options: Iterable[pq.ConninfoOption]) -> str:
 
 
 def for_program(conninfo: str) -> tuple[dict[str, str], str]:
-    """The same for a program of the engine's: variables, and what no variable is for. No password is in the latter."""
+    """Return the login for a program of the engine's: variables, and a conninfo for the rest, without the password."""
     given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
     variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
     rest = " ".join(
@@ -153,10 +153,10 @@ def password_of(secret: bytes, role: str) -> str:
 
 
 def _escape(value: str) -> str:
-    """For the options of a start-up packet, where a blank separates."""
+    """Escape a value for the options of a start-up packet, where a blank separates."""
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def _quote(value: str) -> str:
-    """For a quoted value in libpq's connection string."""
+    """Quote a value for libpq's connection string."""
     return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -40,12 +40,12 @@ class Owners:
 
     @property
     def template(self) -> str:
-        """The database that tenants' databases are made from."""
+        """Return the database that tenants' databases are made from."""
         return f"{self.metadata}_template"
 
     @property
     def mark(self) -> str:
-        """The comment on each role, by which an installation knows its own."""
+        """Return the comment on each role, by which an installation knows its own."""
         return f"Tuplegate: {self.metadata}"
 
 
@@ -54,5 +54,5 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """For a text without backslashes."""
+    """Quote a text without backslashes."""
     return "'" + text.replace("'", "''") + "'"

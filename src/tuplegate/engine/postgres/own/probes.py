@@ -76,7 +76,8 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a server was asked before anything is built for it. `lock_capacity` is the size of its table of locks."""
+    """A server's answers, asked for before anything is built for it. `lock_capacity` is the size of its table of
+    locks."""
 
     can: Capabilities
     built_in: dict[int, TypeInfo]
@@ -119,7 +120,7 @@ async def _takes(session: Session, setting: str, value: str) -> bool:
 
 
 def problems(found: Capabilities) -> list[str]:
-    """What is missing."""
+    """Return what is missing."""
     missing = []
     if found.major < MAJOR_MIN:
         missing.append(f"it is PostgreSQL {found.version}; {MAJOR_MIN} is the oldest that will do")
@@ -137,7 +138,7 @@ def problems(found: Capabilities) -> list[str]:
 
 
 def warnings(found: Capabilities, connections: int) -> list[str]:
-    """What the operator should know. `connections` is how many the service wants to open."""
+    """Return what the operator should know. `connections` is how many the service wants to open."""
     said = []
     if connections > found.connections_free:
         said.append(

@@ -1,4 +1,4 @@
-"""How often the bundled engine looks after its databases: so that a thousand that nobody uses cost next to nothing.
+"""Sets how often the bundled engine visits its databases, so that a thousand unused ones cost next to nothing.
 
 Autovacuum starts a process in every database once in `autovacuum_naptime`, whether anything was changed there or not: a
 minute by default, and with hundreds of databases a process every tenth of a second for as long as the service is there.
@@ -27,7 +27,7 @@ SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_database), setting,
 
 
 def nap_s(databases: int, present: int, visits_a_second: float = _VISITS_A_SECOND) -> int:
-    """The time to set where it is `present` now. It goes down only where twice the databases would let it."""
+    """Return the time to set where it is `present` now. It goes down only where twice the databases would let it."""
     if present != _step(present):
         return present
     wanted = _step(databases / visits_a_second)
@@ -51,7 +51,7 @@ async def set_pace(session: AdminSession, visits_a_second: float = _VISITS_A_SEC
 
 
 async def keep_pace(session: AdminSession) -> None:
-    """Goes on for ever."""
+    """Set the pace for ever."""
     while True:
         try:
             await set_pace(session)

@@ -218,7 +218,8 @@ class Execution(RepeatableRun[port.Result]):
         return too_wide(STREAM_IT, exec_us)
 
     def _add_notices(self, result: port.Result, key: Key | None, kept: Kept | None) -> None:
-        """What says something is not kept: it would say it only when it is planned."""
+        """Add the notices. A statement that gave some is not kept prepared: it would give them only when it is
+        planned."""
         result.notices = result.notices + self.member.take_notices()
         if key is not None:
             self.pool.state.often_seen.note_noise(key)
@@ -399,7 +400,8 @@ class Execution(RepeatableRun[port.Result]):
         return result
 
     def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
-        """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
+        """Give the connection back. `left` is None where it has to be inspected; one that is `broken` is not used
+        again."""
         if broken:
             self.pool.retire(self.member)
         elif self.ended is not None:

@@ -1,4 +1,4 @@
-"""What the service must know of a statement before it runs: what it may do, in which block, and how its rows come.
+"""Decides what a statement may do, in which block it runs, and how its rows come.
 
 It goes by the first word and by names in the text. What that cannot tell is taken for the worse.
 """

@@ -45,7 +45,8 @@ class RunAgain(Exception):
 
 
 class Run:
-    """`deadline` is on the loop's clock. `begun` is how many transactions had begun when this one did.
+    """Something that runs. `deadline` is on the loop's clock. `begun` is how many transactions had begun when this one
+    did.
 
     `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk has met then.
     `access` is READ where it may only read, whatever its target allows.
@@ -74,22 +75,22 @@ class Run:
 
     @property
     def is_own(self) -> bool:
-        """Whether it carries statements of the service's own, which only their deadline ends."""
+        """Return whether it carries statements of the service's own, which only their deadline ends."""
         return False
 
     @property
     def writes(self) -> bool:
-        """Whether it may have written, so that it must end when it has outlived the engine's memory."""
+        """Return whether it may have written, so that it must end once it has outlived the engine's memory."""
         return False
 
     @property
     def may_grow(self) -> bool:
-        """Whether it may make its database larger."""
+        """Return whether it may make its database larger."""
         return False
 
     @property
     def keywords(self) -> list[str]:
-        """The first words of its statements."""
+        """Return the first words of its statements."""
         return []
 
     def end(self, why: Why, full_at: int = 0) -> None:
@@ -147,7 +148,7 @@ class Run:
 
 
 class RepeatableRun(Run, Generic[_T]):
-    """What `Attempts` may run several times. `attempt` counts from 1.
+    """A run that `Attempts` may repeat. `attempt` counts from 1.
 
     `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
     """
@@ -167,17 +168,17 @@ class RepeatableRun(Run, Generic[_T]):
 
     @property
     def contends(self) -> bool:
-        """Whether it takes turns with others where they want the same rows."""
+        """Return whether it takes turns with others where they want the same rows."""
         raise NotImplementedError
 
     @property
     def must_commit(self) -> bool:
-        """Whether there is no use in running it where nothing can be committed."""
+        """Return whether running it is of no use where nothing can be committed."""
         raise NotImplementedError
 
     @property
     def survives_loss(self) -> bool:
-        """Whether it may be tried again after a connection was lost and nothing was applied."""
+        """Return whether it may be tried again after a connection was lost and nothing was applied."""
         return False
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
@@ -203,7 +204,7 @@ class RepeatableRun(Run, Generic[_T]):
 
 
 class Running:
-    """What runs now, with the time of its start, and how many were answered so far."""
+    """The runs of this moment, with the time of their start, and how many were answered so far."""
 
     __slots__ = ("runs", "served")
 

@@ -50,7 +50,7 @@ class Session(Run):
         return port.SessionResult(text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
-        """One segment, with its results when all of it went well."""
+        """Send one segment; return its results when all of it went well."""
         self.check_ended()
         if self.member.pgconn.transaction_status == _IDLE:
             self.begun = self.member.meter.begun

@@ -26,7 +26,7 @@ async def open_session(pool: Pool, target: port.Target, bounds: port.Bounds, dea
 async def borrow_session(
     pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float
 ) -> AsyncIterator[Session]:
-    """On a connection of the pool, which gets it back and cleans it."""
+    """Open a session on a connection of the pool, which gets it back and cleans it."""
     member = pool.take() or await pool.wait(deadline)
     session = Session(pool, target, member, bounds, deadline, writes=False)
     try:

@@ -137,7 +137,7 @@ def _refuse_copy(statement: port.Statement) -> None:
 
 # size: half of its attributes are what the port's RowStream shows.
 class Stream:
-    """What both kinds of streams have in common. `lines` gives blocks of rows and ends after the commit."""
+    """The common part of both kinds of streams. `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
     attempts_max = 1
@@ -295,8 +295,8 @@ class _CursorStream(Stream):
 
 
 def next_portion(portion: int, took_us: int, size: int) -> int:
-    """As many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too large
-    if they are like those of the last portion, which took so long and was of that size."""
+    """Return as many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too
+    large if they are like those of the last portion, which took so long and was of that size."""
     in_time = portion * _PORTION_US // max(took_us, 1)
     in_memory = portion * _PORTION_BYTES // max(size, 1)
     return max(1, min(portion * 2, in_time, in_memory, _PORTION_ROWS_MAX))

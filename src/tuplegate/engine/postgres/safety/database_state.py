@@ -1,4 +1,4 @@
-"""What the pools of one database know of it together, above all whether it has code of the tenant's own.
+"""The state of a database that its pools share, above all whether it has code of the tenant's own.
 
 Code is what runs without being named in a statement's text. Two questions matter. Whether it could leave anything at
 all on a connection: functions could, and stored expressions that move sequences or look at what is prepared. And
@@ -114,7 +114,7 @@ the role was given settings of its own."""
 
 
 class DatabaseState:
-    """See the module's text.
+    """The state of one database.
 
     `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
     many bytes, which is all that it may have.
@@ -140,24 +140,24 @@ class DatabaseState:
         self._in_doubt = 0
 
     def may_have_changed(self) -> None:
-        """A statement was run that can make code: nothing is taken for granted until it is asked again."""
+        """Note that a statement was run that can make code: the engine must be asked again."""
         self.has_code = True
         self.has_lasting_code = True
         self.changes += 1
 
     def begin_doubt(self) -> None:
-        """A statement begins that can make code, or was given up and may still commit: no answer counts until
+        """Note that a statement begins that can make code, or was given up and may still commit: no answer counts until
         `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
         self._in_doubt += 1
         self.may_have_changed()
 
     def end_doubt(self) -> None:
-        """The statement has ended; what it has done can be asked for."""
+        """Note that the statement has ended: what it has done can be asked for."""
         self._in_doubt -= 1
         self.may_have_changed()
 
     def must_ask(self, oldest: float) -> bool:
-        """Whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
+        """Return whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
         return self._answered_after != self.changes or self.code_checked_at < oldest
 
     def ask(self) -> int:

@@ -48,14 +48,14 @@ class DiskWatch:
         return _SHORT_TICK_S if self.shortage else _TICK_S
 
     def said(self) -> str:
-        """What the health check says."""
+        """Return what the health check says."""
         if self.shortage is Shortage.NONE:
             return "ok"
         free, least = max(0, self.free) // 2**20, self._disk.bytes_min // 2**20
         return f"{free} MiB are free, {least} MiB are the least; what takes room is refused"
 
     async def watch(self) -> None:
-        """Goes on for ever, whatever the engine does."""
+        """Watch the disk for ever, whatever the engine does."""
         while True:
             before, self.free = self.free, self._disk.free()
             shortage = self._disk.judge(self.free, self.shortage)
@@ -73,7 +73,7 @@ class DiskWatch:
             state.full_at = self._sizes.full_at(database)
 
     async def end_growing(self, running: Running) -> None:
-        """Ends what takes room while it gets less. Goes on for ever."""
+        """End what takes room while it gets less, for ever."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             while True:
                 await asyncio.sleep(self._tick_s)
@@ -112,7 +112,7 @@ class DiskWatch:
                 assert_never(self.shortage)
 
     async def checkpoint(self) -> None:
-        """Lets the engine give back its log, for as long as there is little room. Goes on for ever."""
+        """Let the engine give back its log while there is little room, for ever."""
         while True:
             await asyncio.sleep(_TICK_S)
             if self.shortage is Shortage.NONE:
@@ -126,7 +126,7 @@ class DiskWatch:
 
 
 def _sorting(directory: Path) -> set[int]:
-    """The server processes that have temporary files."""
+    """Return the server processes that have temporary files."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except OSError:

@@ -87,7 +87,7 @@ class Others:
         self._gone: set[str] = set()
 
     def update(self, rows: list[tuple[str, int, int, bool]]) -> None:
-        """`rows`: the id of a group, how many it has begun, its ceiling, and whether it is over."""
+        """Take what was read. `rows`: the id of a group, how many it has begun, its ceiling, and whether it is over."""
         for id, begun, ceiling, over in rows:
             if id in self._gone:
                 continue
@@ -150,13 +150,13 @@ class Lease:
 
     @property
     def _is_in_force(self) -> bool:
-        """Whether something could begin, and commit: others that do not know of us yet may have no ceiling."""
+        """Return whether something could begin, and commit: others that do not know of us yet may have no ceiling."""
         numbers, now = self._tally.numbers, time.monotonic_ns()
         open_ended = numbers[OTHERS_CEILING] - numbers[OTHERS_FLOOR] > self._slots
         return numbers[LEASE_UNTIL] > now and numbers[VIEW_UNTIL] > now and not open_ended
 
     async def _run(self) -> None:
-        """Waits for the lock, then publishes. A lost connection starts over, as a group that nobody has heard of."""
+        """Wait for the lock, then publish. A lost connection starts over, as a group that nobody has heard of."""
         while True:
             try:
                 fcntl.lockf(self._tally.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,7 +238,7 @@ class Publisher:
         self._apply()
 
     def _share(self) -> int:
-        """What may begin between two looks of the others."""
+        """Return how many may begin between two looks of the others."""
         if self._others.count == 0:
             return self._slots * _SHARE_ALONE
         return max(int(self._slots * _SHARE_OF_OTHERS) // self._others.count, 2 * self._allowance)
@@ -249,7 +249,7 @@ class Publisher:
             self._tally.numbers[OWN_CEILING] = max(own, 0)
 
     def _apply(self) -> None:
-        """Puts the latest ceiling into force that counts by now, unless a lower one is on its way already."""
+        """Put the latest ceiling into force that counts by now, unless a lower one is on its way already."""
         now = time.monotonic()
         counting = [published for published in self._published if published.counts_at <= now]
         if not counting:

@@ -55,7 +55,7 @@ class Verdict:
 
 
 def judge(held: list[Held], running: Mapping[int, float], capacity: int) -> Verdict:
-    """What to do. `running` says since when each of this worker's server processes is at its statement."""
+    """Return what to do. `running` says since when each of this worker's server processes is at its statement."""
     verdict = Verdict()
     for predicate in (False, True):
         of_kind = [entry for entry in held if entry.predicate is predicate]

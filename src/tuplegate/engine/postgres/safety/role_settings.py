@@ -24,7 +24,8 @@ SELECT r.rolname, d.datname
 
 
 async def undo_settings(connector: AdminConnector) -> None:
-    """Goes on for ever. In a session of its own: a statement of a tenant's may hold the lock that this waits for."""
+    """Undo settings for ever, in a session of its own: a statement of a tenant's may hold the lock that this waits
+    for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         while True:
             await asyncio.sleep(_EVERY_S)

@@ -1,4 +1,4 @@
-"""What is looked after while statements run: their time, their locks, the size of what they fill, idle connections.
+"""Watches running statements: their time, their locks, the size of what they fill; and idle connections.
 
 One look at everything a few times a second costs less than a timer for each statement.
 """
@@ -34,7 +34,7 @@ _BANNED_S = 10.0
 
 
 class Watch:
-    """Whoever runs something puts it into `running`, and takes it out again."""
+    """The watch over runs: whoever runs something puts it into `running`, and takes it out again."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Watch:
         self._time = asyncio.get_running_loop().time
 
     async def begin(self) -> None:
-        """Its session is opened before anybody can lock what a login needs."""
+        """Open its session before anybody can lock what a login needs."""
         await self._named(await self._session.fetch(HELD_SQL))
         watches: dict[str, Work] = {
             "idle_connections": self._sweep,
@@ -86,13 +86,13 @@ class Watch:
         await self._session.close()
 
     def stop_running(self) -> None:
-        """Cancels what runs in the engine, but nothing that is being committed: all get a definite answer."""
+        """Cancel what runs in the engine, but nothing that is being committed: all get a definite answer."""
         for pool in self._pools.all():
             pool.end_waiting(float("inf"))
         self.running.stop()
 
     async def _watch_deadlines(self) -> None:
-        """One look at all running statements costs less than a timer for each of them."""
+        """End runs past their deadline. One look at all of them costs less than a timer for each."""
         while True:
             await asyncio.sleep(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
             now = self._time()
@@ -108,7 +108,7 @@ class Watch:
                 pool.end_waiting(now)
 
     async def _watch_locks(self) -> None:
-        """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
+        """Look while a statement runs that is not a short one: only then are there many locks, or old ones."""
         banned_until = self._banned_until
         while True:
             await asyncio.sleep(_LOCKS_TICK_S)
@@ -141,7 +141,7 @@ class Watch:
     def _end_reaching(
         self, rows: list[tuple[str | None, ...]], running: dict[int, Run], banned_until: dict[str, float]
     ) -> None:
-        """Ends what holds or wants a lock on what all databases share, and keeps its database from the next try."""
+        """End what holds or wants a lock on what all databases share, and keep its database from the next try."""
         for process in {int(row[1] or 0) for row in rows if row[4] == "t"} & running.keys():
             run = running[process]
             if run.ended is not None or run not in self.running.runs:
@@ -153,7 +153,7 @@ class Watch:
             run.end(Why.LOCKS)
 
     async def _named(self, rows: list[tuple[str | None, ...]]) -> list[Held]:
-        """Asks for the names of databases where there is one that it does not know."""
+        """Return who holds what, with the names of databases. Ask for the names where one is not known."""
         numbers = {int(str(row[0])) for row in rows} - {0}
         if numbers - self._names.keys():
             named = await self._session.fetch(NAMES_SQL)

@@ -1,4 +1,4 @@
-"""A tenant's database brought to another engine by PostgreSQL's own pg_dump and pg_restore, one writing to the other.
+"""Brings a tenant's database to another engine: PostgreSQL's pg_dump writes to its pg_restore.
 
 Contract: both programs run with the rights of the tenant's roles and no others. Unlike a dump for people it has the
 rights to things in it, which name the roles of the source; the caller makes them name the new database's own. The
@@ -65,7 +65,7 @@ class Side:
         return AdminSession(self.connector, self.database)
 
     async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
-        """Variables for a program, and what no variable is for."""
+        """Return variables for a program, and a conninfo for the rest."""
         login = logins.as_role(self.connector.conninfo, self.secret, role)
         try:
             reached = await self.connector.primary.reach(logins.with_settings(login, self.database, settings))
@@ -75,7 +75,7 @@ class Side:
 
 
 async def sorting_of(session: AdminSession, database: str) -> str:
-    """How a database sorts texts, as the end of a CREATE DATABASE."""
+    """Return how a database sorts texts, as the end of a CREATE DATABASE."""
     [(row,)] = await session.fetch(_SORTING, database)
     found = msgspec.json.decode(str(row))
     match found["datlocprovider"]:
@@ -89,7 +89,7 @@ async def sorting_of(session: AdminSession, database: str) -> str:
 
 
 async def check_fit(source: Side, destination: Side) -> None:
-    """Raises NotSupported where the destination could not hold the same."""
+    """Raise NotSupported where the destination could not hold the same."""
     async with source.session() as old, destination.session() as new:
         [(major,)], [(new_major,)] = await old.fetch(_MAJOR), await new.fetch(_MAJOR)
         if int(str(new_major)) < int(str(major)):
@@ -106,7 +106,7 @@ async def check_fit(source: Side, destination: Side) -> None:
 
 @asynccontextmanager
 async def dump_access(source: Side) -> AsyncIterator[None]:
-    """Lets the role that dumps into a database that is silent, and nobody else."""
+    """Let the role that dumps into a silent database, and nobody else."""
     owners, database = source.connector.owners, source.database
     role = roles.dump_role_of(database)
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
@@ -121,7 +121,7 @@ async def dump_access(source: Side) -> AsyncIterator[None]:
 
 
 async def forbid_dump(source: Side) -> None:
-    """Takes back what `dump_access` gives. May be repeated."""
+    """Take back what `dump_access` gives. May be repeated."""
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
         await session.fetch(f"REVOKE CONNECT ON DATABASE {source.database} FROM {quoted(source.connector.owners.dump)}")
         await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(source.database)}")
@@ -136,7 +136,7 @@ async def dump_and_restore(
     snapshot: str | None = None,
     only: Sequence[str] = (),
 ) -> None:
-    """Brings everything of the tenant's over. `role` restores it, in the name of the new writing role.
+    """Bring everything of the tenant's over. `role` restores it, in the name of the new writing role.
 
     `snapshot` is the moment that is copied, if not now; with `only` it is the rows of these tables, which are there.
     """
@@ -215,7 +215,7 @@ async def _status(process: "subprocess.Popen[bytes]") -> int:
 
 
 async def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends it, where it has not ended by itself."""
+    """End the program where it has not ended by itself."""
     if process.poll() is not None:
         return
     process.terminate()

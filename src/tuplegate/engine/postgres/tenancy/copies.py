@@ -1,5 +1,4 @@
-"""What names the roles of its source in a copy of a database, made to name the copy's own: owners, rights, default
-rights, policies.
+"""Makes a copy of a database name its own roles where it names the source's: owners, rights, default rights, policies.
 
 It is done with the rights of both databases' roles and no others, by statements that any owner may send.
 """
@@ -95,7 +94,7 @@ END $$
 
 
 def rewriting(source: str, name: str) -> list[str]:
-    """Statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
+    """Return statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
     former, later = roles_of(source), roles_of(name)
     return [
         *(f"REASSIGN OWNED BY {old} TO {new}" for old, new in zip(former, later, strict=True)),

@@ -1,4 +1,4 @@
-"""Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash.
+"""Makes, copies, moves, measures and drops databases of tenants. Every step may be repeated after a crash.
 
 The service's own role does it, which owns them; what belongs to the tenant in them is seen to by the tenant's role.
 """
@@ -100,8 +100,8 @@ SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_p
 
 
 class PostgresDatabases:
-    """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
-    where the server is not told that itself; `walls` how the template was made."""
+    """The databases of one server. `secret` is the installation's; `temp_mb` what a statement may write into temporary
+    files, where the server is not told that itself; `walls` how the template was made."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class PostgresDatabases:
         return self.furnishing
 
     async def open(self, name: str) -> None:
-        """Lets the tenant in, and gives the records what they need. May be repeated at any time."""
+        """Let the tenant in, and give the records what they need. May be repeated at any time."""
         async with self._session(METADATA_DATABASE) as session:
             for role in roles_of(name):
                 await set_password(session, role, self._secret)
@@ -149,7 +149,7 @@ class PostgresDatabases:
             await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
 
     async def copy(self, source: str, name: str) -> None:
-        """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
+        """Make a copy that names nothing of the source. Raises EngineBusy while the source is used.
 
         It waits for a while: whoever uses the source was asked to let go.
         """
@@ -179,8 +179,8 @@ class PostgresDatabases:
 
     @asynccontextmanager
     async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
-        """A role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to own
-        what is in a schema, it must have rights to that schema, which may come later."""
+        """Make a role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to
+        own what is in a schema, it must have rights to that schema, which may come later."""
         role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
         async with self._session(METADATA_DATABASE) as session:
             await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
@@ -197,7 +197,7 @@ class PostgresDatabases:
                 await self._drop_role(session, name, role)
 
     async def silence(self, name: str) -> None:
-        """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
+        """Cancel what runs, which gets its error; cut off what still holds a connection then."""
         async with self._session(METADATA_DATABASE) as session:
             await self._end_all(session, name)
             while await session.fetch(_PREPARED, name):
@@ -214,7 +214,7 @@ class PostgresDatabases:
             await asyncio.sleep(_TRY_AGAIN_S)
 
     async def finish_prepared(self, name: str) -> None:
-        """Commits what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
+        """Commit what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
         async with self._session(METADATA_DATABASE) as metadata:
             prepared = await metadata.fetch(_PREPARED, name)
             for owner in sorted({str(owner) for _, owner in prepared} & set(roles_of(name))):
@@ -228,7 +228,7 @@ class PostgresDatabases:
                             continue  # somebody else was quicker, or it goes with the next try
 
     async def keep_outcomes(self, source: str, name: str) -> None:
-        """Copies what is on record of the transactions of one database to another."""
+        """Copy what is on record of the transactions of one database to another."""
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await _carry_records(old, new)
 
@@ -267,7 +267,7 @@ class PostgresDatabases:
 
     @asynccontextmanager
     async def _applying(self, role: str) -> AsyncIterator[None]:
-        """Lets the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
+        """Let the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
         async with self._session(METADATA_DATABASE) as session:
             try:
                 await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
@@ -291,8 +291,8 @@ class PostgresDatabases:
             await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
 
     async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
-        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
-        `since`, it lets out most of what is there already."""
+        """Bring what is on record of its transactions, and what recovery has noted. The time by the source's clock:
+        given as `since`, it lets out most of what is there already."""
         async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
             [(now,)] = await old.fetch("SELECT clock_timestamp()")
             await _carry_records(old, new, since)
@@ -305,7 +305,7 @@ class PostgresDatabases:
         return Side(self._connector, self._secret, self._tools, database)
 
     async def _make_source_roles(self, source: str) -> None:
-        """The rights in a dump name the roles of its source; here nobody logs in as these."""
+        """Make the roles of the source, which the rights in a dump name. Nobody logs in as these here."""
         async with self._session(METADATA_DATABASE) as session:
             for role in roles_of(source):
                 await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
@@ -337,7 +337,7 @@ class PostgresDatabases:
             await session.fetch("ANALYZE")
 
     async def drop(self, name: str) -> None:
-        """Ends whatever runs in it. What was prepared there is decided and so is committed first.
+        """Drop a database, ending whatever runs in it. What was prepared there is decided, so it is committed first.
 
         A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
         """
@@ -361,7 +361,7 @@ class PostgresDatabases:
                 await self._drop_role(session, name, role)
 
     async def drop_left_roles(self) -> None:
-        """Tries again what `drop` could not remove; what another process has left is looked for less often."""
+        """Try again what `drop` could not remove; what another process has left is looked for less often."""
         now = asyncio.get_running_loop().time()
         if now < self._look_for_left_roles_at:
             return
@@ -389,7 +389,7 @@ class PostgresDatabases:
                 pass  # it is gone, or tried again when its database is
 
     async def _forget_role(self, session: AdminSession, role: str) -> None:
-        """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
+        """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
         it back; the role itself has no rights any more that they could use."""
         if roles.is_copying(role):  # it may have been left in the middle of a move
             await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
@@ -402,7 +402,7 @@ class PostgresDatabases:
             await session.fetch(f"REVOKE {role} FROM {writer}")
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Bytes of those that exist, as they are bounded."""
+        """Return the bytes of those that exist, as they are bounded."""
         async with self._session(METADATA_DATABASE) as session:
             rows = await session.fetch(SIZES_SQL, ",".join(names))
         # None for one that is just dropped.
@@ -441,7 +441,7 @@ class _Following:
 
 
 async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
-    """A record has the time at which it was written, which can be a while before it was committed."""
+    """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
     later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
         await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")

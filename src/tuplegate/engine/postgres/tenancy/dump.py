@@ -78,7 +78,7 @@ class Dumps:
         lock_capacity: int,
         timeout_s: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """`settings` are those of a tenant's session, `major` is the server's version."""
+        """Dump a database. `settings` are those of a tenant's session, `major` is the server's version."""
         tool = self._tool(major)
         async with AsyncExitStack() as held:
             await self._take_place(held, database, organization)
@@ -98,7 +98,7 @@ class Dumps:
         await self._forget(database)
 
     def stop(self) -> None:
-        """Ends all that run, because the service stops."""
+        """End all dumps, because the service stops."""
         for program in self._running:
             program.stop("the service stops")
 
@@ -126,7 +126,7 @@ class Dumps:
         return False
 
     async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
-        """Makes the role, which a database has only while it is dumped; the schemas that are not the tenant's."""
+        """Make the role, which a database has only while it is dumped; return the schemas that are not the tenant's."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in roles.dumping(database, self._connector.owners):
                 await session.fetch(statement)
@@ -168,7 +168,7 @@ class Dumps:
 
 
 class _Program:
-    """One run of pg_dump. What it says goes out as it is asked for: a slow reader slows it down."""
+    """One run of pg_dump. Its output goes out as it is asked for: a slow reader slows it down."""
 
     def __init__(self, tool: DumpTool, timeout_s: float) -> None:
         self._tool = tool
@@ -202,7 +202,7 @@ class _Program:
         self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
     async def first(self) -> bytes:
-        """So much of it that a dump of little is whole by then, or has failed."""
+        """Return so much of it that a small dump is whole by then, or has failed."""
         found = b""
         while len(found) < _BLOCK_BYTES:
             block = await self.read()
@@ -218,7 +218,7 @@ class _Program:
             block = await self.read()
 
     async def read(self) -> bytes:
-        """The next bytes; none at the end. Raises where that came too early."""
+        """Return the next bytes; none at the end. Raises where that came too early."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -233,7 +233,7 @@ class _Program:
             return block
 
     async def end(self) -> None:
-        """Ends it, where it has not ended by itself, and lets go of all that it had. May be repeated."""
+        """End it where it has not ended by itself, and let go of all that it had. May be repeated."""
         if self._timer is not None:
             self._timer.cancel()
         process = self._process
@@ -261,7 +261,7 @@ class _Program:
             self._process.terminate()
 
     def _hear(self) -> None:
-        """Keeps the end of what it says beside the dump, which must not stand still because nobody listens."""
+        """Keep the end of what it says beside the dump, which must not stand still because nobody listens."""
         assert self._process is not None
         assert self._process.stderr is not None
         descriptor = self._process.stderr.fileno()
@@ -282,7 +282,7 @@ class _Program:
             self._loop.remove_reader(descriptor)
 
     async def _ended(self) -> int:
-        """Its exit status. It is waited for: as a rule it has closed its output a moment ago."""
+        """Wait for its exit status: as a rule it has closed its output a moment ago."""
         assert self._process is not None
         deadline = self._loop.time() + _END_S
         while (status := self._process.poll()) is None:
@@ -312,7 +312,8 @@ class _Program:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Waits for it also where whoever waits is cancelled: a program of which nobody knows is worse than the wait."""
+    """Wait for a program to end, also where the waiter is cancelled: a program that nobody knows of is worse than the
+    wait."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

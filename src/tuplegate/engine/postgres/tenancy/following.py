@@ -1,4 +1,4 @@
-"""A copy of a database that is in use, kept up to date by logical decoding until the source is silent.
+"""Keeps the copy of a database in use up to date, by logical decoding, until the source is silent.
 
 A slot at the source gathers what is committed from before the copy is made, and the plugin `pgoutput` tells it. The
 service itself reads it and applies it: the two engines need not reach each other. The slot comes first, then a snapshot
@@ -98,7 +98,7 @@ _VOLATILE = (
 
 
 def _fingerprint() -> str:
-    """A question for what stands for all definitions of the tenant's: another answer where one of them is another."""
+    """Return a question for a fingerprint of all definitions of the tenant's: it differs where one of them differs."""
     conditions = {
         **{catalog: f"{column} IN ({_KEPT})" for catalog, column in _IN_KEPT.items()},
         **{
@@ -123,7 +123,7 @@ def slot_of(source: str) -> str:
 
 
 async def stop_following(source: Side, role: str | None = None) -> None:
-    """Removes slot and publication from a source, if they are there. The slot keeps the engine's log of changes.
+    """Remove slot and publication from a source, if they are there. The slot keeps the engine's log of changes.
 
     `role` is one that has the tenant's rights, if not the tenant's own.
     """
@@ -137,7 +137,7 @@ async def stop_following(source: Side, role: str | None = None) -> None:
 
 
 class Follower:
-    """See the module's text. `role` may write what belongs to the tenant at the destination, and read at the source as
+    """Follows one database. `role` may write what belongs to the tenant at the destination, and read at the source as
     the one that dumps does."""
 
     def __init__(self, source: Side, destination: Side, role: str) -> None:
@@ -149,7 +149,7 @@ class Follower:
         self._changes = Changes(Snapshot(0, frozenset()))
 
     async def begin(self) -> None:
-        """Makes publication and slot. Raises NotSupported where the source cannot be followed."""
+        """Make publication and slot. Raises NotSupported where the source cannot be followed."""
         async with self._source.session() as session:
             [(logical, has_slot, may, large)] = await session.fetch(_CAN)
             for wrong, reason in (
@@ -173,7 +173,7 @@ class Follower:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[str]:
-        """Of the source, for whoever copies it: it has seen all that the slot does not tell."""
+        """Take a snapshot of the source, for whoever copies it: it has seen all that the slot does not tell."""
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             [(end,)] = await session.fetch("SELECT pg_snapshot_xmax(pg_current_snapshot())")
             deadline = asyncio.get_running_loop().time() + _OLDER_END_S
@@ -190,7 +190,7 @@ class Follower:
             yield str(exported)
 
     async def catch_up(self) -> int:
-        """Applies what was committed at the source since the last time; how many changes."""
+        """Apply what was committed at the source since the last time; return how many changes."""
         count = 0
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch("BEGIN")
@@ -207,7 +207,7 @@ class Follower:
         return count
 
     async def finish(self, timeout_s: float) -> None:
-        """Brings the rest from a source that is silent. Raises MoveFailed where the copy is not one any more."""
+        """Bring the rest from a silent source. Raises MoveFailed where the copy is not one any more."""
         async with AdminSession(self._source.connector, METADATA_DATABASE) as session:
             # What was committed without waiting for the disk is told only once it is there.
             await session.fetch("SELECT pg_logical_emit_message(true, 'tuplegate', '')")
@@ -256,7 +256,8 @@ async def _apply(writer: AdminSession, steps: list[Step]) -> None:
 
 
 async def try_to_stop(source: Side) -> None:
-    """When a move is over. The source may be silent; what is in the way is tried again with all that is left over."""
+    """Stop following when a move is over. The source may be silent; what fails is tried again with all that is left
+    over."""
     try:
         await stop_following(source, roles.dump_role_of(source.database))
     except EngineFailure as failure:

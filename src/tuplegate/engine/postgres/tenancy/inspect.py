@@ -1,4 +1,4 @@
-"""What there is in a tenant's database, and whether the engine keeps its word: questions to its catalog.
+"""Asks the catalog what is in a tenant's database, and whether the engine keeps its word.
 
 They run with the rights of whoever asks, in a function that was parsed where nothing of a tenant's was, so no operator
 or function of a tenant's can be meant by them.

@@ -1,4 +1,4 @@
-"""Changes of a database as PostgreSQL's own plugin `pgoutput` tells them, made into statements. Pure.
+"""Makes statements of the changes that PostgreSQL's own plugin `pgoutput` tells. Pure.
 
 It is version 1 of the plugin's protocol, with values as text. Every statement changes one row, found by its replica
 identity, and fails where there is none: a copy that has become another is noticed.
@@ -36,7 +36,7 @@ class Changes:
     _skips: bool = False
 
     def read(self, message: bytes) -> Step | None:
-        """The statement that the message stands for, if it stands for one."""
+        """Return the statement that the message stands for, if any."""
         kind = message[:1]
         match kind:
             case b"B":
@@ -89,19 +89,20 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a transaction sees, by the numbers of others: all below `end` but those that were running."""
+    """The view of a transaction, by the numbers of others: all below `end` but those that were running."""
 
     end: int
     running: frozenset[int]
 
     @classmethod
     def parse(cls, text: str) -> "Snapshot":
-        """As the engine writes it: `xmin:xmax:xip,xip`."""
+        """Parse a snapshot as the engine writes it: `xmin:xmax:xip,xip`."""
         _, end, running = text.split(":")
         return cls(int(end), frozenset(int(number) for number in running.split(",") if number))
 
     def has_seen(self, number: int) -> bool:
-        """`number` has 32 bits, as the plugin tells it; the engine's own have 64."""
+        """Return whether it has seen a transaction. `number` has 32 bits, as the plugin tells it; the engine's own have
+        64."""
         whole = (self.end & ~0xFFFFFFFF) | number
         if whole > self.end + 2**31:
             whole -= 2**32
@@ -116,7 +117,8 @@ def _text(message: bytes, place: int) -> tuple[str, int]:
 
 
 def _tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
-    """The values of a row: texts, None for NULL, and False for a long one that has not changed and is not told."""
+    """Return the values of a row: texts, None for NULL, and False for a long one that has not changed and is not
+    told."""
     [count] = unpack_from("!H", message, place)
     place += 2
     values: list[str | bool | None] = []
@@ -168,7 +170,7 @@ def _where(relation: _Relation, old: list[str | bool | None]) -> tuple[str, list
 
 
 def _checked(sql: str) -> str:
-    """Fails with a division by zero where there was no such row."""
+    """Return the statement so that it fails, with a division by zero, where there was no such row."""
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / count(*) FROM done"
 
 

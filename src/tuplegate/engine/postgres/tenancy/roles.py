@@ -24,7 +24,7 @@ def dump_role_of(database: str) -> str:
 
 
 def copy_role_of(database: str) -> str:
-    """Has the rights of a new copy's roles and of its source's, while the copy is made."""
+    """Return the role that has the rights of a new copy's roles and of its source's while the copy is made."""
     return f"{database}_c"
 
 
@@ -33,12 +33,12 @@ def is_copying(role: str) -> bool:
 
 
 def roles_of(database: str) -> tuple[str, str]:
-    """The writing role and the reading one."""
+    """Return the writing role and the reading one."""
     return role_of(database, Access.WRITE), role_of(database, Access.READ)
 
 
 def make_role(name: str, attributes: str) -> str:
-    """A statement that may be repeated."""
+    """Return a statement that makes a role, and may be repeated."""
     return (
         f"DO $$ BEGIN CREATE ROLE {name} {attributes};"
         " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -46,7 +46,8 @@ def make_role(name: str, attributes: str) -> str:
 
 
 def watch_over(role: str) -> str:
-    """A statement that lets the service's role, which runs it, see and end the sessions of a role that it has made.
+    """Return a statement that lets the service's role, which runs it, see and end the sessions of a role that it has
+    made.
 
     A member of `pg_signal_backend` needs nothing for that; where there is none, it needs the rights of the role. It may
     be repeated.
@@ -70,7 +71,8 @@ the engine ends none of them."""
 
 
 def creation(database: str, template: str) -> list[str]:
-    """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
+    """Return statements for the metadata database: roles and the database itself. Each may be repeated after a
+    crash."""
     return [
         *(make_role(role, "LOGIN INHERIT") for role in roles_of(database)),
         *(watch_over(role) for role in roles_of(database)),
@@ -79,8 +81,9 @@ def creation(database: str, template: str) -> list[str]:
 
 
 def entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
-    """Who may enter the database, and with which settings. These belong to it and not to what is in it, so a copy has
-    none of them. A tenant may not set such settings, so they cannot go with the start-up of a connection."""
+    """Return statements about who may enter the database, and with which settings. These belong to it and not to what
+    is in it, so a copy has none of them. A tenant may not set such settings, so they cannot go with the start-up of a
+    connection."""
     writer, reader = roles_of(database)
     return [
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
@@ -109,7 +112,8 @@ SETTINGS_OF_DATABASES = tuple(_settings(0))
 
 
 def public_rights(database: str) -> list[str]:
-    """Statements for a new database itself. What the tenant may change of it later is not to be repeated then."""
+    """Return statements for a new database itself. What the tenant may change of it later is not to be repeated
+    then."""
     writer, reader = roles_of(database)
     return [
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
@@ -119,7 +123,7 @@ def public_rights(database: str) -> list[str]:
 
 
 def default_rights(database: str) -> list[str]:
-    """Statements for the writing role of a new database: what it makes can be read by who reads."""
+    """Return statements for the writing role of a new database: the reading role may read what it makes."""
     _, reader = roles_of(database)
     return [
         f"ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {reader}",
@@ -129,12 +133,13 @@ def default_rights(database: str) -> list[str]:
 
 
 def forget_settings(database: str, role: str) -> list[str]:
-    """Undoes what a role has told the server to start its next connections with."""
+    """Return statements that undo the settings which a role has told the server to start its next connections with."""
     return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
 
 
 def dumping(database: str, owners: Owners) -> list[str]:
-    """Statements for the metadata database: the role that dumps a database has the rights of the one that writes.
+    """Return statements for the metadata database: the role that dumps a database has the rights of the one that
+    writes.
 
     That one itself cannot: what it must not read, since it is of all databases, the engine's program wants to read.
     Nobody's statements run as this role. Each may be repeated.

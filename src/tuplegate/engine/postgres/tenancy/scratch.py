@@ -70,7 +70,7 @@ class Scratch:
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Drops what was left in any database by workers that died, and later what this one could not drop itself."""
+        """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
         everywhere = True
         while True:
             try:
@@ -91,7 +91,7 @@ class Scratch:
         return {str(row[0]) for row in rows}
 
     async def _sweep_database(self, database: str) -> bool:
-        """Whether no scratch schema is left there."""
+        """Drop its scratch schemas; return whether none is left."""
         try:
             async with self._session(database) as session:
                 return await self._sweep(session)
@@ -124,13 +124,13 @@ class Scratch:
 
 
 def _signed(secret: bytes, nonce: str) -> str:
-    """The same in every database: a copy of one may hold what was scratch in it."""
+    """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
     mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{nonce}{mac[:16]}"
 
 
 async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
-    """The scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
+    """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
     rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
     names = (str(name) for (name,) in rows)
     return [name for name in names if name == _signed(secret, name[len(PREFIX) :][:16])]

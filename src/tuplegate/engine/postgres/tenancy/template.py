@@ -1,4 +1,4 @@
-"""What every database of a tenant has from the start: its template, and the same for those made by older versions.
+"""Makes what every database of a tenant has from the start: its template, and the same for those of older versions.
 
 A superuser makes it, when the service starts and never later: tenants' databases are copies of the template, which need
 no more than the service's own role. What is revoked here stays revoked in every copy. A role that is no superuser makes
@@ -131,7 +131,7 @@ _FUNCTIONS: Final = (
 
 
 def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
-    """Statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
+    """Return statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
     superuser, or has the rights of the installation's own roles and makes what `walls` says."""
     return [
         "CREATE SCHEMA IF NOT EXISTS tuplegate",
@@ -161,14 +161,16 @@ def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
 
 
 def _lent(owners: Owners, action: str, walls: Walls) -> list[str]:
-    """Who is to own a function needs the right to make one where it lies, unless a superuser gives it away."""
+    """Return statements that lend the right to make functions to their owners, who need it unless a superuser makes
+    them."""
     if walls.full:
         return []
     return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quoted(owners.records)}, {quoted(owners.warden)}"]
 
 
 def _of_memory(owners: Owners, walls: Walls) -> list[str]:
-    """The functions that ask how much memory a session takes. By default only who reads all statistics may ask."""
+    """Return the functions that ask how much memory a session takes. By default only who reads all statistics may
+    ask."""
     if walls.full:
         return [commit_room.FUNCTION, traces.FUNCTION]
     if not walls.sees_memory:
@@ -182,12 +184,12 @@ def _of_memory(owners: Owners, walls: Walls) -> list[str]:
 
 
 def version(statements: list[str]) -> str:
-    """Stands for what a database was furnished with."""
+    """Return a version that stands for what a database was furnished with."""
     return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
 
 
 def keep_for(writer: str) -> str:
-    """Gives the writing role alone, by the service's own, what a read-only transaction would not keep from writing."""
+    """Return a statement that gives the writing role alone what writes even in a read-only transaction."""
     return _of_writing_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
 
 
@@ -199,7 +201,8 @@ def _grant_writing_functions(owners: Owners) -> str:
 
 
 def _grant_following(owners: Owners) -> str:
-    """How a database is followed that moves to another engine: `following.py`."""
+    """Return a statement that grants what it takes to follow a database that moves to another engine
+    (`following.py`)."""
     names = ", ".join(f"'{name}'" for name in _FOLLOWING_FUNCTIONS)
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN

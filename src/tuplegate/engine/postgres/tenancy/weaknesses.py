@@ -1,4 +1,4 @@
-"""What tenants can reach on an engine that was not prepared by a superuser: one table, and how each is found.
+"""The table of what tenants can reach on an engine that no superuser has prepared, and how each is found.
 
 Nothing here is known by the version or the vendor of a server. Each weakness has a question that is asked as a tenant,
 in a database of a tenant's own: so what an operator has closed in another way is not listed. Where a question cannot be
@@ -178,7 +178,7 @@ class ForeignWords(Exception):
 
 
 async def find_weaknesses(connector: AdminConnector, database: str, secret: bytes) -> tuple[Weakness, ...]:
-    """Tries all of them as the roles of a tenant's database. Raises ForeignWords."""
+    """Try all of them as the roles of a tenant's database. Raises ForeignWords."""
     found = []
     async with (
         TenantSession(connector, secret, database, role_of(database, Access.WRITE)) as writer,
@@ -201,7 +201,7 @@ async def _is_open(session: AdminSession, question: str) -> bool:
 
 
 async def _check_words(session: AdminSession) -> None:
-    """A few errors are told apart by their words."""
+    """Check the language of the server's messages: a few errors are told apart by their words."""
     try:
         await session.fetch("SELECT 1 / (length(current_user) - length(current_user))")
     except StatementFailed as failure:

@@ -1,4 +1,4 @@
-"""What tenants get to see and use of what all databases of the engine share: their own part of it.
+"""Shows tenants their own part of what all databases of the engine share.
 
 Activity, locks, progress and statistics of databases show the rows of one's own database, and statistics of tables
 leave out the catalogs that all share, under the names that every tool knows. The engine's functions behind them show
@@ -172,7 +172,7 @@ RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.set
 
 
 def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
-    """Statements that make the windows of a database. Each may be repeated."""
+    """Return statements that make the windows of a database. Each may be repeated."""
     warden = quoted(owners.warden)
     views = ", ".join(
         f"($c${name}$c$, $c${condition}$c$)"
