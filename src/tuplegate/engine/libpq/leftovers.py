@@ -48,7 +48,7 @@ WRITES: Final = frozenset({"insert", "update", "delete", "merge"})
 
 
 class Leftovers(Enum):
-    """What a plain text can leave on its connection, in a database without code of the tenant's own."""
+    """The traces that a plain text can leave on its connection, in a database without code of the tenant's own."""
 
     NOTHING = auto()
     SEQUENCES = auto()
@@ -76,7 +76,7 @@ def _find_leftovers(folded: str, keyword: str) -> Leftovers:
 
 
 class Reading:
-    """What is known of one text: the results of the functions above.
+    """The results of the functions above for one text.
 
     `names_settings` means that it could change, while it runs, the setting by which a commit waits for the disk.
     """

@@ -61,7 +61,7 @@ class Stocks:
 
 
 class Stock:
-    """What one connection holds. `on_room` is called when it may be read on; it must not read at once."""
+    """The rows that one connection holds. `on_room` is called when it may be read on; it must not read at once."""
 
     __slots__ = ("_stocks", "database", "on_room", "size")
 

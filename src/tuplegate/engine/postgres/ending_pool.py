@@ -25,7 +25,7 @@ _GONE_PAUSE_MAX_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Server:
-    """What all pools of one server share.
+    """The part that all pools of one server share.
 
     `is_certain` tells whether all that was committed is on disk, `is_confirmed` whether a standby has it, and
     `waits_for_standby` whether the commit of a server process waits for one.

@@ -78,7 +78,7 @@ class _Published:
 
 
 class Others:
-    """What this group knows of the others, as two sums that only grow."""
+    """The other groups as this one knows them, as two sums that only grow."""
 
     def __init__(self, offset: int, slots: int) -> None:
         self._offset = offset
