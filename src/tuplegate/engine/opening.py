@@ -14,10 +14,10 @@ from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.engine import open_postgres
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.own.foundation import check_prepared
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.logins import has_password, read_url, same_login, without_login
+from tuplegate.engine.postgres.own.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.postgres.own.probes import probe
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.safety.tally import Tally
@@ -40,7 +40,7 @@ def read_address(url: str) -> str:
 
 def read_replica_address(url: str) -> str:
     """Return the address of a standby, without a login: workers log in there as at the engine. Raises BadUrl."""
-    return without_login(read_url(url))
+    return strip_login(read_url(url))
 
 
 def url_has_password(url: str) -> bool:
@@ -126,7 +126,7 @@ class _ReachedPostgres:
         self._settings = settings
         self._shared = shared
         self._share = share
-        primary = primary_of(conninfo, follows=not shared.is_bundled, demands=settings.durability == "replicated")
+        primary = make_primary(conninfo, follows=not shared.is_bundled, demands=settings.durability == "replicated")
         self._connector = AdminConnector(conninfo, primary=primary)
 
     @asynccontextmanager
@@ -160,7 +160,7 @@ class _ReachedPostgres:
             yield engine
 
     def _engine_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
-        """Every worker has its share of the connections."""
+        """Return the settings of a worker's engine, with its share of the connections."""
         settings, shared, workers = self._settings, self._shared, self._settings.workers
         conninfo, is_bundled = shared.login.conninfo, shared.is_bundled
         least = settings.disk_free_mb_min * 2**20
@@ -168,7 +168,7 @@ class _ReachedPostgres:
         reserved = min(_RESERVED_CONNECTIONS + own * workers, connections // 2)
         return EngineSettings(
             conninfo=conninfo,
-            replicas=tuple(same_login(replica, conninfo) for replica in shared.replicas),
+            replicas=tuple(copy_login(replica, conninfo) for replica in shared.replicas),
             installation=installation,
             secret=secret,
             connections_max=max(1, (connections - reserved) // workers),

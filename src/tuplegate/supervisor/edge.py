@@ -9,7 +9,7 @@ from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import with_tls
 from tuplegate.supervisor.failures import ServeError
-from tuplegate.supervisor.sockets import address_of
+from tuplegate.supervisor.sockets import find_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Edge:
 def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
     given = {"data": settings.data_url, "alias": settings.alias_url, "control": settings.control_url}
     addresses = {plane: _parse(url, f"--{plane}-url") for plane, url in given.items() if url}
-    bound = {plane: parse_origin(address_of(sock, with_tls=with_tls(settings))) for plane, sock in sockets.items()}
+    bound = {plane: parse_origin(find_address(sock, with_tls=with_tls(settings))) for plane, sock in sockets.items()}
     upstream = None
     if "alias" in sockets:
         if "data" not in addresses | bound or "control" not in addresses | bound:

@@ -149,7 +149,7 @@ class Segment:
         self.notices_left = _NOTICES_LENGTH_MAX
 
     @property
-    def gathers(self) -> bool:
+    def is_gathering(self) -> bool:
         """Return whether libpq is gathering several rows before it hands any over."""
         return self.ended < len(self.commands) and self.commands[self.ended].together > 1
 
@@ -292,7 +292,7 @@ class Connection:
         self.flush()
         return await future
 
-    async def drained(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Wait until everything that is under way is answered, whoever asked for it."""
         await self.run()
 
@@ -317,7 +317,7 @@ class Connection:
         self._held_up = False
         self._read_on()
 
-    def found_room(self) -> None:
+    def note_room(self) -> None:
         """Read on, since more may be held now."""
         self._lacks_room = False
         self._read_on()
@@ -325,7 +325,7 @@ class Connection:
     def drain(self) -> None:
         """Read on, whatever is held: what runs is to end."""
         self._drains = self.is_heavy = True
-        self.found_room()
+        self.note_room()
 
     def _stop_reading(self) -> None:
         if self._reading and not self.closed:
@@ -339,12 +339,12 @@ class Connection:
             self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
 
     def let_go(self) -> None:
-        """Nothing is held any longer of what came, but by those who have it."""
+        """Let go of what came: only those who have it hold it now."""
         self.collected = self._gathered = 0
         self.is_heavy = self.is_swollen
         self._drains = False
         if self.stock is not None:
-            self.stock.holds(0)
+            self.stock.may_hold(0)
 
     async def cancel(self) -> None:
         """Ask the server to cancel what runs here; return when the server has heard. The caller bounds the time."""
@@ -475,14 +475,14 @@ class Connection:
             self._lose(ConnectionLost("the engine closed the connection"))
 
     def _weigh(self) -> None:
-        """After a read that leaves much in memory."""
+        """Weigh what is held, after a read that leaves much in memory."""
         if self.closed:
             return
         self.is_heavy = True
         self.is_swollen = self.is_swollen or self._gathered > _SWOLLEN
-        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].gathers:
+        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].is_gathering:
             self._lose(RowsTooWide(TOO_WIDE))
-        elif self.stock is not None and not self.stock.holds(self._gathered + self.collected) and not self._drains:
+        elif self.stock is not None and not self.stock.may_hold(self._gathered + self.collected) and not self._drains:
             self._lacks_room = True
             self._stop_reading()
 

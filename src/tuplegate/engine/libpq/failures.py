@@ -31,7 +31,7 @@ _TEXT_MAX: Final = 4096
 """Bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
 
 
-def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
+def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
     """Return a field of the server's error, cut where it is too long for anybody to read."""
     value = result.error_field(name)
     if value is None:
@@ -53,10 +53,10 @@ def find_error(results: list[PGresult]) -> PGresult | None:
 
 def to_failure(result: PGresult) -> port.EngineFailure:
     """Return the exception that the error stands for."""
-    sqlstate = field(result, _Field.SQLSTATE)
-    message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
-    position = field(result, _Field.STATEMENT_POSITION)
-    context = field(result, _Field.CONTEXT)
+    sqlstate = read_field(result, _Field.SQLSTATE)
+    message = read_field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
+    position = read_field(result, _Field.STATEMENT_POSITION)
+    context = read_field(result, _Field.CONTEXT)
     if sqlstate in _UNAVAILABLE:
         return port.EngineUnavailable(message)
     if context is not None and context.startswith(_NOT_READY):
@@ -65,7 +65,7 @@ def to_failure(result: PGresult) -> port.EngineFailure:
             sqlstate="53200",
             hint="Change fewer tables or listen to fewer channels in one transaction, and keep less in the session.",
         )
-    if sqlstate == "53100" and field(result, _Field.SOURCE_FILE) != _RAISED:
+    if sqlstate == "53100" and read_field(result, _Field.SOURCE_FILE) != _RAISED:
         return port.StatementFailed(
             "the disk of the engine is full; nothing was applied",
             sqlstate=sqlstate,
@@ -80,22 +80,22 @@ def to_failure(result: PGresult) -> port.EngineFailure:
         kind = port.MultipleStatements
     elif sqlstate == "08P01" and message.startswith("bind message supplies"):
         kind = port.ParameterMismatch
-        message = _parameter_count(message)
+        message = _find_parameter_count(message)
     elif sqlstate in CONFLICTS:
         kind = port.Conflict
     failure = kind(
         message,
         sqlstate=sqlstate,
         position=int(position) if position else None,
-        detail=field(result, _Field.MESSAGE_DETAIL),
-        hint=field(result, _Field.MESSAGE_HINT),
+        detail=read_field(result, _Field.MESSAGE_DETAIL),
+        hint=read_field(result, _Field.MESSAGE_HINT),
         context=context,
     )
-    failure.never_ran = failure.position is not None or field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
+    failure.never_ran = failure.position is not None or read_field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
     return failure
 
 
-def _parameter_count(message: str) -> str:
+def _find_parameter_count(message: str) -> str:
     numbers = [word for word in message.split() if word.isdigit()]
     if len(numbers) != 2:
         return message
@@ -122,19 +122,19 @@ def check(results: list[PGresult]) -> None:
 
 def is_last_word(result: PGresult) -> bool:
     """Return whether the server closes the connection with this error."""
-    return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
+    return read_field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
 
 
 def is_panic(result: PGresult) -> bool:
     """Return whether the whole server went down with this error, which can also be after a commit was written."""
-    return field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
+    return read_field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
 
 
 def to_notice(result: PGresult) -> port.Notice:
     return port.Notice(
-        severity=field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",
-        message=field(result, _Field.MESSAGE_PRIMARY) or "",
-        sqlstate=field(result, _Field.SQLSTATE),
-        detail=field(result, _Field.MESSAGE_DETAIL),
-        hint=field(result, _Field.MESSAGE_HINT),
+        severity=read_field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",
+        message=read_field(result, _Field.MESSAGE_PRIMARY) or "",
+        sqlstate=read_field(result, _Field.SQLSTATE),
+        detail=read_field(result, _Field.MESSAGE_DETAIL),
+        hint=read_field(result, _Field.MESSAGE_HINT),
     )

@@ -45,7 +45,7 @@ def is_lasting(sql: str) -> bool:
     return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None
 
 
-class Kept:
+class KeptStatement:
     """A statement that is prepared on one connection, and the encoder of its last rows.
 
     It is prepared anew when its time is over, when it has no `runs` left, and after `changes`: the engine does not see
@@ -66,7 +66,7 @@ class Kept:
         self._encoder: RowEncoder | None = None
         self._encoder_of: object = None
 
-    def encoder(self, known: object, shape: Shape) -> RowEncoder | None:
+    def find_encoder(self, known: object, shape: Shape) -> RowEncoder | None:
         """Return the encoder of an earlier run, if it was for rows of that shape, with what is `known` of types now."""
         encoder = self._encoder
         return encoder if encoder is not None and self._encoder_of is known and encoder.shape is shape else None
@@ -101,7 +101,7 @@ class OftenSeen:
             self._noisy.clear()
         self._noisy.add(hash(key))
 
-    def verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
+    def find_verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
         """None where there is none, or not any more: it is then looked for when the text has come often again."""
         found = self._verdicts.get(key)
         if found is not None and (found.until <= now or found.changes != changes):
@@ -110,7 +110,7 @@ class OftenSeen:
             return None
         return found
 
-    def found(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
+    def note_verdict(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
         verdict.until, verdict.changes = now + _PLANNED_S, changes
         if len(self._verdicts) >= _TEXTS_MAX:
             self._verdicts.clear()

@@ -90,7 +90,7 @@ class Reading:
 
 
 def read_text(sql: str, keyword: str) -> Reading:
-    """Look for all names at once, so that a long text is searched for each of them only once."""
+    """Read a text for all names at once, so that a long text is searched for each of them only once."""
     folded = fold(sql)
     left = _find_leftovers(folded, keyword)
     if "_" not in folded and "&" not in folded:

@@ -58,7 +58,7 @@ async def write_params(
     return texts
 
 
-def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
+def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
     """Return the parameters as text; None where their types must be asked for first."""
     params = statement.params
     if not params:

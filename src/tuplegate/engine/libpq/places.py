@@ -26,7 +26,7 @@ class Places:
         return True
 
     @property
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Return whether a pool without any connection waits for a place."""
         return bool(self._asking)
 

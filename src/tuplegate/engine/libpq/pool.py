@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost
-from tuplegate.engine.libpq.kept import Kept, Key
+from tuplegate.engine.libpq.kept import KeptStatement, Key
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
@@ -48,7 +48,7 @@ class Member(Connection):
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(pgconn, loop)
-        self.kept: dict[Key, Kept] = {}
+        self.kept: dict[Key, KeptStatement] = {}
 
     def take_reset(self) -> Command | None:
         """Return what is to be sent before anything else; whoever takes it sends it."""
@@ -133,7 +133,7 @@ class ConnectionPool:
         waiter: DirectFuture[Member] = DirectFuture(self._loop)
         self._waiters.append((waiter, deadline, self._loop.time()))
         if self.size == 0 and not self._suspended:
-            self._places.ask(self._place_found)
+            self._places.ask(self._use_place)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -174,13 +174,13 @@ class ConnectionPool:
                 return True
         return False
 
-    def _place_found(self) -> None:
+    def _use_place(self) -> None:
         self._spawn(self._replace())
 
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):
             return
-        if self._closed or self._suspended or self._places.wanted:
+        if self._closed or self._suspended or self._places.is_wanted:
             member.close("its place is needed")
             return
         member.idle_since = self._loop.time()
@@ -200,7 +200,7 @@ class ConnectionPool:
             self._opening -= 1
         self._members.add(member)
         member.on_lost = lambda: self._lost(member)
-        member.stock = self._stocks.open(self.database, member.found_room)
+        member.stock = self._stocks.open(self.database, member.note_room)
         if member.closed:
             self._lost(member)
             raise EngineUnavailable("the engine closed the connection")

@@ -11,7 +11,7 @@ from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import Kept
+from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
@@ -45,7 +45,7 @@ class RowCollector:
     """
 
     truncated = False
-    _kept: Kept | None = None
+    _kept: KeptStatement | None = None
     _known: object = None
     _encoding: Iterator[None] | None = None
     _failure: Exception | None = None
@@ -72,15 +72,15 @@ class RowCollector:
         self._counted = 0
         self._unread: list[PGresult] = []
 
-    def rows_of(self, kept: Kept) -> None:
+    def expect(self, kept: KeptStatement) -> None:
         """Take the rows of a statement that may have run before."""
         self._kept = kept
         self._known = self._encoders.known
-        self._encoder = kept.encoder(self._known, self._shape)
+        self._encoder = kept.find_encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
         if chunk.command_status:
-            self._counted = affected_rows(chunk)
+            self._counted = count_affected_rows(chunk)
         if self.truncated:
             return
         if self._encoder is None and not self._unread:
@@ -200,7 +200,7 @@ class RowCollector:
             for _ in self._encode_in_pieces(self._encoder, chunk):
                 await yield_to_loop()
 
-    def finished(self, last: PGresult) -> port.Result | None:
+    def finish(self, last: PGresult) -> port.Result | None:
         """Return the result, once the engine is done; None where `learn` must be called first. `last` closes the
         result."""
         if self._encoding is not None:
@@ -214,7 +214,7 @@ class RowCollector:
             self._kept.keep(encoder, self._known)
         rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
-        counted = affected_rows(last) if last.command_status else self._counted
+        counted = count_affected_rows(last) if last.command_status else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
         if self.unreadable:
             result.notices.append(UNREADABLE)
@@ -234,7 +234,7 @@ async def find_encoder(encoders: EncoderCache, member: Member, described: PGresu
 async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int]) -> None:
     """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
     types = encoders.types
-    missing = types.missing(oids)
+    missing = types.find_missing(oids)
     if not missing:
         return
     wanted = "{" + ",".join(map(str, missing)) + "}"
@@ -242,10 +242,10 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
     results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
     check(results)
     types.add(read_types(text_rows(results[0])), missing)
-    types.add({}, types.missing(oids))  # what is further away than that stays unknown
+    types.add({}, types.find_missing(oids))  # what is further away than that stays unknown
 
 
-def affected_rows(result: PGresult) -> int:
+def count_affected_rows(result: PGresult) -> int:
     """Return the count of the command tag, where the contract counts it."""
     tag = result.command_status or b""
     counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)

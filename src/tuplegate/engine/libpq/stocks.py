@@ -71,7 +71,7 @@ class Stock:
         self.on_room = on_room
         self.size = 0
 
-    def holds(self, size: int) -> bool:
+    def may_hold(self, size: int) -> bool:
         """Return whether the connection may be read on. Where it may not, `on_room` is called later."""
         counted = size if size > LITTLE else 0
         if counted != self.size:

@@ -93,7 +93,7 @@ class TypeRegistry:
     def get(self, oid: int) -> TypeInfo:
         return self._built_in.get(oid) or self._own.get(oid) or UNKNOWN_TYPE
 
-    def missing(self, oids: Iterable[int]) -> list[int]:
+    def find_missing(self, oids: Iterable[int]) -> list[int]:
         """Return the types that must be looked up before their values can be read or written, elements included."""
         missing: list[int] = []
         seen = {0}
@@ -121,7 +121,7 @@ class TypeRegistry:
         self._own.clear()
         self._under.clear()
 
-    def under_domains(self, oid: int) -> TypeInfo:
+    def strip_domains(self, oid: int) -> TypeInfo:
         """Return the type itself, or for a domain the type that it is built on."""
         under = self._under.get(oid)
         if under is None:

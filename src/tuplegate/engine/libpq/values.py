@@ -292,10 +292,10 @@ class RowEncoder:
         self._rewrites = [
             (index, rewrite)
             for index, oid in enumerate(oids)
-            if (rewrite := _rewrite_of(types.under_domains(oid), types, strings)) is not None
+            if (rewrite := _rewrite_of(types.strip_domains(oid), types, strings)) is not None
         ]
         self._record = _record_maker(names, shape)
-        under = [types.under_domains(oid) for oid in oids]
+        under = [types.strip_domains(oid) for oid in oids]
 
         def odd(column: int, text: str) -> bytes:
             [value] = _ELEMENT_REWRITES[under[column].oid]([text])
@@ -445,11 +445,11 @@ Layers = list[tuple[int, TypeInfo]]
 
 
 def _layers_of(oid: int, types: TypeRegistry) -> Layers:
-    layers = [(oid, types.under_domains(oid))]
+    layers = [(oid, types.strip_domains(oid))]
     for _ in range(ARRAYS_MAX):
         element = layers[-1][1].element
         if element:
-            layers.append((element, types.under_domains(element)))
+            layers.append((element, types.strip_domains(element)))
     return layers
 
 
@@ -457,7 +457,7 @@ def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) ->
     rewrites = _ELEMENT_REWRITES if info.element else _REWRITES
     for _ in range(ARRAYS_MAX):
         if info.element:
-            info = types.under_domains(info.element)
+            info = types.strip_domains(info.element)
     return None if info.oid in strings else rewrites.get(info.oid)
 
 
@@ -490,7 +490,7 @@ def _register(
 ) -> int:
     """Register a loader and return the number of its kind. `arrays` is how many array types may still lie in each
     other."""
-    info = types.under_domains(oid)
+    info = types.strip_domains(oid)
     if info.element and arrays:
         element = _register(adapters, info.element, types, strings, arrays - 1)
         kind, loader = _array_loader(element, info.delimiter)
@@ -564,7 +564,7 @@ class EncoderCache:
         key = (names, oids, shape)
         encoder = self._encoders.get(key)
         if encoder is None:
-            if self.types.missing(oids):
+            if self.types.find_missing(oids):
                 return None
             if len(self._encoders) >= _SHAPES_MAX or self._columns + len(oids) > _COLUMNS_MAX:
                 self._keep({})
@@ -608,7 +608,7 @@ def needs_types(params: Sequence[msgspec.Raw]) -> bool:
 
 
 def _is_ambiguous(raw: bytes) -> bool:
-    """Rather too often than too rarely: a wrong yes costs a question, a wrong no would store something else."""
+    """Return whether the type decides the text. A wrong yes costs a question, a wrong no would store something else."""
     if raw[:1] != b'"':
         return raw[:1] in (b"[", b"{")
     if len(raw) > LARGE:
@@ -629,7 +629,7 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
     matter."""
     texts: list[bytes | None] = []
     for number, raw in enumerate(params, start=1):
-        info = types.under_domains(oids[number - 1]) if oids is not None else None
+        info = types.strip_domains(oids[number - 1]) if oids is not None else None
         written = bytes(raw)
         texts.append(_checked(number, written, _to_text(written, info, types)))
     return texts
@@ -649,7 +649,7 @@ def add_texts(
     """Write as `to_texts` does, with a stop after each piece of work."""
     size = 0
     for number, (raw, oid) in enumerate(zip(params, oids, strict=True), start=1):
-        info = types.under_domains(oid)
+        info = types.strip_domains(oid)
         written = bytes(raw)
         size += len(written) + _PARAM_BYTES
         if size > LARGE:
@@ -683,7 +683,7 @@ _DIMENSIONS_MAX: Final = 7
 
 
 def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, arrays: int) -> bytes:
-    element = types.under_domains(array.element)
+    element = types.strip_domains(array.element)
     texts = (_element_text(bytes(part), array, element, types, depth, arrays) for part in _parts(raw))
     return b"{" + array.delimiter.encode().join(texts) + b"}"
 
@@ -698,7 +698,7 @@ def _array_text_in_pieces(
     raw: bytes, array: TypeInfo, types: TypeRegistry, arrays: int
 ) -> Generator[None, None, bytes]:
     """Write as `_array_text` does, with a stop after each piece of work."""
-    element = types.under_domains(array.element)
+    element = types.strip_domains(array.element)
     is_flat = element.oid in JSON_OIDS or bool(element.element)
     texts: list[bytes] = []
     for piece in split_array(raw, b"[]", b",", 1 if is_flat else _DIMENSIONS_MAX + 1):

@@ -61,7 +61,8 @@ class EndingPool(ConnectionPool):
 
     @property
     def _most(self) -> int:
-        """Twice as many while commits wait for a standby and hold their connections, so that reads go on."""
+        """Return how many connections there may be: twice as many while commits wait for a standby and hold their
+        connections, so that reads go on."""
         return 2 * self._size_max if self.primary.replication.stands_still else self._size_max
 
     def _see_cut_off(self, member: Member) -> None:
@@ -153,7 +154,7 @@ class EndingPool(ConnectionPool):
             if self.primary.replication.waits and await self._server.waits_for_standby(member.backend):
                 raise _Committing
             await member.cancel()
-            await member.drained()
+            await member.wait_for_answers()
 
     def leave(self, member: Member) -> None:
         """Take a connection whose commit goes on for too long. It is left to itself: a commit is never cancelled."""

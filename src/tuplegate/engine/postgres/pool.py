@@ -83,7 +83,7 @@ class Pool(EndingPool):
 
     def check(self) -> None:
         """Raise EngineBusy while the database may begin nothing new."""
-        if self.state.crowded:
+        if self.state.is_crowded:
             raise EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
         if self._stubborn.full:
             self._stubborn.check(self.database)
@@ -93,7 +93,7 @@ class Pool(EndingPool):
         if self.primary.refuses is not None:
             raise EngineUnavailable(self.primary.refuses)
 
-    def inspects(self, plain: bool, now: float) -> bool:
+    def must_inspect(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""
         state = self.state
         return not plain or state.has_lasting_code or now - state.code_checked_at > self._server.code_check_s

@@ -13,11 +13,11 @@ from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLos
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres.own import logins
-from tuplegate.engine.postgres.own.logins import named_database
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.logins import find_database_name
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.verified import Expected
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 METADATA_DATABASE = "tuplegate"
@@ -55,8 +55,8 @@ class AdminConnector:
         to_standby: bool = False,
     ) -> None:
         self.conninfo = conninfo
-        self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
-        self.primary = primary or primary_of(conninfo)
+        self.owners = Owners(find_database_name(conninfo) or METADATA_DATABASE)
+        self.primary = primary or make_primary(conninfo)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
         self._to_standby = to_standby
@@ -80,14 +80,14 @@ class AdminConnector:
             "search_path": expected.search_path,
         }
         name = self.owners.metadata if is_metadata else database
-        made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
+        made = logins.add_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
         return await self.primary.open(Connection, made, self._timeout_s, expected)
 
 
-def primary_of(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
-    """Return the primary of an engine. `follows`: it can be another server tomorrow; by default one over a socket
-    cannot. `demands`: no commit is acknowledged that no standby has."""
-    metadata = named_database(conninfo) or METADATA_DATABASE
+def make_primary(conninfo: str, *, follows: bool | None = None, demands: bool = False) -> Primary:
+    """Make the primary of an engine. `follows`: it can be another server tomorrow; by default one over a socket cannot.
+    `demands`: no commit is acknowledged that no standby has."""
+    metadata = find_database_name(conninfo) or METADATA_DATABASE
     return Primary(conninfo, (metadata, *DATABASES_OF_EVERY_SERVER), follows=follows, demands=demands)
 
 
@@ -141,7 +141,7 @@ class AdminSession:
     async def _connect(self) -> Connection:
         return await self._connector.connect(self._database, patient=self._patient, local=self._local)
 
-    async def verifier(self, role: str, password: str) -> str:
+    async def make_verifier(self, role: str, password: str) -> str:
         """Return what the engine stores of a password. The password itself is not sent, so it is in no log of the
         engine."""
         connection = await self._connected()
@@ -167,7 +167,7 @@ class TenantSession(AdminSession):
     ) -> None:
         super().__init__(connector, database, patient=patient)
         self._secret = secret
-        self._role = role or role_of(database, Access.WRITE)
+        self._role = role or name_role(database, Access.WRITE)
 
     async def _connect(self) -> Connection:
         conninfo = logins.as_role(self._connector.conninfo, self._secret, self._role)
@@ -186,8 +186,8 @@ def _command(sql: str, params: Sequence[str | None]) -> Command:
 
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
     """Give a role the password that the service logs in with."""
-    verifier = await session.verifier(role, logins.password_of(secret, role))
-    await session.fetch(f"ALTER ROLE {quoted(role)} PASSWORD '{verifier}'")
+    verifier = await session.make_verifier(role, logins.derive_password(secret, role))
+    await session.fetch(f"ALTER ROLE {quote_name(role)} PASSWORD '{verifier}'")
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
@@ -196,7 +196,7 @@ async def restore_password(connector: AdminConnector, role: str, secret: bytes) 
         await set_password(session, role, secret)
 
 
-async def membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
+async def write_membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
     """Return the end of a GRANT of a role: these rights alone, and no switching to it, where the engine tells them
     apart."""
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
@@ -223,5 +223,5 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
     """Raise EngineUnavailable where a tenant's roles cannot log in."""
     for access in Access:
-        async with TenantSession(connector, secret, database, role_of(database, access)) as session:
+        async with TenantSession(connector, secret, database, name_role(database, access)) as session:
             await session.fetch("SELECT 1")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from psycopg import OperationalError, pq
 
 from tuplegate.engine.port import Access, BadUrl
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
@@ -72,7 +72,7 @@ class Place(NamedTuple):
         return f"{host}:{self.port}" if self.port else host
 
 
-def places_of(conninfo: str) -> list[Place]:
+def list_places(conninfo: str) -> list[Place]:
     """Return the places that a conninfo names, which can be several, as libpq takes them: `host=a,b port=1,2`."""
     hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
     count = max(len(hosts), len(addresses))
@@ -85,10 +85,10 @@ def places_of(conninfo: str) -> list[Place]:
 
 def where(conninfo: str) -> str:
     """Return the engine's address, for people."""
-    return ", ".join(map(str, places_of(conninfo)))
+    return ", ".join(map(str, list_places(conninfo)))
 
 
-def named_database(conninfo: str) -> str:
+def find_database_name(conninfo: str) -> str:
     """Return the database that the conninfo names, or nothing."""
     return _value(conninfo, b"dbname")
 
@@ -98,7 +98,7 @@ def _value(conninfo: str, keyword: bytes) -> str:
     return (values.get(keyword) or b"").decode()
 
 
-def with_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
+def add_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
     """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
     return (
@@ -109,20 +109,20 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str], app
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
     """Turn the service's conninfo into that of a role of a tenant's database."""
-    return as_role(conninfo, secret, role_of(database, access))
+    return as_role(conninfo, secret, name_role(database, access))
 
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
     """Turn a conninfo into that of a role of the same server, with nothing left of the login that it had."""
-    return f"{without_login(conninfo)} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
+    return f"{strip_login(conninfo)} user='{_quote(role)}' password={derive_password(secret, role)} passfile=''"
 
 
-def without_login(conninfo: str) -> str:
+def strip_login(conninfo: str) -> str:
     return _written([option for option in _given(conninfo) if option.keyword not in _LOGIN])
 
 
-def same_login(place: str, conninfo: str) -> str:
-    """Another server, with the login and the database of `conninfo`."""
+def copy_login(place: str, conninfo: str) -> str:
+    """Return the conninfo of another server, with the login and the database of `conninfo`."""
     login = _LOGIN | {b"dbname"}
     options = [option for option in _given(place) if option.keyword not in login]
     return _written([*options, *(option for option in _given(conninfo) if option.keyword in login)])
@@ -136,7 +136,7 @@ def _written(options: Iterable[pq.ConninfoOption]) -> str:
     return " ".join(f"{o.keyword.decode()}='{_quote((o.val or b'').decode())}'" for o in options)
 
 
-def for_program(conninfo: str) -> tuple[dict[str, str], str]:
+def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
     """Return the login for a program of the engine's: variables, and a conninfo for the rest, without the password."""
     given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
     variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
@@ -148,7 +148,7 @@ def for_program(conninfo: str) -> tuple[dict[str, str], str]:
     return variables, rest
 
 
-def password_of(secret: bytes, role: str) -> str:
+def derive_password(secret: bytes, role: str) -> str:
     return hmac.digest(secret, f"role/{role}".encode(), hashlib.sha256).hex()
 
 

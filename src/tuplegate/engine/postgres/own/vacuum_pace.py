@@ -26,7 +26,7 @@ SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_database), setting,
 """
 
 
-def nap_s(databases: int, present: int, visits_a_second: float = _VISITS_A_SECOND) -> int:
+def choose_nap_s(databases: int, present: int, visits_a_second: float = _VISITS_A_SECOND) -> int:
     """Return the time to set where it is `present` now. It goes down only where twice the databases would let it."""
     if present != _step(present):
         return present
@@ -44,7 +44,7 @@ def _step(seconds: float) -> int:
 async def set_pace(session: AdminSession, visits_a_second: float = _VISITS_A_SECOND) -> None:
     [(databases, setting, is_ours)] = await session.fetch(_ASK)
     present = int(str(setting))
-    wanted = nap_s(int(str(databases)), present, visits_a_second)
+    wanted = choose_nap_s(int(str(databases)), present, visits_a_second)
     if wanted != present and is_ours == "t":
         await session.fetch(f"ALTER SYSTEM SET autovacuum_naptime = {wanted}")
         await session.fetch("SELECT pg_catalog.pg_reload_conf()")

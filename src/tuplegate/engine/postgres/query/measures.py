@@ -28,7 +28,7 @@ class Measures:
         }
 
 
-def measured(
+def collect_counts(
     kinds: tuple[Measures, ...],
     events: dict[str, int],
     pools: list[Pool],

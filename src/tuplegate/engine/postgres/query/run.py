@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.safety.sizes import full
+from tuplegate.engine.postgres.safety.sizes import explain_full
 
 _T = TypeVar("_T")
 
@@ -121,9 +121,9 @@ class Run:
             message = "the statement was ended because it held too many locks, or one on what all databases share"
             return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
         if self.ended is Why.ROOM:
-            return full(self.full_at)
+            return explain_full(self.full_at)
         if self.ended is Why.OUTLIVED:
-            return outlived()
+            return explain_outlived()
         limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
         return port.TimedOut(limit, sqlstate=_CANCELLED)
 
@@ -221,12 +221,12 @@ class Running:
             run.end(Why.STOPPING)
 
 
-def outlived() -> port.Conflict:
+def explain_outlived() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
 
 
-def too_wide(hint: str, exec_us: int) -> port.StatementFailed:
+def explain_too_wide(hint: str, exec_us: int) -> port.StatementFailed:
     failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
     failure.exec_us = exec_us
     return failure

@@ -12,12 +12,12 @@ from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStart
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.run import Run, Why, outlived
+from tuplegate.engine.postgres.query.run import Run, Why, explain_outlived
 
 _IDLE = pq.TransactionStatus.IDLE
 
 
-class Session(Run):
+class SessionRun(Run):
     """`under_way`: something was sent and is not answered yet."""
 
     __slots__ = ("_writes", "under_way")
@@ -67,7 +67,7 @@ class Session(Run):
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             if self.ended is Why.OUTLIVED:
-                raise outlived() from failure
+                raise explain_outlived() from failure
             if self.was_cancelled(failure):
                 raise self.explain_cancel(failure) from failure
             raise

@@ -20,7 +20,7 @@ _PAUSE_BASE_S: Final = 0.001
 _PAUSE_MAX_S: Final = 0.1
 
 
-def pause_after(attempt: int) -> float:
+def choose_pause_s(attempt: int) -> float:
     """Return how long to pause before another try, for who need not wait for others: not at all after the first few,
     then longer and longer. What it conflicts with may be a commit that waits for the disk, and fails every try until it
     is done."""

@@ -19,7 +19,7 @@ import structlog
 
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, text_rows
 from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.postgres.own.logins import Place, places_of, with_settings
+from tuplegate.engine.postgres.own.logins import Place, add_settings, list_places
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
 
 _log: Final = structlog.get_logger()
@@ -86,7 +86,7 @@ class Primary:
     ) -> None:
         self._conninfo = conninfo
         self._databases = databases
-        self._places = places_of(conninfo)
+        self._places = list_places(conninfo)
         self.follows = follows if follows is not None else not all(place.is_socket for place in self._places)
         self.demands = demands
         self.replication = Replication()
@@ -331,10 +331,10 @@ class Primary:
         """In the first of the databases that is there."""
         for database in self._databases[:-1]:
             try:
-                return await Connection.open(with_settings(conninfo, database, _SETTINGS, _APPLICATION), _ANSWER_S)
+                return await Connection.open(add_settings(conninfo, database, _SETTINGS, _APPLICATION), _ANSWER_S)
             except ConnectionLost:
                 continue
-        return await Connection.open(with_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
+        return await Connection.open(add_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
 
     async def _ask(self, session: Connection, place: Place, address: str) -> Server:
         """What the server at the other end is. Raises ConnectionLost where it is not the primary."""

@@ -23,8 +23,8 @@ import structlog
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Connection, Meter
 from tuplegate.engine.libpq.stocks import Stocks
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
-from tuplegate.engine.postgres.own.logins import places_of
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
+from tuplegate.engine.postgres.own.logins import list_places
 from tuplegate.engine.postgres.own.probes import Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
@@ -156,7 +156,7 @@ class Replica:
     ) -> None:  # fmt: skip
         self.number = number
         self._conninfo = conninfo
-        self._place = places_of(conninfo)[0]
+        self._place = list_places(conninfo)[0]
         self._settings = replace(
             settings, replicas=(), is_replica=True, may_signal=False, connect_timeout_s=ANSWER_S, primary=None
         )
@@ -231,7 +231,7 @@ class Replica:
                 conninfo = f"{conninfo} {place.at((await asyncio.shield(self._lookup))[0])}"
             except OSError as failure:
                 raise port.EngineUnavailable(f"its name cannot be looked up: {failure.strerror}") from failure
-        return AdminConnector(conninfo, ANSWER_S, primary=primary_of(conninfo, follows=False), to_standby=True)
+        return AdminConnector(conninfo, ANSWER_S, primary=make_primary(conninfo, follows=False), to_standby=True)
 
     def _new_pools(self, session: "_StandbySession") -> Pools:
         settings = replace(self._settings, conninfo=session.connector.conninfo)

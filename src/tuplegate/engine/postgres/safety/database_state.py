@@ -116,8 +116,8 @@ the role was given settings of its own."""
 class DatabaseState:
     """The state of one database.
 
-    `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
-    many bytes, which is all that it may have.
+    `is_crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than
+    so many bytes, which is all that it may have.
     """
 
     def __init__(self, types: TypeRegistry, ready_to_commit: Command) -> None:
@@ -129,7 +129,7 @@ class DatabaseState:
         self.has_lasting_code = True
         """Code whose traces `DISCARD ALL` may not remove."""
         self.code_checked_at = 0.0
-        self.crowded = False
+        self.is_crowded = False
         self.full_at: int | None = None
         self.turns = Turns()
         self.forgotten_after = 0
@@ -139,7 +139,7 @@ class DatabaseState:
         self._answered_after = -1
         self._in_doubt = 0
 
-    def may_have_changed(self) -> None:
+    def note_change(self) -> None:
         """Note that a statement was run that can make code: the engine must be asked again."""
         self.has_code = True
         self.has_lasting_code = True
@@ -149,12 +149,12 @@ class DatabaseState:
         """Note that a statement begins that can make code, or was given up and may still commit: no answer counts until
         `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
         self._in_doubt += 1
-        self.may_have_changed()
+        self.note_change()
 
     def end_doubt(self) -> None:
         """Note that the statement has ended: what it has done can be asked for."""
         self._in_doubt -= 1
-        self.may_have_changed()
+        self.note_change()
 
     def must_ask(self, oldest: float) -> bool:
         """Return whether the last answer is from before a change, or from before `oldest` on the loop's clock."""

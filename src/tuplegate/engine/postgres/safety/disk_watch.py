@@ -47,7 +47,7 @@ class DiskWatch:
     def _tick_s(self) -> float:
         return _SHORT_TICK_S if self.shortage else _TICK_S
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Return what the health check says."""
         if self.shortage is Shortage.NONE:
             return "ok"
@@ -67,10 +67,10 @@ class DiskWatch:
     def _note(self, shortage: Shortage) -> None:
         say = _log.error if shortage > self.shortage else _log.warning
         self.shortage = shortage
-        say("the room on the disk has changed", shortage=shortage.name.lower(), disk=self.said())
+        say("the room on the disk has changed", shortage=shortage.name.lower(), disk=self.describe())
         self._sizes.disk = DISK_LOW if shortage >= Shortage.LOW else DISK_SHORT if shortage else None
         for database, state in self._pools.states.items():
-            state.full_at = self._sizes.full_at(database)
+            state.full_at = self._sizes.find_full_at(database)
 
     async def end_growing(self, running: Running) -> None:
         """End what takes room while it gets less, for ever."""
@@ -87,7 +87,7 @@ class DiskWatch:
                 self._end(running, {int(str(pid)) for (pid,) in rows})
 
     def _end(self, running: Running, writing: set[int]) -> None:
-        sorting = _sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
+        sorting = _find_sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
         for run in list(running.runs):
             if run.is_own or run.ended is not None:
                 continue
@@ -125,7 +125,7 @@ class DiskWatch:
             await asyncio.sleep(_CHECKPOINT_EVERY_S)
 
 
-def _sorting(directory: Path) -> set[int]:
+def _find_sorting(directory: Path) -> set[int]:
     """Return the server processes that have temporary files."""
     try:
         names = [entry.name for entry in directory.iterdir()]

@@ -77,7 +77,7 @@ class SerializableGuard(Meter):
         unseen = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
         return max(self._safe - unseen, 0)
 
-    def outlived(self, begun: int) -> bool:
+    def has_outlived(self, begun: int) -> bool:
         """Return whether so many have begun since that the engine may have forgotten one that matters."""
         blind_for = time.monotonic_ns() - self._numbers[VIEW_UNTIL]
         most = sum(self._counts) + self._numbers[OTHERS_CEILING]
@@ -94,7 +94,7 @@ class SerializableGuard(Meter):
         while True:
             # The times first: what is read after them is as new as they are, or newer.
             view_until, seal_until = numbers[VIEW_UNTIL], numbers[SEAL_UNTIL] / 1e6
-            if self.outlived(begun):
+            if self.has_outlived(begun):
                 return None
             if view_until - time.monotonic_ns() > _SEAL_LEFT_NS:
                 break
@@ -116,7 +116,7 @@ class SerializableGuard(Meter):
         return sum(self._counts) >= numbers[OWN_CEILING] or numbers[LEASE_UNTIL] <= time.monotonic_ns()
 
     async def wait(self, deadline: float) -> None:
-        """Until something may begin. `deadline` is on the loop's clock."""
+        """Wait until something may begin. `deadline` is on the loop's clock."""
         loop = asyncio.get_running_loop()
         while self.must_wait:
             if loop.time() > deadline:

@@ -207,7 +207,8 @@ class Publisher:
         self._last_begun = -1
 
     async def run(self) -> None:
-        """Until the connection is lost, or too much time has passed for the others to still reckon with us."""
+        """Publish until the connection is lost, or until it is so late that the others no longer count on this
+        group."""
         while True:
             sent_at = time.monotonic()
             if self._published and sent_at > self._published[-1].lease_until:

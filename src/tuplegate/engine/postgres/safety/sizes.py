@@ -135,7 +135,7 @@ TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex",
 """First words of what takes room, also where it is rolled back afterwards."""
 
 
-def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
+def explain_full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
     """Return the refusal of a statement that takes room in a database that is full at `bound`."""
     message = "the database has reached its size limit; nothing was applied"
     if bound < 0:
@@ -146,27 +146,27 @@ def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
 def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
     """Raise where a statement must not even begin: it takes room on a disk that has little."""
     if bound < 0 and (keyword in TAKING or (bound == DISK_LOW and not reads and keyword not in FREEING)):
-        raise full(bound)
+        raise explain_full(bound)
 
 
 @dataclass(slots=True)
-class Room:
+class SizeCheck:
     """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
 
     bound: int
     newest: bytes
 
     @classmethod
-    async def before(cls, member: Member, bound: int) -> "Room":
+    async def before(cls, member: Member, bound: int) -> "SizeCheck":
         """To be called outside of the transaction."""
         return cls(bound, await _ask(member, _BEFORE))
 
     async def check(self, member: Member) -> None:
         """Check before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
-            raise full(self.bound)
+            raise explain_full(self.bound)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
-            raise full(self.bound, _CODE_AT_COMMIT)
+            raise explain_full(self.bound, _CODE_AT_COMMIT)
 
 
 async def vacuum_runs_code(member: Member) -> bool:
@@ -212,7 +212,7 @@ class SizeWatch:
                 end(database)
         self._seen |= sizes
 
-    def full_at(self, database: str) -> int | None:
+    def find_full_at(self, database: str) -> int | None:
         """Return the bound of its files if it was over its own when last measured, or the bound of the disk."""
         if self.disk is not None:
             return self.disk

@@ -65,7 +65,7 @@ class Watch:
 
     async def begin(self) -> None:
         """Open its session before anybody can lock what a login needs."""
-        await self._named(await self._session.fetch(HELD_SQL))
+        await self._name_databases(await self._session.fetch(HELD_SQL))
         watches: dict[str, Work] = {
             "idle_connections": self._sweep,
             "deadlines": self._watch_deadlines,
@@ -101,7 +101,7 @@ class Watch:
             for run in self.running.find_late(now):
                 run.end(Why.TIME)
             for run in [run for run in self.running.runs if run.ended is None]:
-                if self._guard.outlived(run.begun) and run.writes:
+                if self._guard.has_outlived(run.begun) and run.writes:
                     self._guard.ended += 1
                     run.end(Why.OUTLIVED)
             for pool in self._pools.all():
@@ -123,14 +123,14 @@ class Watch:
             try:
                 rows = await self._session.fetch(HELD_SQL)
                 self._end_reaching(rows, running, banned_until)
-                held = await self._named(rows)
+                held = await self._name_databases(rows)
             except port.EngineFailure:
                 continue  # it is asked again in a moment
             since = {process: self.running.runs[run] for process, run in running.items() if run in self.running.runs}
             verdict = judge(held, since, self._lock_capacity)
             self._crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
-                state.crowded = database in self._crowded
+                state.is_crowded = database in self._crowded
             for process in since:
                 run = running[process]
                 if process not in verdict.ended | {verdict.outlived} or run.ended is not None:
@@ -149,10 +149,10 @@ class Watch:
             database = run.target.database
             _log.warning("a statement was ended for a lock on what all databases share", database=database)
             banned_until[database] = self._time() + _BANNED_S
-            self._pools.states[database].crowded = True
+            self._pools.states[database].is_crowded = True
             run.end(Why.LOCKS)
 
-    async def _named(self, rows: list[tuple[str | None, ...]]) -> list[Held]:
+    async def _name_databases(self, rows: list[tuple[str | None, ...]]) -> list[Held]:
         """Return who holds what, with the names of databases. Ask for the names where one is not known."""
         numbers = {int(str(row[0])) for row in rows} - {0}
         if numbers - self._names.keys():
@@ -180,7 +180,7 @@ class Watch:
             measured = {str(name): (int(files), int(shared or 0)) for name, files, shared in rows if files is not None}
             self._sizes.note(measured, self._end_growing)
             for database, state in self._pools.states.items():
-                state.full_at = self._sizes.full_at(database)
+                state.full_at = self._sizes.find_full_at(database)
 
     def _end_growing(self, database: str) -> None:
         for run in list(self.running.runs):
@@ -189,7 +189,7 @@ class Watch:
                 run.end(Why.ROOM, self._sizes.bounds.get(database, 0))
 
     async def _place(self) -> None:
-        """Soon after many short statements have begun to come; what is seldom asked is seldom looked at."""
+        """Place server processes soon after many short statements have begun to come. A quiet worker looks seldom."""
         pause = _PLACEMENT_TICK_S
         while self._placement.active:
             before, started = self.running.served, self._time()

@@ -5,7 +5,7 @@ It is done with the rights of both databases' roles and no others, by statements
 
 from typing import Final
 
-from tuplegate.engine.postgres.tenancy.roles import roles_of
+from tuplegate.engine.postgres.tenancy.roles import name_roles
 
 _REWRITE: Final = r"""
 DO $$
@@ -95,7 +95,7 @@ END $$
 
 def rewriting(source: str, name: str) -> list[str]:
     """Return statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
-    former, later = roles_of(source), roles_of(name)
+    former, later = name_roles(source), name_roles(name)
     return [
         *(f"REASSIGN OWNED BY {old} TO {new}" for old, new in zip(former, later, strict=True)),
         _REWRITE.replace("{former}", _literals(former)).replace("{later}", _literals(later)),

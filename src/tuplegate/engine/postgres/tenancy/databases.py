@@ -28,16 +28,16 @@ from tuplegate.engine.postgres.own.admin import (
     AdminConnector,
     AdminSession,
     TenantSession,
-    membership,
     set_password,
+    write_membership,
 )
 from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
-from tuplegate.engine.postgres.own.owners import literal
+from tuplegate.engine.postgres.own.owners import quote_literal
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
+from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore, forbid_dump
 from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, stop_following, try_to_stop
-from tuplegate.engine.postgres.tenancy.roles import roles_of
+from tuplegate.engine.postgres.tenancy.roles import name_roles
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.transaction import records
 
@@ -124,17 +124,17 @@ class PostgresDatabases:
         await self._make(name, self._connector.owners.template)
         await self.open(name)
         async with self._session(name) as session:
-            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
-            await session.fetch(template.keep_for(roles_of(name)[0]))
+            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
+            await session.fetch(template.give_writing_functions(name_roles(name)[0]))
         if for_copy:
             return
         async with TenantSession(self._connector, self._secret, name) as session:
-            await session.atomically([(statement, ()) for statement in roles.default_rights(name)])
+            await session.atomically([(statement, ()) for statement in roles.write_default_rights(name)])
 
     @property
     def furnishing(self) -> str:
-        entry = roles.entry("database", self._temp_mb, self._walls)
-        return template.version([*entry, *template.furnishing(self._connector.owners, self._walls)])
+        entry = roles.write_entry("database", self._temp_mb, self._walls)
+        return template.stamp_version([*entry, *template.write_furnishing(self._connector.owners, self._walls)])
 
     def furnishing_of(self, name: str) -> str:
         return self.furnishing
@@ -142,9 +142,11 @@ class PostgresDatabases:
     async def open(self, name: str) -> None:
         """Let the tenant in, and give the records what they need. May be repeated at any time."""
         async with self._session(METADATA_DATABASE) as session:
-            for role in roles_of(name):
+            for role in name_roles(name):
                 await set_password(session, role, self._secret)
-            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb, self._walls)])
+            await session.atomically(
+                [(statement, ()) for statement in roles.write_entry(name, self._temp_mb, self._walls)]
+            )
         async with self._session(name) as session:
             await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
 
@@ -169,8 +171,8 @@ class PostgresDatabases:
         await self.open(name)
         async with self._session(name) as session:
             await session.fetch(records.EMPTY)
-            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(roles_of(source))}")
-            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(name_roles(source))}")
+            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
         async with (
             self._copying_role(source, name) as role,
             TenantSession(self._connector, self._secret, name, role, patient=True) as session,
@@ -181,11 +183,11 @@ class PostgresDatabases:
     async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
         """Make a role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to
         own what is in a schema, it must have rights to that schema, which may come later."""
-        role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
+        role, writer, former = roles.name_copy_role(name), name_roles(name)[0], name_roles(source)[0]
         async with self._session(METADATA_DATABASE) as session:
             await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
             await session.fetch(roles.watch_over(role))
-            await session.fetch(f"GRANT {', '.join((*roles_of(source), *roles_of(name)))} TO {role}")
+            await session.fetch(f"GRANT {', '.join((*name_roles(source), *name_roles(name)))} TO {role}")
             await session.fetch(f"GRANT {former} TO {writer}")
             await set_password(session, role, self._secret)
         try:
@@ -193,7 +195,7 @@ class PostgresDatabases:
         finally:
             async with self._session(METADATA_DATABASE) as session:
                 await session.fetch(f"REVOKE {former} FROM {writer}")
-                await session.fetch(f"REVOKE {', '.join((*roles_of(source), *roles_of(name)))} FROM {role}")
+                await session.fetch(f"REVOKE {', '.join((*name_roles(source), *name_roles(name)))} FROM {role}")
                 await self._drop_role(session, name, role)
 
     async def silence(self, name: str) -> None:
@@ -205,7 +207,7 @@ class PostgresDatabases:
                 await self._end_all(session, name)
 
     async def _end_all(self, session: AdminSession, name: str) -> None:
-        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(roles_of(name))}")
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(name_roles(name))}")
         for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
             if not await session.fetch(
                 f"SELECT {end} FROM pg_stat_activity WHERE datname = $1 AND {roles.MAY_END}", name
@@ -217,7 +219,7 @@ class PostgresDatabases:
         """Commit what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
         async with self._session(METADATA_DATABASE) as metadata:
             prepared = await metadata.fetch(_PREPARED, name)
-            for owner in sorted({str(owner) for _, owner in prepared} & set(roles_of(name))):
+            for owner in sorted({str(owner) for _, owner in prepared} & set(name_roles(name))):
                 await metadata.fetch(f"GRANT CONNECT ON DATABASE {name} TO {owner}")
                 async with TenantSession(self._connector, self._secret, name, owner) as session:
                     for gid in (str(gid) for gid, whose in prepared if whose == owner):
@@ -238,7 +240,7 @@ class PostgresDatabases:
         await check_fit(there, here)
         await self._make_source_roles(source)
         async with self._copying_role(source, name) as role:
-            async with dump_access(there):
+            async with allow_dump(there):
                 await dump_and_restore(there, here, role, self._move_timeout_s)
             await self._own_rights(source, name, role)
         await self.forget_source(source)
@@ -250,7 +252,7 @@ class PostgresDatabases:
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
         await self._make_source_roles(source)
-        async with self._copying_role(source, name) as role, self._applying(role), dump_access(there):
+        async with self._copying_role(source, name) as role, self._applying(role), allow_dump(there):
             follower = Follower(there, here, role)
             try:
                 await follower.begin()
@@ -284,7 +286,7 @@ class PostgresDatabases:
         if not dumped:
             await forbid_dump(self.side(name))
         async with self._session(METADATA_DATABASE) as session:
-            await self._drop_role(session, name, roles.copy_role_of(name))
+            await self._drop_role(session, name, roles.name_copy_role(name))
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
         async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
@@ -307,14 +309,14 @@ class PostgresDatabases:
     async def _make_source_roles(self, source: str) -> None:
         """Make the roles of the source, which the rights in a dump name. Nobody logs in as these here."""
         async with self._session(METADATA_DATABASE) as session:
-            for role in roles_of(source):
+            for role in name_roles(source):
                 await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
 
     async def forget_source(self, source: str) -> None:
         async with self._session(METADATA_DATABASE) as session:
             if await session.fetch("SELECT FROM pg_database WHERE datname = $1", source):
                 return  # it lives here
-            for role in roles_of(source):
+            for role in name_roles(source):
                 await self._drop_role(session, source, role)
 
     async def let_end(self, name: str, seconds: float) -> None:
@@ -357,7 +359,7 @@ class PostgresDatabases:
                 await session.fetch(_END_HOLDERS, name)
                 await self.finish_prepared(name)
                 await asyncio.sleep(_TRY_AGAIN_S)
-            for role in (*roles_of(name), roles.dump_role_of(name), roles.copy_role_of(name)):
+            for role in (*name_roles(name), roles.name_dump_role(name), roles.name_copy_role(name)):
                 await self._drop_role(session, name, role)
 
     async def drop_left_roles(self) -> None:
@@ -393,9 +395,9 @@ class PostgresDatabases:
         it back; the role itself has no rights any more that they could use."""
         if roles.is_copying(role):  # it may have been left in the middle of a move
             await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
-        options = await membership(session, inherit=True)
+        options = await write_membership(session, inherit=True)
         for (database,) in await session.fetch(_NAMED_IN, role):
-            writer = roles_of(str(database))[0]
+            writer = name_roles(str(database))[0]
             await session.fetch(f"GRANT {role} TO {writer}{options}")
             async with TenantSession(self._connector, self._secret, str(database)) as there:
                 await there.fetch(f"DROP OWNED BY {role}")
@@ -418,7 +420,7 @@ class PostgresDatabases:
 
     async def _make(self, name: str, source: str) -> None:
         async with self._session(METADATA_DATABASE, patient=True) as session:
-            for statement in roles.creation(name, source):
+            for statement in roles.write_creation(name, source):
                 try:
                     await session.fetch(statement)
                 except StatementFailed as failure:
@@ -442,7 +444,7 @@ class _Following:
 
 async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
     """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
-    later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
+    later = "" if since is None else f" WHERE at > {quote_literal(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
         await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
         while rows := await old.fetch(f"FETCH {portion} FROM {table}"):

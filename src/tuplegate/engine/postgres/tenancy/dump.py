@@ -1,7 +1,7 @@
-"""Dumps of tenants' databases by PostgreSQL's own pg_dump, as a stream in the format that pg_restore reads.
+"""Dumps tenants' databases with PostgreSQL's own pg_dump, as a stream in the format that pg_restore reads.
 
-Contract: the program runs with the rights of the tenant's writing role and no others (`roles.dumping`), so whatever a
-tenant has put into its catalog meets nothing but the tenant's own things. It reads in one REPEATABLE READ, READ ONLY
+Contract: the program runs with the rights of the tenant's writing role and no others (`roles.write_dumping`). So
+whatever a tenant has put into its catalog meets nothing but its own things. It reads in one REPEATABLE READ, READ ONLY
 transaction: none of its statements is serializable, so it takes no room in that check and the guard need not know it.
 It leaves out what is the service's own. It waits for locks for a bounded time, has a deadline over all, and does not
 outlive the block it was opened in, nor this process.
@@ -87,10 +87,10 @@ class Dumps:
             try:
                 left_out = await self._prepare(database, lock_capacity)
                 program.start(*await self._command(tool, database, settings, left_out))
-                first = await program.first()
+                first = await program.read_first()
                 yield program.blocks(first)
             finally:
-                await _to_its_end(self._clean_up(program, database))
+                await _wait_to_its_end(self._clean_up(program, database))
 
     async def _clean_up(self, program: "_Program", database: str) -> None:
         self._running.discard(program)
@@ -128,9 +128,9 @@ class Dumps:
     async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
         """Make the role, which a database has only while it is dumped; return the schemas that are not the tenant's."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
-            for statement in roles.dumping(database, self._connector.owners):
+            for statement in roles.write_dumping(database, self._connector.owners):
                 await session.fetch(statement)
-            await set_password(session, roles.dump_role_of(database), self._secret)
+            await set_password(session, roles.name_dump_role(database), self._secret)
         async with AdminSession(self._connector, database) as session:
             [(relations,)] = await session.fetch(_COUNT_RELATIONS)
             if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
@@ -145,7 +145,7 @@ class Dumps:
     async def _forget(self, database: str) -> None:
         try:
             async with AdminSession(self._connector, METADATA_DATABASE) as session:
-                await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(database)}")
+                await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(database)}")
         except port.EngineFailure as failure:
             # It goes with the next dump, or with the database.
             _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
@@ -153,14 +153,14 @@ class Dumps:
     async def _command(
         self, tool: DumpTool, database: str, settings: Mapping[str, str], left_out: list[str]
     ) -> tuple[list[str], dict[str, str]]:
-        """With its variables: what a password is in is on no command line."""
-        conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.dump_role_of(database))
-        conninfo = logins.with_settings(conninfo, database, {**settings, **_SETTINGS})
+        """Return the command line and its variables. A password is only in the variables."""
+        conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.name_dump_role(database))
+        conninfo = logins.add_settings(conninfo, database, {**settings, **_SETTINGS})
         try:
             conninfo = await self._connector.primary.reach(conninfo)
         except ConnectionLost as lost:
             raise port.EngineUnavailable(f"no connection to the engine: {lost}") from lost
-        variables, rest = logins.for_program(conninfo)
+        variables, rest = logins.split_for_program(conninfo)
         command = [str(tool.program), "--format=custom", "--no-owner", "--no-privileges", "--no-password"]
         command += [f"--exclude-schema={schema}" for schema in left_out]
         command += [f"--lock-wait-timeout={_LOCK_WAIT_S * 1000}", *([f"--dbname={rest}"] if rest else [])]
@@ -201,7 +201,7 @@ class _Program:
         self._loop.add_reader(process.stderr.fileno(), self._hear)
         self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
-    async def first(self) -> bytes:
+    async def read_first(self) -> bytes:
         """Return so much of it that a small dump is whole by then, or has failed."""
         found = b""
         while len(found) < _BLOCK_BYTES:
@@ -228,7 +228,7 @@ class _Program:
             except BlockingIOError:
                 await self._readable(descriptor)
                 continue
-            if not block and await self._ended() != 0:
+            if not block and await self._wait_ended() != 0:
                 raise self._failure()
             return block
 
@@ -243,7 +243,7 @@ class _Program:
         assert process.stderr is not None
         if process.poll() is None:
             process.terminate()  # it then cancels its statement in the engine
-            await self._ended()
+            await self._wait_ended()
         self._loop.remove_reader(process.stderr.fileno())
         process.stdout.close()
         process.stderr.close()
@@ -281,7 +281,7 @@ class _Program:
         finally:
             self._loop.remove_reader(descriptor)
 
-    async def _ended(self) -> int:
+    async def _wait_ended(self) -> int:
         """Wait for its exit status: as a rule it has closed its output a moment ago."""
         assert self._process is not None
         deadline = self._loop.time() + _END_S
@@ -311,7 +311,7 @@ class _Program:
             self._hear()
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def _wait_to_its_end(work: Coroutine[Any, Any, None]) -> None:
     """Wait for a program to end, also where the waiter is cancelled: a program that nobody knows of is worse than the
     wait."""
     task = asyncio.get_running_loop().create_task(work)

@@ -17,7 +17,7 @@ import structlog
 
 from tuplegate.engine.port import EngineFailure, MoveFailed, NotSupported, StatementFailed
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, TenantSession
-from tuplegate.engine.postgres.own.owners import literal
+from tuplegate.engine.postgres.own.owners import quote_literal
 from tuplegate.engine.postgres.tenancy import roles
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.tenancy.pgoutput import Changes, Snapshot, Step, Unreadable
@@ -118,7 +118,7 @@ def _fingerprint() -> str:
 _FINGERPRINT = _fingerprint()
 
 
-def slot_of(source: str) -> str:
+def name_slot(source: str) -> str:
     return f"tuplegate_move_{source}"
 
 
@@ -130,7 +130,7 @@ async def stop_following(source: Side, role: str | None = None) -> None:
     async with source.session() as session:
         await session.fetch(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active",
-            slot_of(source.database),
+            name_slot(source.database),
         )
     async with TenantSession(source.connector, source.secret, source.database, role) as session:
         await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
@@ -168,7 +168,7 @@ class Follower:
             await session.fetch(f"CREATE PUBLICATION {PUBLICATION}" + (f" FOR TABLE {', '.join(told)}" if told else ""))
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch(
-                "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot_of(self._source.database)
+                "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", name_slot(self._source.database)
             )
 
     @asynccontextmanager
@@ -194,7 +194,7 @@ class Follower:
         count = 0
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch("BEGIN")
-            await session.fetch(_CHANGES.replace("$1", literal(slot_of(self._source.database))))
+            await session.fetch(_CHANGES.replace("$1", quote_literal(name_slot(self._source.database))))
             async with self._writer() as writer:
                 while rows := await session.fetch(f"FETCH {_PORTION} FROM changes"):
                     try:
@@ -233,8 +233,10 @@ class Follower:
     async def _set_sequences(self, names: list[str]) -> None:
         if not names:
             return
-        reader = roles.dump_role_of(self._source.database)
-        question = " UNION ALL ".join(f"SELECT {literal(name)}, last_value, is_called FROM {name}" for name in names)
+        reader = roles.name_dump_role(self._source.database)
+        question = " UNION ALL ".join(
+            f"SELECT {quote_literal(name)}, last_value, is_called FROM {name}" for name in names
+        )
         async with TenantSession(self._source.connector, self._source.secret, self._source.database, reader) as session:
             rows = await session.fetch(question)
         async with self._writer() as writer:
@@ -246,7 +248,7 @@ class Follower:
 
 
 async def _apply(writer: AdminSession, steps: list[Step]) -> None:
-    """In one transaction, in which neither triggers nor foreign keys act: their effects come as changes themselves."""
+    """Apply changes in one transaction without triggers and foreign keys, whose effects come as changes themselves."""
     if not steps:
         return
     try:
@@ -259,6 +261,6 @@ async def try_to_stop(source: Side) -> None:
     """Stop following when a move is over. The source may be silent; what fails is tried again with all that is left
     over."""
     try:
-        await stop_following(source, roles.dump_role_of(source.database))
+        await stop_following(source, roles.name_dump_role(source.database))
     except EngineFailure as failure:
         _log.warning("a source is still followed", database=source.database, reason=str(failure))

@@ -58,7 +58,7 @@ class Scratch:
             await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
-        """Also after a client that left while it was being made."""
+        """Drop a schema, also after a client that left while it was being made."""
         await asyncio.wait([making])
         try:
             async with self._session(database) as session:

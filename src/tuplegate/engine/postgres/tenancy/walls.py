@@ -21,15 +21,15 @@ class Walls:
     full: bool = True
     sees_memory: bool = True
 
-    def tried(self, statement: str) -> str:
+    def tolerate(self, statement: str) -> str:
         """Return the statement; where no superuser runs it, so that it may be refused for want of a right."""
-        return statement if self.full else tried(statement)
+        return statement if self.full else tolerate(statement)
 
 
 FULL: Final = Walls()
 
 
-def tried(statement: str) -> str:
+def tolerate(statement: str) -> str:
     """Return a statement that runs this one, and goes on where it is refused for want of a right, or since a superuser
     has done it before."""
     refusals = "insufficient_privilege OR invalid_grant_operation"

@@ -11,7 +11,7 @@ from typing import Final
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.tenancy import template
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSALS: Final = ("42501", "25006")
 """No right; not in a transaction that only reads."""
@@ -181,8 +181,8 @@ async def find_weaknesses(connector: AdminConnector, database: str, secret: byte
     """Try all of them as the roles of a tenant's database. Raises ForeignWords."""
     found = []
     async with (
-        TenantSession(connector, secret, database, role_of(database, Access.WRITE)) as writer,
-        TenantSession(connector, secret, database, role_of(database, Access.READ)) as reader,
+        TenantSession(connector, secret, database, name_role(database, Access.WRITE)) as writer,
+        TenantSession(connector, secret, database, name_role(database, Access.READ)) as reader,
         AdminSession(connector, METADATA_DATABASE) as service,
     ):
         await _check_words(writer)
