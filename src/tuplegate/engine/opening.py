@@ -156,10 +156,10 @@ class _ReachedPostgres:
                 furnishing = self.databases(secret).furnishing
                 await check_prepared(session, installation, self._shared.name, furnishing)
                 connections = min(connections, (await probe(session)).connections_free)
-        async with open_postgres(self._engine_settings(installation, secret, connections)) as engine:
+        async with open_postgres(self._make_settings(installation, secret, connections)) as engine:
             yield engine
 
-    def _engine_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
+    def _make_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
         """Return the settings of a worker's engine, with its share of the connections."""
         settings, shared, workers = self._settings, self._shared, self._settings.workers
         conninfo, is_bundled = shared.login.conninfo, shared.is_bundled

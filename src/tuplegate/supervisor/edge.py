@@ -35,7 +35,7 @@ def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
         if "data" not in addresses | bound or "control" not in addresses | bound:
             raise ServeError("an alias without the other planes needs --data-url and --control-url")
         own = "data" not in addresses
-        upstream = worker.Upstream(_reachable(bound["data"]) if own else addresses["data"], own)
+        upstream = worker.Upstream(_find_reachable(bound["data"]) if own else addresses["data"], own)
         if upstream.origin in (bound["alias"], addresses.get("alias")):
             raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
     addresses = bound | addresses
@@ -56,7 +56,7 @@ def _parse(url: str, flag: str) -> Origin:
         raise ServeError(f"{flag} {url!r} is not an address of the form https://host or https://host:port") from None
 
 
-def _reachable(bound: Origin) -> Origin:
+def _find_reachable(bound: Origin) -> Origin:
     """Return an address to connect to; the bound one may stand for all of the machine's."""
     if ipaddress.ip_address(bound.host).is_unspecified:
         return replace(bound, host="::1" if ":" in bound.host else "127.0.0.1")

@@ -262,7 +262,7 @@ class Connection:
         except Exception as exc:
             # Part of it may be on the wire already.
             self._lose(exc)
-            raise ConnectionLost(_one_line(str(exc))) from exc
+            raise ConnectionLost(_join_lines(str(exc))) from exc
         reply: DirectFuture[list[PGresult]] = DirectFuture(self._loop)
         segment = Segment(reply, commands, on_rows)
         self._segments.append(segment)
@@ -305,7 +305,7 @@ class Connection:
         if pending and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-            if _size_of(self._segments) > _SWOLLEN:
+            if _count_bytes(self._segments) > _SWOLLEN:
                 self.is_heavy = self.is_swollen = True
 
     def pause(self) -> None:
@@ -355,7 +355,7 @@ class Connection:
             canceller.start()
             step = _WRITING
             while step in (_READING, _WRITING):
-                await _ready(self._loop, canceller.socket, reading=step == _READING)
+                await _wait_ready(self._loop, canceller.socket, reading=step == _READING)
                 step = canceller.poll()
         except OperationalError:  # a server that cannot be reached has nothing left to cancel
             pass
@@ -509,7 +509,7 @@ class Connection:
         self.stock = None
         self.cut_off = bool(self._segments)
         for segment in self._segments:
-            self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
+            self._loop.call_soon(_fail, segment.reply, _make_failure(cause, segment))
         self._segments.clear()
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
@@ -520,7 +520,7 @@ def _bytes_waiting(descriptor: int) -> int:
     return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
-def _size_of(segments: Iterable[Segment]) -> int:
+def _count_bytes(segments: Iterable[Segment]) -> int:
     """Return the bytes of all texts and parameters."""
     return sum(
         len(command.sql) + sum(len(value or b"") for value in command.params or ())
@@ -534,11 +534,11 @@ def _fail(reply: DirectFuture[list[PGresult]], failure: Exception) -> None:
         reply.set_exception(failure)
 
 
-def _failure(cause: Exception, segment: Segment) -> Exception:
+def _make_failure(cause: Exception, segment: Segment) -> Exception:
     if isinstance(cause, CopyStarted):
         return CopyStarted()
     kind = RowsTooWide if isinstance(cause, RowsTooWide) else ConnectionLost
-    lost = kind(_one_line(str(cause)))
+    lost = kind(_join_lines(str(cause)))
     lost.results = segment.results
     return lost
 
@@ -547,17 +547,17 @@ async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) ->
     step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
     while True:
         if pgconn.status == _BAD:
-            raise ConnectionLost(_one_line(pgconn.get_error_message()))
-        await _ready(loop, pgconn.socket, reading=step == _READING)
+            raise ConnectionLost(_join_lines(pgconn.get_error_message()))
+        await _wait_ready(loop, pgconn.socket, reading=step == _READING)
         step = pgconn.connect_poll()
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
             lost = LoginRefused if pgconn.used_password else ConnectionLost
-            raise lost(_one_line(pgconn.get_error_message()))
+            raise lost(_join_lines(pgconn.get_error_message()))
 
 
-async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+async def _wait_ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
     future: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
@@ -572,11 +572,11 @@ async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> 
         remove(fd)
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+def read_text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
     return [
         tuple(
             None if (value := result.get_value(row, column)) is None else value.decode()

@@ -9,7 +9,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, text_rows
+from tuplegate.engine.libpq.connection import Command, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
@@ -139,7 +139,7 @@ class RowCollector:
                 self.truncated = True
             if self._rows_left == 0:
                 return
-        part = encoder.array(chunk, self._rows_left)
+        part = encoder.encode_array(chunk, self._rows_left)
         count = chunk.ntuples if self._rows_left is None else min(chunk.ntuples, self._rows_left)
         if len(part) > self._budget.left:
             part, count = self._cut(encoder, chunk, 0, count)
@@ -151,9 +151,9 @@ class RowCollector:
         low, high = first, end
         while low < high:
             middle = (low + high + 1) // 2
-            fits = len(encoder.array(chunk, middle, first)) <= self._budget.left
+            fits = len(encoder.encode_array(chunk, middle, first)) <= self._budget.left
             low, high = (middle, high) if fits else (low, middle - 1)
-        return (encoder.array(chunk, low, first) if low > first else b""), low - first
+        return (encoder.encode_array(chunk, low, first) if low > first else b""), low - first
 
     def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
         """Encode as `_encode` does, with a stop after each piece of work. What is beyond the bounds is not encoded."""
@@ -167,7 +167,7 @@ class RowCollector:
     def _pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
         pieces: list[bytes | memoryview] = []
         size = row = 0
-        for piece, rows in encoder.in_pieces(chunk, self._rows_left, lines=False):
+        for piece, rows in encoder.encode_in_pieces(chunk, self._rows_left, lines=False):
             pieces.append(piece)
             size += len(piece)
             if size > self._budget.left:
@@ -241,7 +241,7 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
     most = str(len(missing) + USED_MAX)
     results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
     check(results)
-    types.add(read_types(text_rows(results[0])), missing)
+    types.add(read_types(read_text_rows(results[0])), missing)
     types.add({}, types.find_missing(oids))  # what is further away than that stays unknown
 
 

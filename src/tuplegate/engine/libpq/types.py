@@ -73,12 +73,12 @@ def read_types(rows: Iterable[Sequence[str | None]]) -> dict[int, TypeInfo]:
     types: dict[int, TypeInfo] = {}
     for row in rows:
         oid, schema, name, element, element_name, element_schema, delimiter, base = (value or "" for value in row)
-        shown = _shown(element_schema, element_name) + "[]" if element_name else _shown(schema, name)
+        shown = _write_name(element_schema, element_name) + "[]" if element_name else _write_name(schema, name)
         types[int(oid)] = TypeInfo(int(oid), shown, int(element), delimiter, int(base))
     return types
 
 
-def _shown(schema: str, name: str) -> str:
+def _write_name(schema: str, name: str) -> str:
     return name if schema == "pg_catalog" else f"{schema}.{name}"
 
 

@@ -189,7 +189,7 @@ class Pool(EndingPool):
         try:
             member.send([_ROLLBACK])
             discarded = member.send([DISCARD])
-            memory = await self._inspection(member, self._loop.time() - self._server.code_check_s)
+            memory = await self._ask_memory(member, self._loop.time() - self._server.code_check_s)
         except (ConnectionLost, CopyStarted):
             return
         if find_error(discarded.result()) is not None:
@@ -201,7 +201,7 @@ class Pool(EndingPool):
         else:
             self._free_again(member)
 
-    async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
+    async def _ask_memory(self, member: Member, oldest: float = math.inf) -> bytes | None:
         """Set the seed anew. Return the size of the server's settings, or None where it does not say.
 
         Asks whether there is code, unless that was answered since `oldest`.
@@ -235,14 +235,14 @@ class Pool(EndingPool):
         try:
             member = await self._connect()
             await member.run(_LOAD_PLPGSQL)
-            member.settings_memory = await self._inspection(member)
+            member.settings_memory = await self._ask_memory(member)
             if self._role_has_settings:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
                 member.close("its role has settings")
                 await self._login.forget_settings()
                 member = await self._connect()
                 await member.run(_LOAD_PLPGSQL)
-                member.settings_memory = await self._inspection(member)
+                member.settings_memory = await self._ask_memory(member)
         except ConnectionLost as exc:
             _log.warning("no connection to the engine", reason=str(exc))
             raise EngineUnavailable("the engine accepts no connection just now") from exc

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres.own import logins
@@ -108,12 +108,12 @@ class AdminSession:
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         results = await self._run([_command(sql, params)])
-        return text_rows(results[-1])
+        return read_text_rows(results[-1])
 
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
         """Run all statements in one implicit transaction: one segment, one commit. Return the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
-        return text_rows(results[-1]) if results else []
+        return read_text_rows(results[-1]) if results else []
 
     async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
         connection = await self._connected()

@@ -57,12 +57,12 @@ class NameTaken(EngineFailure):
 
 
 async def find_capabilities(connector: AdminConnector) -> Capabilities:
-    async with _anywhere(connector) as session:
+    async with _open_anywhere(connector) as session:
         return await probe(session)
 
 
 @asynccontextmanager
-async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
+async def _open_anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
     """Open a session on a database that exists before anything of the service does. Raises EngineUnavailable."""
     failure: EngineUnavailable | None = None
     for database in (*DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
@@ -88,7 +88,7 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
     if len(owners.metadata) > NAME_LENGTH_MAX:
         raise NameTaken(f"the name of the metadata database is longer than {NAME_LENGTH_MAX} characters: shorten it")
     name = quote_name(owners.metadata)
-    async with _anywhere(connector) as session:
+    async with _open_anywhere(connector) as session:
         await _make_database(session, owners.metadata)
         if foreign := await session.fetch(_OWNER_OF_OTHERS, owners.metadata):
             raise NameTaken(

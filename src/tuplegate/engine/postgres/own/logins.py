@@ -31,7 +31,10 @@ def read_url(url: str) -> str:
     except OperationalError:
         # libpq's own words would repeat the URL, and the password with it.
         raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
-    if len(_listed(given, b"port")) not in (1, max(len(_listed(given, b"host")), len(_listed(given, b"hostaddr")))):
+    if len(_list_values(given, b"port")) not in (
+        1,
+        max(len(_list_values(given, b"host")), len(_list_values(given, b"hostaddr"))),
+    ):
         raise BadUrl("it must have one port for all hosts, or one for each")
     refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
     if refused:
@@ -41,12 +44,12 @@ def read_url(url: str) -> str:
     )
 
 
-def _listed(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
+def _list_values(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
     return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
 
 
 def has_password(conninfo: str) -> bool:
-    return bool(_value(conninfo, b"password"))
+    return bool(_find_value(conninfo, b"password"))
 
 
 class Place(NamedTuple):
@@ -74,7 +77,7 @@ class Place(NamedTuple):
 
 def list_places(conninfo: str) -> list[Place]:
     """Return the places that a conninfo names, which can be several, as libpq takes them: `host=a,b port=1,2`."""
-    hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
+    hosts, addresses, ports = (_find_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
     count = max(len(hosts), len(addresses))
     if len(ports) == 1:
         ports *= count
@@ -90,10 +93,10 @@ def where(conninfo: str) -> str:
 
 def find_database_name(conninfo: str) -> str:
     """Return the database that the conninfo names, or nothing."""
-    return _value(conninfo, b"dbname")
+    return _find_value(conninfo, b"dbname")
 
 
-def _value(conninfo: str, keyword: bytes) -> str:
+def _find_value(conninfo: str, keyword: bytes) -> str:
     values = {option.keyword: option.val for option in pq.Conninfo.parse(conninfo.encode())}
     return (values.get(keyword) or b"").decode()
 
@@ -118,21 +121,21 @@ def as_role(conninfo: str, secret: bytes, role: str) -> str:
 
 
 def strip_login(conninfo: str) -> str:
-    return _written([option for option in _given(conninfo) if option.keyword not in _LOGIN])
+    return _write_options([option for option in _list_given(conninfo) if option.keyword not in _LOGIN])
 
 
 def copy_login(place: str, conninfo: str) -> str:
     """Return the conninfo of another server, with the login and the database of `conninfo`."""
     login = _LOGIN | {b"dbname"}
-    options = [option for option in _given(place) if option.keyword not in login]
-    return _written([*options, *(option for option in _given(conninfo) if option.keyword in login)])
+    options = [option for option in _list_given(place) if option.keyword not in login]
+    return _write_options([*options, *(option for option in _list_given(conninfo) if option.keyword in login)])
 
 
-def _given(conninfo: str) -> list[pq.ConninfoOption]:
+def _list_given(conninfo: str) -> list[pq.ConninfoOption]:
     return [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
 
 
-def _written(options: Iterable[pq.ConninfoOption]) -> str:
+def _write_options(options: Iterable[pq.ConninfoOption]) -> str:
     return " ".join(f"{o.keyword.decode()}='{_quote((o.val or b'').decode())}'" for o in options)
 
 

@@ -241,10 +241,10 @@ class Stream:
     async def _write_lines(self, result: PGresult, count: int) -> bytes:
         self._taken += size_of(result)
         if self._taken <= self._encoder.at_once:
-            return self._encoder.lines(result, count)
+            return self._encoder.encode_lines(result, count)
         self._taken = 0
         pieces = []
-        for piece, _rows in self._encoder.in_pieces(result, count, lines=True):
+        for piece, _rows in self._encoder.encode_in_pieces(result, count, lines=True):
             pieces.append(piece)
             await yield_to_loop()
         return b"".join(pieces)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
 from tuplegate.engine.postgres.own.logins import Place, add_settings, list_places
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
@@ -342,7 +342,7 @@ class Primary:
         error = find_error(results)
         if error is not None:
             raise ConnectionLost(error.get_error_message())
-        started, standby, timeline, waits, standbys, waiting = text_rows(results[-1])[0]
+        started, standby, timeline, waits, standbys, waiting = read_text_rows(results[-1])[0]
         if standby == "t":
             raise ConnectionLost("is a standby, which cannot write")
         commits = frozenset((waiting or "").split(",")) - {""}

@@ -21,7 +21,7 @@ from types import TracebackType
 
 import structlog
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import EngineFailure, EngineUnavailable
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
@@ -228,7 +228,7 @@ class Publisher:
         results = await self._connection.run(Command(_PUBLISH, [param.encode() for param in params]))
         check(results)
         self._published.append(_Published(ceiling, time.monotonic() + _SETTLE_S, sent_at + _LEASE_S))
-        rows = text_rows(results[-1])
+        rows = read_text_rows(results[-1])
         self._others.update([(str(r[1]), int(str(r[2])), int(str(r[3])), r[4] == "t") for r in rows if r[1]])
         numbers = self._tally.numbers
         # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.

@@ -93,14 +93,14 @@ END $$
 """
 
 
-def rewriting(source: str, name: str) -> list[str]:
+def write_rewriting(source: str, name: str) -> list[str]:
     """Return statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
     former, later = name_roles(source), name_roles(name)
     return [
         *(f"REASSIGN OWNED BY {old} TO {new}" for old, new in zip(former, later, strict=True)),
-        _REWRITE.replace("{former}", _literals(former)).replace("{later}", _literals(later)),
+        _REWRITE.replace("{former}", _list_literals(former)).replace("{later}", _list_literals(later)),
     ]
 
 
-def _literals(roles: tuple[str, ...]) -> str:
+def _list_literals(roles: tuple[str, ...]) -> str:
     return ", ".join(f"'{role}'" for role in roles)

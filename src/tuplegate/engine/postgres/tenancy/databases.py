@@ -174,13 +174,13 @@ class PostgresDatabases:
             await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(name_roles(source))}")
             await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
         async with (
-            self._copying_role(source, name) as role,
+            self._make_copying_role(source, name) as role,
             TenantSession(self._connector, self._secret, name, role, patient=True) as session,
         ):
-            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     @asynccontextmanager
-    async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
+    async def _make_copying_role(self, source: str, name: str) -> AsyncIterator[str]:
         """Make a role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to
         own what is in a schema, it must have rights to that schema, which may come later."""
         role, writer, former = roles.name_copy_role(name), name_roles(name)[0], name_roles(source)[0]
@@ -239,7 +239,7 @@ class PostgresDatabases:
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
         await self._make_source_roles(source)
-        async with self._copying_role(source, name) as role:
+        async with self._make_copying_role(source, name) as role:
             async with allow_dump(there):
                 await dump_and_restore(there, here, role, self._move_timeout_s)
             await self._own_rights(source, name, role)
@@ -252,7 +252,7 @@ class PostgresDatabases:
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
         await self._make_source_roles(source)
-        async with self._copying_role(source, name) as role, self._applying(role), allow_dump(there):
+        async with self._make_copying_role(source, name) as role, self._allow_applying(role), allow_dump(there):
             follower = Follower(there, here, role)
             try:
                 await follower.begin()
@@ -268,7 +268,7 @@ class PostgresDatabases:
         await self.forget_source(source)
 
     @asynccontextmanager
-    async def _applying(self, role: str) -> AsyncIterator[None]:
+    async def _allow_applying(self, role: str) -> AsyncIterator[None]:
         """Let the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
         async with self._session(METADATA_DATABASE) as session:
             try:
@@ -290,7 +290,7 @@ class PostgresDatabases:
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
         async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
-            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
         """Bring what is on record of its transactions, and what recovery has noted. The time by the source's clock:

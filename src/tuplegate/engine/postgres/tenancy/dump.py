@@ -297,12 +297,12 @@ class _Program:
         self._hear_rest()
         said = self._said.decode("utf-8", "replace")
         if _NO_CONNECTION in said:
-            return port.EngineUnavailable(_bounded(said))
+            return port.EngineUnavailable(_bound_length(said))
         if _LOCKED in said:
             return port.EngineBusy(f"a table was locked by a statement for {_LOCK_WAIT_S} s; try again later")
         errors = [line.partition("error: ")[2] for line in said.splitlines() if "error: " in line]
         message = errors[0] if errors else "the engine's program ended without a word"
-        return port.DumpFailed(_bounded(message), _bounded(said))
+        return port.DumpFailed(_bound_length(message), _bound_length(said))
 
     def _hear_rest(self) -> None:
         before = None
@@ -331,5 +331,5 @@ def _set(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def _bounded(text: str) -> str:
+def _bound_length(text: str) -> str:
     return text.strip()[:_SAID_CHARACTERS_MAX]

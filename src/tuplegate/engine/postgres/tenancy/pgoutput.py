@@ -53,14 +53,14 @@ class Changes:
 
     def _note(self, message: bytes) -> None:
         [oid] = unpack_from("!I", message, 1)
-        namespace, place = _text(message, 5)
-        name, place = _text(message, place)
+        namespace, place = _read_text(message, 5)
+        name, place = _read_text(message, place)
         [count] = unpack_from("!H", message, place + 1)
         place += 3
         columns, keys = [], []
         for _ in range(count):
             keys.append(bool(message[place] & _KEY))
-            column, place = _text(message, place + 1)
+            column, place = _read_text(message, place + 1)
             columns.append(quote_name(column))
             place += 8  # the number of its type, and the modifier
         self._relations[oid] = _Relation(f"{quote_name(namespace)}.{quote_name(name)}", columns, keys)
@@ -72,11 +72,11 @@ class Changes:
         old: list[str | bool | None] | None = None
         place = 5
         if message[place : place + 1] in (b"K", b"O"):
-            old, place = _tuple(message, place + 1)
+            old, place = _read_tuple(message, place + 1)
         if kind == b"D":
             assert old is not None, "a deletion names its row"
             return _delete(relation, old)
-        new, _ = _tuple(message, place + 1)
+        new, _ = _read_tuple(message, place + 1)
         return _insert(relation, new) if kind == b"I" else _update(relation, old or new, new)
 
     def _truncate(self, message: bytes) -> Step:
@@ -111,12 +111,12 @@ class Snapshot:
         return whole < self.end and whole not in self.running
 
 
-def _text(message: bytes, place: int) -> tuple[str, int]:
+def _read_text(message: bytes, place: int) -> tuple[str, int]:
     end = message.index(b"\0", place)
     return message[place:end].decode(), end + 1
 
 
-def _tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
+def _read_tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
     """Return the values of a row: texts, None for NULL, and False for a long one that has not changed and is not
     told."""
     [count] = unpack_from("!H", message, place)
@@ -141,40 +141,40 @@ def _insert(relation: _Relation, new: list[str | bool | None]) -> Step:
         return f"INSERT INTO {relation.name} DEFAULT VALUES", ()
     places = ", ".join(f"${number}" for number in range(1, len(new) + 1))
     sql = f"INSERT INTO {relation.name} ({', '.join(relation.columns)}) OVERRIDING SYSTEM VALUE VALUES ({places})"
-    return sql, tuple(_told(value) for value in new)
+    return sql, tuple(_require_told(value) for value in new)
 
 
 def _update(relation: _Relation, old: list[str | bool | None], new: list[str | bool | None]) -> Step:
-    where, params = _where(relation, old)
+    where, params = _write_where(relation, old)
     sets = []
     for column, value in zip(relation.columns, new, strict=True):
         if value is not False:
-            params.append(_told(value))
+            params.append(_require_told(value))
             sets.append(f"{column} = ${len(params)}")
-    return _checked(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
+    return _require_row(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
 
 
 def _delete(relation: _Relation, old: list[str | bool | None]) -> Step:
-    where, params = _where(relation, old)
-    return _checked(f"DELETE FROM ONLY {relation.name} WHERE {where}"), tuple(params)
+    where, params = _write_where(relation, old)
+    return _require_row(f"DELETE FROM ONLY {relation.name} WHERE {where}"), tuple(params)
 
 
-def _where(relation: _Relation, old: list[str | bool | None]) -> tuple[str, list[str | None]]:
+def _write_where(relation: _Relation, old: list[str | bool | None]) -> tuple[str, list[str | None]]:
     params: list[str | None] = []
     parts = []
     for column, is_key, value in zip(relation.columns, relation.keys, old, strict=True):
         if is_key:
-            params.append(_told(value))
+            params.append(_require_told(value))
             parts.append(f"{column} = ${len(params)}")
     return " AND ".join(parts), params
 
 
-def _checked(sql: str) -> str:
+def _require_row(sql: str) -> str:
     """Return the statement so that it fails, with a division by zero, where there was no such row."""
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / count(*) FROM done"
 
 
-def _told(value: str | bool | None) -> str | None:
+def _require_told(value: str | bool | None) -> str | None:
     if isinstance(value, bool):
         raise Unreadable("a value that is needed is not told")
     return value

@@ -43,7 +43,7 @@ class Scratch:
 
     @asynccontextmanager
     async def schema(self, database: str) -> AsyncIterator[str]:
-        name = _signed(self._secret, secrets.token_hex(8))
+        name = _sign_name(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -123,7 +123,7 @@ class Scratch:
         return TenantSession(self._connector, self._secret, database)
 
 
-def _signed(secret: bytes, nonce: str) -> str:
+def _sign_name(secret: bytes, nonce: str) -> str:
     """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
     mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{nonce}{mac[:16]}"
@@ -133,4 +133,4 @@ async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
     """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
     rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
     names = (str(name) for (name,) in rows)
-    return [name for name in names if name == _signed(secret, name[len(PREFIX) :][:16])]
+    return [name for name in names if name == _sign_name(secret, name[len(PREFIX) :][:16])]

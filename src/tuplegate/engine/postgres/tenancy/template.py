@@ -190,11 +190,11 @@ def stamp_version(statements: list[str]) -> str:
 
 def give_writing_functions(writer: str) -> str:
     """Return a statement that gives the writing role alone what writes even in a read-only transaction."""
-    return _of_writing_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
+    return _write_for_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
 
 
 def _grant_writing_functions(owners: Owners) -> str:
-    return _of_writing_functions(
+    return _write_for_functions(
         "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);"
         f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote_name(owners.service)} WITH GRANT OPTION', f);"
     )
@@ -214,7 +214,7 @@ END $$
 """
 
 
-def _of_writing_functions(action: str) -> str:
+def _write_for_functions(action: str) -> str:
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
