@@ -252,6 +252,47 @@ def _read_constant(file: str, name: str) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
+def test_every_word_of_the_glossary_is_used_in_the_code() -> None:
+    """As a part of a name; each word stands once, or with another word in parentheses each time."""
+    found = _list_glossary()
+    assert len(found) == len(set(found)), sorted(word for word in found if found.count(word) > 1)
+    used = _list_parts_of_names()
+    words = {part for word in found for part in re.sub(r" \(.*\)", "", word).split()}
+    assert {word for word in words if not {word, f"{word}s", word.removesuffix("s")} & used} == set()
+
+
+def test_the_glossary_has_the_words_of_the_way_of_a_request() -> None:
+    """Those that a reader meets first and cannot guess."""
+    words = {re.sub(r" \(.*\)", "", word) for word in _list_glossary()}
+    assert {
+        "exchange",
+        "identity",
+        "kept",
+        "lane",
+        "plane",
+        "pulse",
+        "rota",
+        "run",
+        "stock",
+        "template",
+        "turn",
+    } <= words
+
+
+def _list_glossary() -> list[str]:
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    return [word for row in rows if row != "word" for word in row.split(", ")]
+
+
+def _list_parts_of_names() -> set[str]:
+    """Return the words that names in the package are made of, in lower case."""
+    names: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        names.update((path.stem, path.parent.name))
+        _collect(path, names, set())
+    return {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+
+
 def test_numbers_are_compared_with_their_units() -> None:
     """And what does not fit is seen."""
     assert _has_value("at most 64 KiB", "http/framing.py", "_OVERHEAD_MAX")
