@@ -53,10 +53,10 @@ _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(\([^`]*\))?")
 _NAMED_WITH_FILE = re.compile(r"`([A-Za-z_]\w*)(?:\(\))?`,? (?:of |in |\()`([\w/]+\.py)`")
 _CONSTANT = re.compile(r"<!-- = ([\w/]+\.py) ([\w.]+) -->")
 _NUMBER = re.compile(
-    r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?|half|three quarters|quarter|tenth|two|three|four|five|eight|ten|twenty)"
+    r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?|half|three quarters|quarter|tenth|two|three|four|five|six|eight|ten|twenty)"
     r"((?: [A-Za-z%]+){0,4})$"
 )
-_SPELLED = {"two": 2, "three": 3, "four": 4, "five": 5, "eight": 8, "ten": 10, "twenty": 20} | {
+_SPELLED = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "twenty": 20} | {
     "half": 0.5,
     "quarter": 0.25,
     "three quarters": 0.75,
