@@ -46,14 +46,14 @@ IN_DATA_DIRECTORY = {"extensions/", "postgres/", "run/", "tls/", "engine-18.x/"}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_QUOTED = re.compile(r"`([^`\n]+)`")
+_QUOTED = re.compile(r"`([^`]+)`")
 _FILE = re.compile(r"[\w.*/-]+\.(?:py|pyx|pyi|sql|toml|md|js)")
 _FOLDER = re.compile(r"(?!application/|text/)(?:[\w.-]+/)+(?:[\w.-]+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(\([^`]*\))?")
 _NAMED_WITH_FILE = re.compile(r"`([A-Za-z_]\w*)(?:\(\))?`,? (?:of |in |\()`([\w/]+\.py)`")
 _CONSTANT = re.compile(r"<!-- = ([\w/]+\.py) ([\w.]+) -->")
 _NUMBER = re.compile(
-    r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?|half|three quarters|quarter|tenth|two|three|four|five|six|eight|ten|twenty)"
+    r".*(?<![\w.,])(\d[\d,]*(?:\.\d+)?|half|three quarters|quarter|tenth|two|three|four|five|six|eight|ten|twenty)"
     r"((?: [A-Za-z%]+){0,4})$"
 )
 _SPELLED = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "twenty": 20} | {
@@ -82,7 +82,9 @@ def _read(page: Path) -> str:
 
 
 def _list_quoted(page: Path) -> set[str]:
-    return set(_QUOTED.findall(_read(page)))
+    """Return what stands in backticks, also where a line ends inside."""
+    paragraphs = re.split(r"\n\s*\n", _read(page))
+    return {" ".join(text.split()) for paragraph in paragraphs for text in _QUOTED.findall(paragraph)}
 
 
 @cache
@@ -229,7 +231,7 @@ def test_every_number_with_a_constant_is_its_value() -> None:
 
 def _has_value(before: str, file: str, name: str) -> bool:
     """Return whether the text ends in a number, and maybe its unit, that is the constant's value."""
-    found = _NUMBER.search(before)
+    found = _NUMBER.match(before)
     if found is None:
         return False
     stated = _SPELLED[found[1]] if found[1] in _SPELLED else float(found[1].replace(",", ""))
