@@ -16,7 +16,7 @@ from functools import partial
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 from bench.measure import Line, report, tenant
-from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
 ROUNDS = 5
 ROWS = 1_000_000
@@ -50,7 +50,7 @@ class Table:
 
     def psql(self, command: str, name: str) -> float:
         """Seconds of a command of psql, as the tenant's role over the engine's own socket."""
-        program = str(wheel_programs(wheel_site()) / "psql")
+        program = str(find_wheel_programs(find_wheel_site()) / "psql")
         socket = str(self._service.data_dir / "run")
         line = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", socket, "-U", self._role, "-d", self._database]
         return _seconds([*line, "-c", command.format(file=self.directory / name)], {})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from tests.service import Service
 
-from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def pgbench(service: Service, script: str, seconds: float, *options: str) -> flo
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
-        program = str(wheel_programs(wheel_site()) / "pgbench")
+        program = str(find_wheel_programs(find_wheel_site()) / "pgbench")
         command = [program, "-n", "-h", str(service.data_dir / "run"), "-U", role, "-d", database, "-j", "1"]
         command += ["-T", f"{seconds:g}", "-f", file.name, *options]
         env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}

@@ -23,7 +23,7 @@ from tests.external import free_port
 from tests.faults import children, eventually, runs, send_signal
 
 from failover.sessions import Unanswered, ask
-from tuplegate.engine.bundled.binaries import Binaries, before_exec, child_options, choose_wheel
+from tuplegate.engine.bundled.binaries import Binaries, before_exec, choose_wheel, make_child_options
 from tuplegate.engine.bundled.data_directory import DataDirectory
 
 PATRONI = Path(__file__).parents[1] / ".failover" / "bin" / "python"
@@ -296,7 +296,7 @@ class Cluster:
     def _spawn(self, command: list[str], log: Path) -> "subprocess.Popen[bytes]":
         """Starts it as the user that the engine runs as."""
         account = self._directory.account
-        options = {**child_options(self._directory, account), "cwd": log.parent}
+        options = {**make_child_options(self._directory, account), "cwd": log.parent}
         # etcd 3.4 wants to be told on machines that its makers do not test.
         options["env"] |= {"ETCD_UNSUPPORTED_ARCH": "arm64", "PYTHONDONTWRITEBYTECODE": "1"}
         if account.switch and account.blocked_by(Path(command[0]).resolve()):

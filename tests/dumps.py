@@ -12,9 +12,9 @@ import psycopg
 from tests.control import Control, engine, engine_name
 from tests.service import Service, Sql
 from tests.workers import workers
-from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
-PROGRAMS = wheel_programs(wheel_site())
+PROGRAMS = find_wheel_programs(find_wheel_site())
 
 EVERYTHING = [
     text.strip().removesuffix(";")

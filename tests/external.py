@@ -15,9 +15,9 @@ import psycopg
 from tuplegate.engine.bundled.binaries import (
     Binaries,
     before_exec,
-    child_options,
     choose_custom,
     choose_wheel,
+    make_child_options,
     run_program,
 )
 from tuplegate.engine.bundled.data_directory import DataDirectory
@@ -80,7 +80,7 @@ class ExternalServer:
                 stdout=log,
                 stderr=log,
                 preexec_fn=before_exec(signal.SIGINT),  # noqa: PLW1509 - it is started before any thread
-                **child_options(self._directory, self._directory.account),
+                **make_child_options(self._directory, self._directory.account),
             )
         deadline = time.monotonic() + START_S
         while not self._answers():

@@ -1,5 +1,5 @@
-"""Translates the modules that every request passes through to C, with mypyc: the same code, about a third faster. And
-with Cython the one that writes rows, which is not there otherwise.
+"""Compiles the modules that every request passes through with mypyc, which makes them about a third faster, and the
+module that writes rows with Cython.
 
 `tools/compile.py TARGET` puts a copy of the package there whose hot modules are compiled; it runs with TARGET first on
 PYTHONPATH. The sources stay what they are, and run without it. Needs a C compiler. With 0 behind TARGET it does not

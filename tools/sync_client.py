@@ -1,6 +1,7 @@
-"""Makes `tuplegate.client.synchronous` of `tuplegate.client.asynchronous`; `--check` only says whether it is current.
+"""Generates `tuplegate.client.synchronous` from `tuplegate.client.asynchronous`; `--check` only says whether it is
+current.
 
-The two differ in a few words only, which are replaced: async and await go, names change. The result is formatted, so
+The two differ in a few words only, which are replaced: async and await go, names change. The result is format_code, so
 that it can be read and debugged like any other code.
 """
 
@@ -29,8 +30,8 @@ _WORD = re.compile(r"\w+")
 _AWAIT = re.compile(r"\bawait +|\basync +(?=(?:def|with|for)\b)")
 
 
-def synchronous(text: str) -> str:
-    """The same code without waiting for an event loop."""
+def make_synchronous(text: str) -> str:
+    """Return the same code without waiting for an event loop."""
     return _WORD.sub(lambda word: _word(word.group()), _AWAIT.sub("", text))
 
 
@@ -38,7 +39,7 @@ def _word(word: str) -> str:
     return _WORDS.get(word) or re.sub(r"^(_?)Async(?=[A-Z])", r"\1", word)
 
 
-def formatted(text: str, path: Path) -> str:
+def format_code(text: str, path: Path) -> str:
     ruff = Path(sys.executable).parent / "ruff"
     for command in (["check", "--fix", "--quiet", "--select", "I"], ["format", "--quiet"]):
         done = subprocess.run(  # noqa: S603 - our own formatter
@@ -48,18 +49,18 @@ def formatted(text: str, path: Path) -> str:
     return text
 
 
-def made(source: Path) -> str:
+def make_page(source: Path) -> str:
     if source.name == "__init__.py":
         return '"""The client without async and await, made of `tuplegate.client.asynchronous`."""\n'
     head = _HEAD.format(name=f"asynchronous/{source.name}")
-    return formatted(head + synchronous(source.read_text("utf-8")), TARGET / source.name)
+    return format_code(head + make_synchronous(source.read_text("utf-8")), TARGET / source.name)
 
 
 def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         sys.stderr.write("usage: python tools/sync_client.py [--check]\n")
         return 2
-    pages = {TARGET / source.name: made(source) for source in sorted(SOURCE.glob("*.py"))}
+    pages = {TARGET / source.name: make_page(source) for source in sorted(SOURCE.glob("*.py"))}
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text]
     left = sorted(set(TARGET.glob("*.py")) - set(pages))
     if arguments:

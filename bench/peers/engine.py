@@ -9,9 +9,9 @@ from enum import StrEnum
 from bench.peers import workloads
 from bench.peers.servers import Tuplegate
 from bench.peers.workloads import MARK, STREAMED, USERS
-from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
-_PROGRAMS = wheel_programs(wheel_site())
+_PROGRAMS = find_wheel_programs(find_wheel_site())
 _SERIALIZABLE = {"PGOPTIONS": "-c default_transaction_isolation=serializable", "PATH": "/usr/bin:/bin"}
 PSQL_S = 60.0
 

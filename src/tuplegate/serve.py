@@ -41,7 +41,7 @@ from tuplegate.supervisor.engine_server import (
 )
 from tuplegate.supervisor.failures import ServeError
 from tuplegate.supervisor.signals import watch_signals
-from tuplegate.supervisor.sockets import address_of, bind_metrics, bind_planes, bind_workers
+from tuplegate.supervisor.sockets import bind_metrics, bind_planes, bind_workers, find_address
 from tuplegate.supervisor.workers import Supervisor
 
 _log = structlog.get_logger()
@@ -195,7 +195,7 @@ def _announce(
     sockets: dict[str, socket.socket], tls: TlsFiles | None, key: Token | None, *, is_self_signed: bool
 ) -> bool:
     """Print one `name: value` a line, for people and for scripts. Return whether somebody could read it."""
-    addresses = {p: address_of(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
+    addresses = {p: find_address(sock, with_tls=tls is not None and p != "metrics") for p, sock in sockets.items()}
     trust = f" --cacert {tls.certificate}" if tls is not None and is_self_signed else ""
     lines = [f"{plane}: {address}" for plane, address in addresses.items()]
     if tls is not None and is_self_signed:

@@ -74,7 +74,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInput:
-    """What a worker gets from its supervisor.
+    """The input of a worker, from its supervisor.
 
     `sockets` has one for every plane that it is to serve. `addresses` are those of the planes as others reach them;
     `upstream` is where the alias leads, which may be the data plane of this very installation. When `life_fd` closes
@@ -106,7 +106,7 @@ class WorkerInput:
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """What the planes of a worker share."""
+    """The services that the planes of a worker share."""
 
     installation: Installation
     catalog: Catalog

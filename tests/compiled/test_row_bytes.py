@@ -61,12 +61,12 @@ class Rows:
         """By what is to be tested: separated by commas, and as lines."""
         encoder = self._encoder(result, shape)
         assert encoder._writer is not None
-        return bytes(encoder.array(result, rows_max)), encoder.lines(result, rows_max)
+        return bytes(encoder.encode_array(result, rows_max)), encoder.encode_lines(result, rows_max)
 
     def expected(self, result: PGresult, shape: Shape, rows_max: int | None = None) -> tuple[bytes, bytes]:
         encoder = self._encoder(result, shape)
         encoder._writer = None
-        return bytes(encoder.array(result, rows_max)), encoder.lines(result, rows_max)
+        return bytes(encoder.encode_array(result, rows_max)), encoder.encode_lines(result, rows_max)
 
     def _encoder(self, result: PGresult, shape: Shape) -> RowEncoder:
         columns = range(result.nfields)
@@ -143,7 +143,7 @@ def test_arrays_are_left_to_the_driver(rows: Rows) -> None:
     result = rows.ask("select array[1, 2] as numbers, 'x' as text")
     encoder = rows._encoder(result, SHAPES[0])
     assert encoder._writer is None
-    assert bytes(encoder.array(result)) == b'{"numbers":[1,2],"text":"x"}'
+    assert bytes(encoder.encode_array(result)) == b'{"numbers":[1,2],"text":"x"}'
 
 
 def test_the_package_is_compiled() -> None:

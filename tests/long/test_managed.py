@@ -21,7 +21,7 @@ from tests.tenants import Tenant, tenant_of
 from tuplegate.engine.port import EngineRefused
 from tuplegate.engine.postgres.own.foundation import NameTaken
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.logins import password_of, read_url
+from tuplegate.engine.postgres.own.logins import derive_password, read_url
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.installation import Installed, install
 
@@ -106,7 +106,7 @@ def login(server: ExternalServer, metadata: str, database: str) -> str:
 def password(server: ExternalServer, metadata: str, role: str) -> str:
     [(secret,)] = server.execute("select secret from installation", metadata)
     assert isinstance(secret, bytes)
-    return password_of(secret, role)
+    return derive_password(secret, role)
 
 
 def open_ones(server: ExternalServer) -> set[str]:

@@ -41,12 +41,12 @@ def test_an_answer_that_does_not_come(server: ExternalServer, monkeypatch: pytes
     conninfo = read_url(server.url("postgres"))
 
     async def run() -> None:
-        always = admin.primary_of(conninfo, follows=False)
+        always = admin.make_primary(conninfo, follows=False)
         connector = admin.AdminConnector(conninfo, statement_ms=100, primary=always)
         async with admin.AdminSession(connector, "postgres") as session:
             await session.fetch("SELECT 1")
             async with silent(server):
-                with pytest.raises(EngineUnavailable, match="no answer within 0.5 s"):
+                with pytest.raises(EngineUnavailable, match=r"no answer within 0\.5 s"):
                     await session.fetch("SELECT 1")
             assert await session.fetch("SELECT 1") == [("1",)]
 
@@ -59,7 +59,7 @@ def test_a_primary_that_falls_silent(server: ExternalServer, monkeypatch: pytest
     conninfo = read_url(server.url("postgres"))
 
     async def run() -> None:
-        followed = admin.primary_of(conninfo, follows=True)
+        followed = admin.make_primary(conninfo, follows=True)
         watching = asyncio.create_task(followed.watch())
         connector = admin.AdminConnector(conninfo, primary=followed)
         async with admin.AdminSession(connector, "postgres", patient=True) as session:

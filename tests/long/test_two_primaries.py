@@ -10,7 +10,7 @@ from tests.external import ExternalServer, Standby
 from tests.servers import needs_linux
 from tests.wire_proxy import PortProxy
 from tuplegate.engine.port import EngineUnavailable
-from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, primary_of
+from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
@@ -76,10 +76,10 @@ async def follow(primary: Primary, promote: Callable[[], None], newer: int) -> N
 
 def test_all_places_are_asked_again(pair: Pair) -> None:
     async def run() -> None:
-        primary = primary_of(pair.url(pair.former.port, pair.newer.port), follows=True, timelines=pair.timelines)
+        primary = make_primary(pair.url(pair.former.port, pair.newer.port), follows=True, timelines=pair.timelines)
         await follow(primary, pair.promote, pair.newer.port)
         # Another worker, or one that is started again, reaches the former primary alone.
-        other = primary_of(pair.url(pair.former.port), follows=True, timelines=pair.timelines)
+        other = make_primary(pair.url(pair.former.port), follows=True, timelines=pair.timelines)
         async with AdminSession(AdminConnector(pair.url(pair.former.port), primary=other), "postgres") as session:
             with pytest.raises(EngineUnavailable, match="is a former primary: it is on timeline 1"):
                 await session.fetch(_PORT)
@@ -95,4 +95,4 @@ def test_a_name_that_leads_to_another_server(pair: Pair) -> None:
             pair.promote()
             name._engine = urlsplit(pair.newer.url("postgres"))
 
-        asyncio.run(follow(primary_of(read_url(name.url), follows=True), promote, pair.newer.port))
+        asyncio.run(follow(make_primary(read_url(name.url), follows=True), promote, pair.newer.port))

@@ -39,11 +39,11 @@ def test_what_every_worker_begins_counts(tally: Tally) -> None:
     one, two = SerializableGuard(SLOTS, tally, 0), SerializableGuard(SLOTS, tally, 1)
     begun = one.begun
     two.count(750)
-    assert not one.outlived(begun)
+    assert not one.has_outlived(begun)
     one.count(1)
-    assert one.outlived(begun)
-    assert two.outlived(begun)
-    assert not one.outlived(one.begun)
+    assert one.has_outlived(begun)
+    assert two.has_outlived(begun)
+    assert not one.has_outlived(one.begun)
 
 
 def test_what_others_may_have_begun_counts(shared: Tally) -> None:
@@ -51,18 +51,18 @@ def test_what_others_may_have_begun_counts(shared: Tally) -> None:
     guard = SerializableGuard(SLOTS, shared, 0)
     shared.numbers[OTHERS_FLOOR], shared.numbers[OTHERS_CEILING] = 5000, 5600
     begun = guard.begun
-    assert not guard.outlived(begun)
+    assert not guard.has_outlived(begun)
     shared.numbers[OTHERS_CEILING] = 5751
-    assert guard.outlived(begun)
+    assert guard.has_outlived(begun)
 
 
 def test_blindness(shared: Tally) -> None:
     """Where the others were not heard of for a second, nothing is taken for granted."""
     guard = SerializableGuard(SLOTS, shared, 0)
     shared.numbers[VIEW_UNTIL] = time.monotonic_ns() - SECOND_NS // 100
-    assert not guard.outlived(guard.begun)
+    assert not guard.has_outlived(guard.begun)
     shared.numbers[VIEW_UNTIL] = time.monotonic_ns() - 2 * SECOND_NS
-    assert guard.outlived(guard.begun)
+    assert guard.has_outlived(guard.begun)
 
 
 def test_nothing_begins_beyond_the_ceiling_or_without_a_lease(shared: Tally) -> None:

@@ -5,13 +5,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tuplegate.engine.port import Access, BadUrl
 from tuplegate.engine.postgres.own.logins import (
+    add_settings,
     as_tenant,
+    derive_password,
+    find_database_name,
     has_password,
-    named_database,
-    password_of,
     read_url,
     where,
-    with_settings,
 )
 
 URL = "postgresql://own%20er:p%27a%5C%20ss@db.example:5433/meta?sslmode=require"
@@ -28,7 +28,7 @@ def test_a_url_becomes_keywords() -> None:
     }
     assert has_password(read_url(URL))
     assert not has_password(read_url("postgresql://a@b"))
-    assert (named_database(read_url(URL)), named_database(read_url("postgresql://a@b"))) == ("meta", "")
+    assert (find_database_name(read_url(URL)), find_database_name(read_url("postgresql://a@b"))) == ("meta", "")
     assert (where(read_url(URL)), where(read_url("postgresql://a@b"))) == ("db.example:5433", "b")
 
 
@@ -50,8 +50,8 @@ def test_a_tenant_logs_in_as_itself() -> None:
     """With its own name and password, whatever the owner's are, and with settings that hold blanks and quotes."""
     secret = bytes(32)
     tenant = as_tenant(read_url(URL), secret, "tg_1", Access.READ)
-    made = conninfo_to_dict(with_settings(tenant, "tg_1", {"DateStyle": "ISO, MDY", "search_path": '"$user",public'}))
-    assert (made["user"], made["password"], made["dbname"]) == ("tg_1_r", password_of(secret, "tg_1_r"), "tg_1")
+    made = conninfo_to_dict(add_settings(tenant, "tg_1", {"DateStyle": "ISO, MDY", "search_path": '"$user",public'}))
+    assert (made["user"], made["password"], made["dbname"]) == ("tg_1_r", derive_password(secret, "tg_1_r"), "tg_1")
     assert made["host"] == "db.example"
     assert made["options"] == '-c DateStyle=ISO,\\ MDY -c search_path="$user",public'
-    assert password_of(secret, "tg_1_r") != password_of(secret, "tg_1_w")
+    assert derive_password(secret, "tg_1_r") != derive_password(secret, "tg_1_w")

@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tuplegate.client.positions import Positions, check_consistency
 from tuplegate.engine import port
 from tuplegate.engine.postgres.own.admin import AdminConnector
-from tuplegate.engine.postgres.own.logins import same_login, without_login
+from tuplegate.engine.postgres.own.logins import copy_login, strip_login
 from tuplegate.engine.postgres.replication.positions import NOWHERE, Position, read_lsn, read_position
 from tuplegate.engine.postgres.replication.progress import LAG_MAX_S, Progress
 from tuplegate.engine.postgres.replication.snapshots import may_run_on_standby
@@ -122,13 +122,13 @@ def test_a_replica_is_logged_in_at_as_the_engine_is() -> None:
     settings = replace(Settings(), replicas="postgresql://me:secret@a:1/mine?sslmode=require , host=b port=2,")
     places = read_replica_addresses(settings)
     assert ["secret" in place or "user" in place for place in places] == [False, False]
-    made = [same_login(place, "host=c user=owner password='p w' dbname=meta") for place in places]
+    made = [copy_login(place, "host=c user=owner password='p w' dbname=meta") for place in places]
     login = {"user": "owner", "password": "p w", "dbname": "meta"}
     assert [conninfo_to_dict(each) for each in made] == [
         {"host": "a", "port": "1", "sslmode": "require", **login},
         {"host": "b", "port": "2", **login},
     ]
-    assert without_login("host=b port=2 user=x passfile=y") == "host='b' port='2'"
+    assert strip_login("host=b port=2 user=x passfile=y") == "host='b' port='2'"
 
 
 def test_a_replica_that_is_no_url_is_refused() -> None:

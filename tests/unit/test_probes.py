@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuplegate.engine.postgres.own.probes import Capabilities, problems, warnings
+from tuplegate.engine.postgres.own.probes import Capabilities, find_problems, find_warnings
 
 GOOD = Capabilities(
     version_number=180006,
@@ -25,9 +25,9 @@ GOOD = Capabilities(
 
 
 def test_a_good_one() -> None:
-    assert problems(GOOD) == []
-    assert problems(replace(GOOD, superuser=False, makes_databases=True)) == []
-    assert warnings(GOOD, connections=197) == []
+    assert find_problems(GOOD) == []
+    assert find_problems(replace(GOOD, superuser=False, makes_databases=True)) == []
+    assert find_warnings(GOOD, connections=197) == []
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_a_good_one() -> None:
     ],
 )
 def test_what_keeps_the_service_from_starting(found: Capabilities, words: str) -> None:
-    [problem] = problems(found)
+    [problem] = find_problems(found)
     assert words in problem
 
 
 def test_all_problems_are_named_at_once() -> None:
-    assert len(problems(replace(GOOD, superuser=False, standby=True, fsync=False))) == 3
+    assert len(find_problems(replace(GOOD, superuser=False, standby=True, fsync=False))) == 3
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_all_problems_are_named_at_once() -> None:
     ],
 )
 def test_what_the_operator_is_told(found: Capabilities, connections: int, words: str) -> None:
-    [warning] = warnings(found, connections)
+    [warning] = find_warnings(found, connections)
     assert words in warning

@@ -14,7 +14,7 @@ class Reader:
         self.reads = True
 
     def holds(self, size: int) -> bool:
-        self.reads = self.stock.holds(size)
+        self.reads = self.stock.may_hold(size)
         return self.reads
 
 

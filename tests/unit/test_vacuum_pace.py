@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuplegate.engine.postgres.own.vacuum_pace import nap_s
+from tuplegate.engine.postgres.own.vacuum_pace import choose_nap_s
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from tuplegate.engine.postgres.own.vacuum_pace import nap_s
 def test_the_time_grows_in_steps_with_the_databases(databases: int, present: int, seconds: int) -> None:
     """To a bound, and shrinks only well below a step: else one database made and dropped would change it twice. What
     is no step stays."""
-    assert nap_s(databases, present) == seconds
+    assert choose_nap_s(databases, present) == seconds

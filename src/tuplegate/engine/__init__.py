@@ -1,1 +1,1 @@
-"""The engine behind the service: the port that planes use, and what stands behind it."""
+"""The engine behind the service: the port that planes use, and the adapters that fill it."""

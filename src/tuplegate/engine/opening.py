@@ -14,10 +14,10 @@ from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.engine import open_postgres
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, primary_of
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.own.foundation import check_prepared
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.logins import has_password, read_url, same_login, without_login
+from tuplegate.engine.postgres.own.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.postgres.own.probes import probe
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.timelines import Timelines
@@ -41,7 +41,7 @@ def read_address(url: str) -> str:
 
 def read_replica_address(url: str) -> str:
     """Return the address of a standby, without a login: workers log in there as at the engine. Raises BadUrl."""
-    return without_login(read_url(url))
+    return strip_login(read_url(url))
 
 
 def url_has_password(url: str) -> bool:
@@ -60,7 +60,7 @@ def owner_of(address: str, settings: Settings, *, is_bundled: bool = False) -> p
 
 @dataclass(frozen=True, slots=True)
 class SharedEngine:
-    """What all workers get of an engine; the supervisor makes it before it forks them."""
+    """An engine as all workers share it; the supervisor makes it before it forks them."""
 
     name: str
     login: PostgresLogin
@@ -129,12 +129,13 @@ class _ReachedPostgres:
         self._shared = shared
         self._share = share
         demands = settings.durability == "replicated"
-        primary = primary_of(conninfo, follows=not shared.is_bundled, demands=demands, timelines=shared.timelines)
+        primary = make_primary(conninfo, follows=not shared.is_bundled, demands=demands, timelines=shared.timelines)
         self._connector = AdminConnector(conninfo, primary=primary)
 
     @asynccontextmanager
     async def metadata(self) -> AsyncIterator[port.Metadata]:
-        """Where commits can wait for a standby, neither look-ups nor notes wait behind them."""
+        """Open the metadata database. Where commits can wait for a standby, look-ups and notes do not wait behind
+        them."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(AdminSession(self._connector, METADATA_DATABASE))
             if not self._connector.primary.follows:
@@ -158,11 +159,11 @@ class _ReachedPostgres:
                 furnishing = self.databases(secret).furnishing
                 await check_prepared(session, installation, self._shared.name, furnishing)
                 connections = min(connections, (await probe(session)).connections_free)
-        async with open_postgres(self._engine_settings(installation, secret, connections)) as engine:
+        async with open_postgres(self._make_settings(installation, secret, connections)) as engine:
             yield engine
 
-    def _engine_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
-        """Every worker has its share of the connections."""
+    def _make_settings(self, installation: str, secret: bytes, connections: int) -> EngineSettings:
+        """Return the settings of a worker's engine, with its share of the connections."""
         settings, shared, workers = self._settings, self._shared, self._settings.workers
         conninfo, is_bundled = shared.login.conninfo, shared.is_bundled
         least = settings.disk_free_mb_min * 2**20
@@ -170,7 +171,7 @@ class _ReachedPostgres:
         reserved = min(_RESERVED_CONNECTIONS + own * workers, connections // 2)
         return EngineSettings(
             conninfo=conninfo,
-            replicas=tuple(same_login(replica, conninfo) for replica in shared.replicas),
+            replicas=tuple(copy_login(replica, conninfo) for replica in shared.replicas),
             installation=installation,
             secret=secret,
             connections_max=max(1, (connections - reserved) // workers),

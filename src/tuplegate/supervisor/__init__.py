@@ -1,1 +1,1 @@
-"""The supervisor of `tuplegate serve`: what it binds and starts, and how it watches that."""
+"""The supervisor of `tuplegate serve`: binds the sockets, starts the engine and the workers, and watches them."""

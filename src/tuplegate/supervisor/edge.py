@@ -9,7 +9,7 @@ from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.settings import Settings
 from tuplegate.supervisor.certificates import with_tls
 from tuplegate.supervisor.failures import ServeError
-from tuplegate.supervisor.sockets import address_of
+from tuplegate.supervisor.sockets import find_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Edge:
 def read_edge(settings: Settings, sockets: dict[str, socket.socket]) -> Edge:
     given = {"data": settings.data_url, "alias": settings.alias_url, "control": settings.control_url}
     addresses = {plane: _parse(url, f"--{plane}-url") for plane, url in given.items() if url}
-    bound = {plane: parse_origin(address_of(sock, with_tls=with_tls(settings))) for plane, sock in sockets.items()}
+    bound = {plane: parse_origin(find_address(sock, with_tls=with_tls(settings))) for plane, sock in sockets.items()}
     upstream = None
     if "alias" in sockets:
         if "data" not in addresses | bound or "control" not in addresses | bound:
             raise ServeError("an alias without the other planes needs --data-url and --control-url")
         own = "data" not in addresses
-        upstream = worker.Upstream(_reachable(bound["data"]) if own else addresses["data"], own)
+        upstream = worker.Upstream(_find_reachable(bound["data"]) if own else addresses["data"], own)
         if upstream.origin in (bound["alias"], addresses.get("alias")):
             raise ServeError(f"--data-url {upstream.origin} is the alias itself, which would forward to itself")
     addresses = bound | addresses
@@ -56,7 +56,7 @@ def _parse(url: str, flag: str) -> Origin:
         raise ServeError(f"{flag} {url!r} is not an address of the form https://host or https://host:port") from None
 
 
-def _reachable(bound: Origin) -> Origin:
+def _find_reachable(bound: Origin) -> Origin:
     """Return an address to connect to; the bound one may stand for all of the machine's."""
     if ipaddress.ip_address(bound.host).is_unspecified:
         return replace(bound, host="::1" if ":" in bound.host else "127.0.0.1")

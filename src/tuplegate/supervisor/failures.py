@@ -1,4 +1,4 @@
-"""What keeps the service from starting."""
+"""The error that keeps the service from starting."""
 
 
 class ServeError(Exception):

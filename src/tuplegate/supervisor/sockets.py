@@ -83,7 +83,7 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return sock
 
 
-def address_of(sock: socket.socket, *, with_tls: bool) -> str:
+def find_address(sock: socket.socket, *, with_tls: bool) -> str:
     host, port = sock.getsockname()[:2]
     scheme = "https" if with_tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

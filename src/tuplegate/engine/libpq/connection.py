@@ -113,11 +113,11 @@ class Command:
 
 
 class Meter:
-    """Is told of the transactions that commands can begin, before they are sent; connections may share one."""
+    """Counts the transactions that commands can begin, before they are sent; connections may share one."""
 
     @property
     def begun(self) -> int:
-        """So many have begun, by all who are counted together."""
+        """Return how many have begun, of all who are counted together."""
         return 0
 
     def count(self, begun: int) -> None:
@@ -149,12 +149,12 @@ class Segment:
         self.notices_left = _NOTICES_LENGTH_MAX
 
     @property
-    def gathers(self) -> bool:
-        """Whether libpq gathers several rows just now before it hands any over."""
+    def is_gathering(self) -> bool:
+        """Return whether libpq is gathering several rows before it hands any over."""
         return self.ended < len(self.commands) and self.commands[self.ended].together > 1
 
     def take(self, chunk: PGresult) -> None:
-        """A failure of whoever takes the rows is theirs, not the connection's."""
+        """Take a chunk of rows. A failure of whoever takes them is theirs, not the connection's."""
         if self.on_rows is None or self.failure is not None:
             return
         try:
@@ -167,7 +167,7 @@ _OPEN: dict[int, "Connection"] = {}
 
 
 def look_at_broken() -> None:
-    """Wakes connections whose socket is broken. The loop stops to watch a socket that has an error, and a unix socket
+    """Wake connections whose socket is broken. The loop stops watching a socket that has an error, and a unix socket
     has one when its peer goes with something unread: whoever waits for an answer would wait for ever."""
     if not _OPEN:
         return
@@ -181,7 +181,7 @@ def look_at_broken() -> None:
 
 
 class Connection:
-    """See the module's text. `on_lost` is the pool's."""
+    """One connection; the module's docstring has its contract. `on_lost` is the pool's."""
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         self.pgconn = pgconn
@@ -222,7 +222,7 @@ class Connection:
 
     @classmethod
     async def open(cls, conninfo: str, timeout: float) -> Self:
-        """Connects without blocking the loop. Raises ConnectionLost with the server's own words."""
+        """Connect without blocking the loop. Raises ConnectionLost with the server's own words."""
         return await asyncio.get_running_loop().create_task(cls._open(conninfo, timeout))
 
     @classmethod
@@ -245,7 +245,7 @@ class Connection:
         return not self._reading
 
     def send(self, commands: Sequence[Command], on_rows: OnRows | None = None) -> DirectFuture[list[PGresult]]:
-        """Queues one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
+        """Queue one segment; `flush` puts it on the wire. The reply gives every result but chunks of rows."""
         if self.closed:
             raise ConnectionLost("the connection is closed")
         if self._gathered and not self._segments:
@@ -262,7 +262,7 @@ class Connection:
         except Exception as exc:
             # Part of it may be on the wire already.
             self._lose(exc)
-            raise ConnectionLost(_one_line(str(exc))) from exc
+            raise ConnectionLost(_join_lines(str(exc))) from exc
         reply: DirectFuture[list[PGresult]] = DirectFuture(self._loop)
         segment = Segment(reply, commands, on_rows)
         self._segments.append(segment)
@@ -287,13 +287,13 @@ class Connection:
         pgconn.pipeline_sync()
 
     async def run(self, *commands: Command) -> list[PGresult]:
-        """Sends one segment and waits for it."""
+        """Send one segment and wait for it."""
         future = self.send(commands)
         self.flush()
         return await future
 
-    async def drained(self) -> None:
-        """Waits until everything that is under way has been answered, whoever asked for it."""
+    async def wait_for_answers(self) -> None:
+        """Wait until everything that is under way is answered, whoever asked for it."""
         await self.run()
 
     def flush(self) -> None:
@@ -305,11 +305,11 @@ class Connection:
         if pending and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-            if _size_of(self._segments) > _SWOLLEN:
+            if _count_bytes(self._segments) > _SWOLLEN:
                 self.is_heavy = self.is_swollen = True
 
     def pause(self) -> None:
-        """Stops reading, so that the server blocks on a reader that is too slow."""
+        """Stop reading, so that the server blocks on a reader that is too slow."""
         self._held_up = True
         self._stop_reading()
 
@@ -317,15 +317,15 @@ class Connection:
         self._held_up = False
         self._read_on()
 
-    def found_room(self) -> None:
-        """What is held may become more."""
+    def note_room(self) -> None:
+        """Read on, since more may be held now."""
         self._lacks_room = False
         self._read_on()
 
     def drain(self) -> None:
-        """What runs is to end: it is read on, whatever is held."""
+        """Read on, whatever is held: what runs is to end."""
         self._drains = self.is_heavy = True
-        self.found_room()
+        self.note_room()
 
     def _stop_reading(self) -> None:
         if self._reading and not self.closed:
@@ -339,15 +339,15 @@ class Connection:
             self._loop.call_soon(self._on_readable)  # what libpq holds already makes the socket no more readable
 
     def let_go(self) -> None:
-        """Nothing is held any longer of what came, but by those who have it."""
+        """Let go of what came: only those who have it hold it now."""
         self.collected = self._gathered = 0
         self.is_heavy = self.is_swollen
         self._drains = False
         if self.stock is not None:
-            self.stock.holds(0)
+            self.stock.may_hold(0)
 
     async def cancel(self) -> None:
-        """Asks the server to cancel what runs here; returns when it has heard. Whoever calls bounds the time."""
+        """Ask the server to cancel what runs here; return when the server has heard. The caller bounds the time."""
         if self.closed:
             return
         canceller = self.pgconn.cancel_conn()
@@ -355,7 +355,7 @@ class Connection:
             canceller.start()
             step = _WRITING
             while step in (_READING, _WRITING):
-                await _ready(self._loop, canceller.socket, reading=step == _READING)
+                await _wait_ready(self._loop, canceller.socket, reading=step == _READING)
                 step = canceller.poll()
         except OperationalError:  # a server that cannot be reached has nothing left to cancel
             pass
@@ -370,7 +370,7 @@ class Connection:
         return bool(self._last_notices)
 
     def take_notices(self) -> list[Notice]:
-        """The notices of the segment that was answered last."""
+        """Return the notices of the segment that was answered last."""
         notices, self._last_notices = self._last_notices, []
         return notices
 
@@ -378,7 +378,7 @@ class Connection:
         self._loop.call_soon(self.look)
 
     def look(self) -> None:
-        """Reads what is there. For a socket of which the loop will say nothing more: see `look_at_broken`."""
+        """Read what is there, from a socket of which the loop will say nothing more: see `look_at_broken`."""
         self._on_readable()
         if not self.closed and not self.is_paused:
             self._lose(ConnectionLost("the engine is gone"))
@@ -423,7 +423,7 @@ class Connection:
                 segment.reply.set_result(segment.results)
 
     def _read(self, finished: list[Segment]) -> None:
-        """Takes what the server has sent, up to where somebody wants no more."""
+        """Take what the server has sent, until somebody wants no more."""
         pgconn = self.pgconn
         segments = self._segments
         try:
@@ -475,19 +475,19 @@ class Connection:
             self._lose(ConnectionLost("the engine closed the connection"))
 
     def _weigh(self) -> None:
-        """After a read that leaves much in memory."""
+        """Weigh what is held, after a read that leaves much in memory."""
         if self.closed:
             return
         self.is_heavy = True
         self.is_swollen = self.is_swollen or self._gathered > _SWOLLEN
-        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].gathers:
+        if self._gathered > TOGETHER_MAX and self._segments and self._segments[0].is_gathering:
             self._lose(RowsTooWide(TOO_WIDE))
-        elif self.stock is not None and not self.stock.holds(self._gathered + self.collected) and not self._drains:
+        elif self.stock is not None and not self.stock.may_hold(self._gathered + self.collected) and not self._drains:
             self._lacks_room = True
             self._stop_reading()
 
     def _ask_for_chunks(self, segment: Segment) -> None:
-        """Says how the rows of the command that is read next are wanted."""
+        """Tell libpq how to hand over the rows of the next command."""
         if segment.on_rows is None or not segment.commands:
             return
         rows = segment.commands[segment.ended].chunk_rows
@@ -509,7 +509,7 @@ class Connection:
         self.stock = None
         self.cut_off = bool(self._segments)
         for segment in self._segments:
-            self._loop.call_soon(_fail, segment.reply, _failure(cause, segment))
+            self._loop.call_soon(_fail, segment.reply, _make_failure(cause, segment))
         self._segments.clear()
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
@@ -520,8 +520,8 @@ def _bytes_waiting(descriptor: int) -> int:
     return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
-def _size_of(segments: Iterable[Segment]) -> int:
-    """Bytes of all texts and parameters."""
+def _count_bytes(segments: Iterable[Segment]) -> int:
+    """Return the bytes of all texts and parameters."""
     return sum(
         len(command.sql) + sum(len(value or b"") for value in command.params or ())
         for segment in segments
@@ -534,11 +534,11 @@ def _fail(reply: DirectFuture[list[PGresult]], failure: Exception) -> None:
         reply.set_exception(failure)
 
 
-def _failure(cause: Exception, segment: Segment) -> Exception:
+def _make_failure(cause: Exception, segment: Segment) -> Exception:
     if isinstance(cause, CopyStarted):
         return CopyStarted()
     kind = RowsTooWide if isinstance(cause, RowsTooWide) else ConnectionLost
-    lost = kind(_one_line(str(cause)))
+    lost = kind(_join_lines(str(cause)))
     lost.results = segment.results
     return lost
 
@@ -547,17 +547,17 @@ async def _finish_connecting(pgconn: PGconn, loop: asyncio.AbstractEventLoop) ->
     step = _WRITING  # a connection that is not there yet would be waited for within the first look at it
     while True:
         if pgconn.status == _BAD:
-            raise ConnectionLost(_one_line(pgconn.get_error_message()))
-        await _ready(loop, pgconn.socket, reading=step == _READING)
+            raise ConnectionLost(_join_lines(pgconn.get_error_message()))
+        await _wait_ready(loop, pgconn.socket, reading=step == _READING)
         step = pgconn.connect_poll()
         if step == pq.PollingStatus.OK:
             return
         if step == pq.PollingStatus.FAILED:
             lost = LoginRefused if pgconn.used_password else ConnectionLost
-            raise lost(_one_line(pgconn.get_error_message()))
+            raise lost(_join_lines(pgconn.get_error_message()))
 
 
-async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
+async def _wait_ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> None:
     future: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
@@ -572,11 +572,11 @@ async def _ready(loop: asyncio.AbstractEventLoop, fd: int, *, reading: bool) -> 
         remove(fd)
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())
 
 
-def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+def read_text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
     return [
         tuple(
             None if (value := result.get_value(row, column)) is None else value.decode()

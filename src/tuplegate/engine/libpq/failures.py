@@ -1,4 +1,4 @@
-"""Errors of the server as the port's exceptions. The SQLSTATE decides, the message only where it must."""
+"""Turns errors of the server into the port's exceptions, by SQLSTATE and, only where it must, by message."""
 
 from typing import Final
 
@@ -31,8 +31,8 @@ _TEXT_MAX: Final = 4096
 """Bytes of a message, detail, hint or context: a tenant's code can make them as long as it likes."""
 
 
-def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
-    """What the server says, cut where it is too long for anybody to read."""
+def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
+    """Return a field of the server's error, cut where it is too long for anybody to read."""
     value = result.error_field(name)
     if value is None:
         return None
@@ -42,7 +42,8 @@ def field(result: PGresult, name: pq.DiagnosticField) -> str | None:
 
 
 def find_error(results: list[PGresult]) -> PGresult | None:
-    """The error of a segment. A commit that fails says so after the statement said it was done: the last one counts."""
+    """Return the error of a segment. A commit that fails says so after the statement said it was done: the last one
+    counts."""
     error = None
     for result in results:
         if result.status == _ERROR:
@@ -51,11 +52,11 @@ def find_error(results: list[PGresult]) -> PGresult | None:
 
 
 def to_failure(result: PGresult) -> port.EngineFailure:
-    """The exception that the error stands for."""
-    sqlstate = field(result, _Field.SQLSTATE)
-    message = field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
-    position = field(result, _Field.STATEMENT_POSITION)
-    context = field(result, _Field.CONTEXT)
+    """Return the exception that the error stands for."""
+    sqlstate = read_field(result, _Field.SQLSTATE)
+    message = read_field(result, _Field.MESSAGE_PRIMARY) or result.get_error_message()[:_TEXT_MAX]
+    position = read_field(result, _Field.STATEMENT_POSITION)
+    context = read_field(result, _Field.CONTEXT)
     if sqlstate in _UNAVAILABLE:
         return port.EngineUnavailable(message)
     if context is not None and context.startswith(_NOT_READY):
@@ -64,7 +65,7 @@ def to_failure(result: PGresult) -> port.EngineFailure:
             sqlstate="53200",
             hint="Change fewer tables or listen to fewer channels in one transaction, and keep less in the session.",
         )
-    if sqlstate == "53100" and field(result, _Field.SOURCE_FILE) != _RAISED:
+    if sqlstate == "53100" and read_field(result, _Field.SOURCE_FILE) != _RAISED:
         return port.StatementFailed(
             "the disk of the engine is full; nothing was applied",
             sqlstate=sqlstate,
@@ -79,22 +80,22 @@ def to_failure(result: PGresult) -> port.EngineFailure:
         kind = port.MultipleStatements
     elif sqlstate == "08P01" and message.startswith("bind message supplies"):
         kind = port.ParameterMismatch
-        message = _parameter_count(message)
+        message = _find_parameter_count(message)
     elif sqlstate in CONFLICTS:
         kind = port.Conflict
     failure = kind(
         message,
         sqlstate=sqlstate,
         position=int(position) if position else None,
-        detail=field(result, _Field.MESSAGE_DETAIL),
-        hint=field(result, _Field.MESSAGE_HINT),
+        detail=read_field(result, _Field.MESSAGE_DETAIL),
+        hint=read_field(result, _Field.MESSAGE_HINT),
         context=context,
     )
-    failure.never_ran = failure.position is not None or field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
+    failure.never_ran = failure.position is not None or read_field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
     return failure
 
 
-def _parameter_count(message: str) -> str:
+def _find_parameter_count(message: str) -> str:
     numbers = [word for word in message.split() if word.isdigit()]
     if len(numbers) != 2:
         return message
@@ -111,7 +112,7 @@ def is_internal(failure: port.StatementFailed) -> bool:
 
 
 def check(results: list[PGresult]) -> None:
-    """Raises the failure in the results of a segment, if there is one."""
+    """Raise the failure in the results of a segment, if there is one."""
     error = find_error(results)
     if error is not None:
         raise to_failure(error)
@@ -120,20 +121,20 @@ def check(results: list[PGresult]) -> None:
 
 
 def is_last_word(result: PGresult) -> bool:
-    """Whether the server closes the connection with this error."""
-    return field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
+    """Return whether the server closes the connection with this error."""
+    return read_field(result, _Field.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC")
 
 
 def is_panic(result: PGresult) -> bool:
-    """Whether the whole server went down with this error, which can also be after a commit was written."""
-    return field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
+    """Return whether the whole server went down with this error, which can also be after a commit was written."""
+    return read_field(result, _Field.SEVERITY_NONLOCALIZED) == "PANIC"
 
 
 def to_notice(result: PGresult) -> port.Notice:
     return port.Notice(
-        severity=field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",
-        message=field(result, _Field.MESSAGE_PRIMARY) or "",
-        sqlstate=field(result, _Field.SQLSTATE),
-        detail=field(result, _Field.MESSAGE_DETAIL),
-        hint=field(result, _Field.MESSAGE_HINT),
+        severity=read_field(result, _Field.SEVERITY_NONLOCALIZED) or "NOTICE",
+        message=read_field(result, _Field.MESSAGE_PRIMARY) or "",
+        sqlstate=read_field(result, _Field.SQLSTATE),
+        detail=read_field(result, _Field.MESSAGE_DETAIL),
+        hint=read_field(result, _Field.MESSAGE_HINT),
     )

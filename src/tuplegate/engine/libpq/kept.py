@@ -1,4 +1,4 @@
-"""Which statements come so often that the engine should keep them prepared.
+"""Decides which statements come so often that the engine should keep them prepared.
 
 A statement is prepared on a connection once its text has come a few times; from then on the engine neither parses it
 again nor, where one plan fits all parameters, plans it. What is prepared goes with the next `DISCARD ALL` on its
@@ -37,15 +37,16 @@ _ESCAPED: Final = re.compile(r"\\|\$[^0-9]|--")
 
 
 def is_lasting(sql: str) -> bool:
-    """Whether it means tomorrow what it means today. The engine reads literals when it prepares a statement, and there
-    are some that mean the moment, or what has a name just then. Rather too rarely than too often."""
+    """Return whether preparing the statement once is safe: no literal in it depends on the moment. The engine reads
+    literals when it prepares a statement, and there are some that mean the moment, or what has a name just then. Rather
+    too rarely than too often."""
     if _ESCAPED.search(sql) is not None:
         return False
     return "'" not in sql or _MOMENT.search(_BETWEEN.sub("", sql.lower())) is None
 
 
-class Kept:
-    """A statement that is prepared on one connection, and the encoder of the rows that it gave last.
+class KeptStatement:
+    """A statement that is prepared on one connection, and the encoder of its last rows.
 
     It is prepared anew when its time is over, when it has no `runs` left, and after `changes`: the engine does not see
     all that can change what a literal means.
@@ -65,8 +66,8 @@ class Kept:
         self._encoder: RowEncoder | None = None
         self._encoder_of: object = None
 
-    def encoder(self, known: object, shape: Shape) -> RowEncoder | None:
-        """The encoder of an earlier run, if it was for rows of that shape, and with what is `known` now of types."""
+    def find_encoder(self, known: object, shape: Shape) -> RowEncoder | None:
+        """Return the encoder of an earlier run, if it was for rows of that shape, with what is `known` of types now."""
         encoder = self._encoder
         return encoder if encoder is not None and self._encoder_of is known and encoder.shape is shape else None
 
@@ -75,8 +76,7 @@ class Kept:
 
 
 class OftenSeen:
-    """The texts of one database, as far as they were not prepared where they were to run, and what was found of those
-    that came often."""
+    """The texts of one database that were not prepared where they ran, and the verdicts on those that came often."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
@@ -86,7 +86,7 @@ class OftenSeen:
         """Hashes of those that gave notices. Parsing gives some, and what is prepared is not parsed again."""
 
     def note(self, key: Key) -> bool:
-        """Whether it has come often enough by now."""
+        """Count a text; return whether it has come often enough."""
         hashed = hash(key)
         if hashed in self._noisy:
             return False
@@ -101,7 +101,7 @@ class OftenSeen:
             self._noisy.clear()
         self._noisy.add(hash(key))
 
-    def verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
+    def find_verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
         """None where there is none, or not any more: it is then looked for when the text has come often again."""
         found = self._verdicts.get(key)
         if found is not None and (found.until <= now or found.changes != changes):
@@ -110,7 +110,7 @@ class OftenSeen:
             return None
         return found
 
-    def found(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
+    def note_verdict(self, key: Key, verdict: Verdict, now: float, changes: int) -> None:
         verdict.until, verdict.changes = now + _PLANNED_S, changes
         if len(self._verdicts) >= _TEXTS_MAX:
             self._verdicts.clear()

@@ -1,4 +1,4 @@
-"""Reads what a statement could leave on its connection, by the names in its text. Pure.
+"""Finds what a statement could leave on its connection, by the names in its text. Pure.
 
 PostgreSQL keeps settings, sequences, temporary tables and prepared statements in a session. A text that names nothing
 of the kind needs only a cheap reset after it; every other one is followed by an inspection, or by a full reset.
@@ -48,7 +48,7 @@ WRITES: Final = frozenset({"insert", "update", "delete", "merge"})
 
 
 class Leftovers(Enum):
-    """What a plain text can leave on its connection, in a database without code of the tenant's own."""
+    """The traces that a plain text can leave on its connection, in a database without code of the tenant's own."""
 
     NOTHING = auto()
     SEQUENCES = auto()
@@ -76,7 +76,7 @@ def _find_leftovers(folded: str, keyword: str) -> Leftovers:
 
 
 class Reading:
-    """What is known of one text: the results of the functions above.
+    """The results of the functions above for one text.
 
     `names_settings` means that it could change, while it runs, the setting by which a commit waits for the disk.
     """
@@ -90,7 +90,7 @@ class Reading:
 
 
 def read_text(sql: str, keyword: str) -> Reading:
-    """Look for all names at once, so that a long text is searched for each of them only once."""
+    """Read a text for all names at once, so that a long text is searched for each of them only once."""
     folded = fold(sql)
     left = _find_leftovers(folded, keyword)
     if "_" not in folded and "&" not in folded:

@@ -1,4 +1,4 @@
-"""The parameters of a statement as text for the server, and the placeholders' types where they decide how."""
+"""Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
 
 from psycopg.pq.abc import PGresult
 
@@ -21,7 +21,7 @@ from tuplegate.protocol.messages import PARAMS_MAX
 
 
 async def describe_statement(member: Member, sql: bytes) -> PGresult:
-    """What the engine says of a statement without running it; its placeholders and columns."""
+    """Ask the engine for the placeholders and columns of a statement, without running it."""
     results = await member.run(Command(sql, describe=True))
     check(results)
     return results[-1]
@@ -30,7 +30,7 @@ async def describe_statement(member: Member, sql: bytes) -> PGresult:
 async def write_params(
     encoders: EncoderCache, member: Member, statement: port.Statement, *, describe: bool
 ) -> list[bytes | None] | None:
-    """The parameters as text. Asks for the placeholders' types where they matter, or when told to.
+    """Return the parameters as text. Ask for the placeholders' types where they matter, or when told to.
 
     Their number is checked where they are asked for; the engine checks it where they are not.
     """
@@ -58,8 +58,8 @@ async def write_params(
     return texts
 
 
-def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
-    """The parameters as text, an empty list where there are none; None where their types must be asked for first."""
+def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
+    """Return the parameters as text; None where their types must be asked for first."""
     params = statement.params
     if not params:
         return []
@@ -69,11 +69,11 @@ def texts_of(statement: port.Statement, types: TypeRegistry) -> list[bytes | Non
 
 
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
-    """Whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
+    """Return whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
     return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))
 
 
 def needs_describing(statement: port.Statement) -> bool:
-    """Whether the engine must be asked for the placeholders' types before the statement can be sent."""
+    """Return whether the engine must be asked for the placeholders' types before the statement can be sent."""
     params = statement.params
     return params is not None and (len(params) > PARAMS_AT_ONCE or needs_types(params))

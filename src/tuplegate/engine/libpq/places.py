@@ -1,4 +1,4 @@
-"""How many connections to the engine a worker may have, over all databases together."""
+"""Bounds the connections of a worker to the engine, over all databases together."""
 
 import math
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Places:
-    """How many connections all pools together may have.
+    """The places for the connections of all pools together.
 
     `make_room` closes one of some pool that has been idle since before a given time.
     """
@@ -17,7 +17,7 @@ class Places:
         self._asking: deque[Callable[[], None]] = deque()
 
     def take(self, idle_since: float = math.inf) -> bool:
-        """A place that is free, or that of a connection which has been idle since before then."""
+        """Take a free place, or that of a connection that has been idle since before then."""
         if self._free == 0:
             self._make_room(idle_since)
         if self._free == 0:
@@ -26,8 +26,8 @@ class Places:
         return True
 
     @property
-    def wanted(self) -> bool:
-        """Whether a pool without any connection waits for a place."""
+    def is_wanted(self) -> bool:
+        """Return whether a pool without any connection waits for a place."""
         return bool(self._asking)
 
     def ask(self, found: Callable[[], None]) -> None:

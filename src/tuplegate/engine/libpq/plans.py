@@ -1,4 +1,4 @@
-"""Which statements may be run as what is prepared, with one plan for all values, and mean the same.
+"""Decides which statements mean the same when they run prepared, with one plan for all values.
 
 The engine reads a literal for the column that it meets, with the column's length and fields, and computes what can be
 computed before a row is looked at: `update t set n = 40000 where id = 0` fails for a smallint though there is no row 0.
@@ -57,7 +57,7 @@ _LOOKS_LIKE_A_UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[
 
 
 class Column:
-    """`modifier` is the engine's word for a length, a precision or fields; -1 where there are none."""
+    """A column. `modifier` is the engine's number for a length, a precision or fields; -1 where there are none."""
 
     __slots__ = ("modifier", "name", "type")
 
@@ -68,8 +68,8 @@ class Column:
 
 
 class Verdict:
-    """How often what is prepared may be run before it is prepared anew; not at all where that is 0. `uuids` are the
-    parameters, counted from 0, that must look like one. It holds `until` then, and after so many `changes`."""
+    """How often a prepared statement may run before it is prepared anew; 0 means never. `uuids` are the parameters,
+    counted from 0, that must look like one. It holds `until` then, and after so many `changes`."""
 
     __slots__ = ("changes", "runs", "until", "uuids")
 
@@ -103,7 +103,7 @@ def read_columns(result: PGresult) -> list[Column]:
 
 
 def judge_template(form: Form, types: tuple[int, ...], columns: list[Column]) -> Verdict:
-    """For the literals of a template, which are of these types."""
+    """Judge a template whose literals are of these types."""
     uuids = []
     for place in form.places:
         column = _find(columns, place.column, place.index)
@@ -118,7 +118,7 @@ def judge_template(form: Form, types: tuple[int, ...], columns: list[Column]) ->
 
 
 def judge_text(form: Form, columns: list[Column]) -> Verdict:
-    """For a text with parameters of its own."""
+    """Judge a text with parameters of its own."""
     for place in form.places:
         column = _find(columns, place.column, place.index)
         if column is None or (place.stored and column.modifier != -1):

@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn
 
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost
-from tuplegate.engine.libpq.kept import Kept, Key
+from tuplegate.engine.libpq.kept import KeptStatement, Key
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
@@ -48,7 +48,7 @@ class Member(Connection):
 
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(pgconn, loop)
-        self.kept: dict[Key, Kept] = {}
+        self.kept: dict[Key, KeptStatement] = {}
 
     def take_reset(self) -> Command | None:
         """Return what is to be sent before anything else; whoever takes it sends it."""
@@ -135,7 +135,7 @@ class ConnectionPool:
         waiter: DirectFuture[Member] = DirectFuture(self._loop)
         self._waiters.append((waiter, deadline, self._loop.time()))
         if self.size == 0 and not self._suspended:
-            self._places.ask(self._place_found)
+            self._places.ask(self._use_place)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -176,13 +176,13 @@ class ConnectionPool:
                 return True
         return False
 
-    def _place_found(self) -> None:
+    def _use_place(self) -> None:
         self._spawn(self._replace())
 
     def _free_again(self, member: Member) -> None:
         if self._hand_over(member):
             return
-        if self._closed or self._suspended or self._places.wanted:
+        if self._closed or self._suspended or self._places.is_wanted:
             member.close("its place is needed")
             return
         member.idle_since = self._loop.time()
@@ -202,7 +202,7 @@ class ConnectionPool:
             self._opening -= 1
         self._members.add(member)
         member.on_lost = lambda: self._lost(member)
-        member.stock = self._stocks.open(self.database, member.found_room)
+        member.stock = self._stocks.open(self.database, member.note_room)
         if member.closed:
             self._lost(member)
             raise EngineUnavailable("the engine closed the connection")
@@ -271,7 +271,7 @@ class ConnectionPool:
 
     @property
     def idle_since(self) -> float | None:
-        """When the longest idle connection was used last; None where none is idle."""
+        """Return when the longest idle connection was used last; None where none is idle."""
         return min((member.idle_since for member in self._free), default=None)
 
     @property
@@ -280,7 +280,7 @@ class ConnectionPool:
 
     @property
     def processes(self) -> list[int]:
-        """The server's processes behind the connections."""
+        """Return the server's processes behind the connections."""
         return [member.backend for member in self._members]
 
     @property
@@ -289,7 +289,7 @@ class ConnectionPool:
 
     @property
     def waiting(self) -> int:
-        """Statements that wait for a connection."""
+        """Return how many statements wait for a connection."""
         return sum(not waiter.done() for waiter, _, _ in self._waiters)
 
     @property

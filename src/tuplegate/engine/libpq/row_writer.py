@@ -21,7 +21,7 @@ from tuplegate.engine.port import Shape
 
 class Writer(Protocol):
     def write(self, result: PGresult, end: int, between: bytes, last: bytes = b"", first: int = 0) -> bytes:
-        """The rows from `first` up to `end` as JSON. Raises UnicodeDecodeError where a text is not UTF-8."""
+        """Return the rows from `first` up to `end` as JSON. Raises UnicodeDecodeError where a text is not UTF-8."""
 
 
 def make_writer(
@@ -50,7 +50,8 @@ def make_writer(
 
 
 def lay_out(names: Sequence[str], shape: Shape) -> tuple[list[tuple[int, bytes]], bytes]:
-    """The columns of a row by their indexes, with what stands before their values; and what stands behind the last."""
+    """Return the columns of a row by their indexes, with what stands before their values; and what stands behind the
+    last."""
     if shape.row_mode == "arrays":
         keys, indexes, start, end = [b""] * len(names), list(range(len(names))), b"[", b"]"
     else:

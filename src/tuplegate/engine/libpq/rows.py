@@ -9,9 +9,9 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, text_rows
+from tuplegate.engine.libpq.connection import Command, read_text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.kept import Kept
+from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
@@ -45,7 +45,7 @@ class RowCollector:
     """
 
     truncated = False
-    _kept: Kept | None = None
+    _kept: KeptStatement | None = None
     _known: object = None
     _encoding: Iterator[None] | None = None
     _failure: Exception | None = None
@@ -72,15 +72,15 @@ class RowCollector:
         self._counted = 0
         self._unread: list[PGresult] = []
 
-    def rows_of(self, kept: Kept) -> None:
-        """The rows are those of a statement that may have run before."""
+    def expect(self, kept: KeptStatement) -> None:
+        """Take the rows of a statement that may have run before."""
         self._kept = kept
         self._known = self._encoders.known
-        self._encoder = kept.encoder(self._known, self._shape)
+        self._encoder = kept.find_encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
         if chunk.command_status:
-            self._counted = affected_rows(chunk)
+            self._counted = count_affected_rows(chunk)
         if self.truncated:
             return
         if self._encoder is None and not self._unread:
@@ -102,12 +102,13 @@ class RowCollector:
             self._leave_out()
 
     def _leave_out(self) -> None:
-        """A function has changed client_encoding. What the statement did stands; its rows cannot be read."""
+        """Leave the rows out: a function has changed client_encoding, so they cannot be read. What the statement did
+        stands."""
         self.truncated = True
         self.unreadable = True
 
     def _encode_on(self) -> None:
-        """One piece more, unless nobody waits for it any longer."""
+        """Encode one more piece, unless nobody waits for it any longer."""
         assert self._encoding is not None, "it is called until there is no more"
         try:
             if not self._member.given_up:
@@ -122,7 +123,8 @@ class RowCollector:
         self._member.resume()
 
     def _keep_unread(self, chunk: PGresult) -> None:
-        """A type of the tenant's own that was never seen: it can be asked for only when the statement is done."""
+        """Keep rows with a type of the tenant's own that was never seen: the server can be asked only when the
+        statement is done."""
         size = size_of(chunk)
         self._unread_bytes += size
         if self._unread_bytes > self._budget.left and self._unread:
@@ -137,7 +139,7 @@ class RowCollector:
                 self.truncated = True
             if self._rows_left == 0:
                 return
-        part = encoder.array(chunk, self._rows_left)
+        part = encoder.encode_array(chunk, self._rows_left)
         count = chunk.ntuples if self._rows_left is None else min(chunk.ntuples, self._rows_left)
         if len(part) > self._budget.left:
             part, count = self._cut(encoder, chunk, 0, count)
@@ -145,16 +147,16 @@ class RowCollector:
         self._add(part, count)
 
     def _cut(self, encoder: RowEncoder, chunk: PGresult, first: int, end: int) -> tuple[bytes | memoryview, int]:
-        """As many rows of the chunk as still fit, from the `first` up to `end`, and their number."""
+        """Return as many rows of the chunk as still fit, from `first` up to `end`, and their number."""
         low, high = first, end
         while low < high:
             middle = (low + high + 1) // 2
-            fits = len(encoder.array(chunk, middle, first)) <= self._budget.left
+            fits = len(encoder.encode_array(chunk, middle, first)) <= self._budget.left
             low, high = (middle, high) if fits else (low, middle - 1)
-        return (encoder.array(chunk, low, first) if low > first else b""), low - first
+        return (encoder.encode_array(chunk, low, first) if low > first else b""), low - first
 
     def _encode_in_pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
-        """As `_encode`, with a stop after each piece of work. What is beyond the bounds is not encoded."""
+        """Encode as `_encode` does, with a stop after each piece of work. What is beyond the bounds is not encoded."""
         if self._rows_left is not None and chunk.ntuples > self._rows_left:
             self.truncated = True
         try:
@@ -165,7 +167,7 @@ class RowCollector:
     def _pieces(self, encoder: RowEncoder, chunk: PGresult) -> Iterator[None]:
         pieces: list[bytes | memoryview] = []
         size = row = 0
-        for piece, rows in encoder.in_pieces(chunk, self._rows_left, lines=False):
+        for piece, rows in encoder.encode_in_pieces(chunk, self._rows_left, lines=False):
             pieces.append(piece)
             size += len(piece)
             if size > self._budget.left:
@@ -188,7 +190,7 @@ class RowCollector:
             self._parts.append(part)
 
     async def learn(self, member: Member, last: PGresult) -> None:
-        """Asks for the types that were not known while the rows came, and encodes what is left."""
+        """Ask for the types that were not known while the rows came, and encode what is left."""
         while self._encoding is not None:
             await yield_to_loop()
         described = self._unread[0] if self._unread else last
@@ -198,8 +200,9 @@ class RowCollector:
             for _ in self._encode_in_pieces(self._encoder, chunk):
                 await yield_to_loop()
 
-    def finished(self, last: PGresult) -> port.Result | None:
-        """The result, once the engine is done; None where `learn` must be called first. `last` is its closing word."""
+    def finish(self, last: PGresult) -> port.Result | None:
+        """Return the result, once the engine is done; None where `learn` must be called first. `last` closes the
+        result."""
         if self._encoding is not None:
             return None
         if self._failure is not None:
@@ -211,7 +214,7 @@ class RowCollector:
             self._kept.keep(encoder, self._known)
         rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
-        counted = affected_rows(last) if last.command_status else self._counted
+        counted = count_affected_rows(last) if last.command_status else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
         if self.unreadable:
             result.notices.append(UNREADABLE)
@@ -219,7 +222,7 @@ class RowCollector:
 
 
 async def find_encoder(encoders: EncoderCache, member: Member, described: PGresult, shape: port.Shape) -> RowEncoder:
-    """The encoder for the columns of `described`; asks the server for types that were not seen before."""
+    """Return the encoder for the columns of `described`; ask the server for types that were not seen before."""
     encoder = encoders.find(described, shape)
     if encoder is None:
         await learn_types(encoders, member, [described.ftype(column) for column in range(described.nfields)])
@@ -231,19 +234,19 @@ async def find_encoder(encoders: EncoderCache, member: Member, described: PGresu
 async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int]) -> None:
     """Ask the server for those of the types that are not known, and for what they are made of, in one question."""
     types = encoders.types
-    missing = types.missing(oids)
+    missing = types.find_missing(oids)
     if not missing:
         return
     wanted = "{" + ",".join(map(str, missing)) + "}"
     most = str(len(missing) + USED_MAX)
     results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
     check(results)
-    types.add(read_types(text_rows(results[0])), missing)
-    types.add({}, types.missing(oids))  # what is further away than that stays unknown
+    types.add(read_types(read_text_rows(results[0])), missing)
+    types.add({}, types.find_missing(oids))  # what is further away than that stays unknown
 
 
-def affected_rows(result: PGresult) -> int:
-    """The count of the command tag, where the contract counts it."""
+def count_affected_rows(result: PGresult) -> int:
+    """Return the count of the command tag, where the contract counts it."""
     tag = result.command_status or b""
     counts = result.status == _COMMAND if tag[:6] == b"SELECT" else tag.startswith(_COUNTED)
     return result.command_tuples or 0 if counts else 0

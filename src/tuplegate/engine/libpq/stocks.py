@@ -1,4 +1,4 @@
-"""Rows that came from the engine and are in no answer yet: what all connections hold of them has a bound.
+"""Bounds the rows that came from the engine and are in no answer yet, over all connections.
 
 A connection holds a little as it likes. One that holds more is read on only while there is room: among all, and in its
 database's share. The one that has held much for the longest is always read on, so that it comes to its end and makes
@@ -61,7 +61,7 @@ class Stocks:
 
 
 class Stock:
-    """What one connection holds. `on_room` is called when it may be read on; it must not read at once."""
+    """The rows that one connection holds. `on_room` is called when it may be read on; it must not read at once."""
 
     __slots__ = ("_stocks", "database", "on_room", "size")
 
@@ -71,8 +71,8 @@ class Stock:
         self.on_room = on_room
         self.size = 0
 
-    def holds(self, size: int) -> bool:
-        """Whether the connection may be read on; where it may not, `on_room` follows."""
+    def may_hold(self, size: int) -> bool:
+        """Return whether the connection may be read on. Where it may not, `on_room` is called later."""
         counted = size if size > LITTLE else 0
         if counted != self.size:
             self._stocks.count(self, counted)

@@ -1,4 +1,4 @@
-"""Finds in a simple statement its literals, so that the engine need not parse and plan it anew for each of them. Pure.
+"""Finds the literals in a simple statement, so that the engine need not parse and plan it for each value. Pure.
 
 `select name from users where id = 7` is the template `select name from users where id = $1` with the value 7. Only
 statements of four forms are taken, each matched from its first to its last character, and literals only on the right of
@@ -97,7 +97,7 @@ _TOKEN: Final = re.compile(rf"{_NAME}|{_PLACE}|[0-9]++|[(),.=]", re.ASCII)
 
 
 def find_form(text: str, keyword: str) -> Form | None:
-    """What a text with placeholders says of them; None where it is of no simple form."""
+    """Return where the placeholders of a text stand; None where the text is of no simple form."""
     if keyword not in _KEYWORDS or _FORM.fullmatch(text) is None or not is_plain(text, keyword):
         return None
     tokens: list[str] = _TOKEN.findall(text)
@@ -108,22 +108,22 @@ def find_form(text: str, keyword: str) -> Form | None:
     end = start + 1
     while end < len(words) and words[end] == ".":
         end += 2
-    places = _listed(tokens, words, end) if keyword == "insert" else _beside(tokens, words)
+    places = _find_listed(tokens, words, end) if keyword == "insert" else _find_compared(tokens, words)
     return Form("".join(tokens[start:end]), places)
 
 
-def _beside(tokens: list[str], words: list[str]) -> list[Place]:
+def _find_compared(tokens: list[str], words: list[str]) -> list[Place]:
     where = words.index("where")
     return [
-        Place(int(token[1:]), _column(tokens[index - 2]), -1, index < where)
+        Place(int(token[1:]), _read_column(tokens[index - 2]), -1, index < where)
         for index, token in enumerate(tokens)
         if token[0] == "$"
     ]
 
 
-def _listed(tokens: list[str], words: list[str], table_end: int) -> list[Place]:
+def _find_listed(tokens: list[str], words: list[str], table_end: int) -> list[Place]:
     values = words.index("values", table_end)
-    names = [_column(token) for token in tokens[table_end:values] if token not in _LIST_MARKS]
+    names = [_read_column(token) for token in tokens[table_end:values] if token not in _LIST_MARKS]
     listed = [token for token in tokens[values + 1 :] if token not in _LIST_MARKS]
     places = []
     for index, token in enumerate(listed):
@@ -133,7 +133,7 @@ def _listed(tokens: list[str], words: list[str], table_end: int) -> list[Place]:
     return places
 
 
-def _column(token: str) -> str:
+def _read_column(token: str) -> str:
     return token[1:-1] if token[0] == '"' else token.lower()
 
 
@@ -153,7 +153,7 @@ def find_template(sql: str, keyword: str) -> Template | None:
     digits = sql[len(stem) :]
     known = _stems.get(stem)
     if known is not None and digits:
-        return Template(known, (_integer_type(digits),), [digits.encode()])
+        return Template(known, (_find_integer_type(digits),), [digits.encode()])
     quoted = '"' in sql
     parts: list[str | None] = (_LITERALS_AND_QUOTED if quoted else _LITERALS).split(sql)
     types: list[int] = []
@@ -168,7 +168,7 @@ def find_template(sql: str, keyword: str) -> Template | None:
             types.append(_INFERRED)
         else:
             values.append(literal.encode())
-            types.append(_NUMERIC if "." in literal else _integer_type(literal))
+            types.append(_NUMERIC if "." in literal else _find_integer_type(literal))
         parts[index] = f"${len(values)}"
     if not values:
         return None
@@ -185,8 +185,8 @@ def find_template(sql: str, keyword: str) -> Template | None:
     return Template(text, tuple(types), values) if simple else None
 
 
-def _integer_type(literal: str) -> int:
-    """The type that the engine's own parser gives it."""
+def _find_integer_type(literal: str) -> int:
+    """Return the type that the engine's own parser gives it."""
     if len(literal) < 10:
         return _INT4
     number = int(literal)

@@ -1,4 +1,4 @@
-"""What the service knows of the types of a database: name, kind, element, delimiter.
+"""Knows the types of a database: name, kind, element, delimiter.
 
 Built-in types are read from the server once and are the same in every database of it; types made by a tenant are
 looked up when a result or a placeholder first shows them, on a connection of that tenant, and are forgotten when a
@@ -55,7 +55,8 @@ lies quoted in that of the next, so every level can double it."""
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """`element` is the OID of an array's element type, `base` of the type under a domain; 0 where there is none."""
+    """A type. `element` is the OID of an array's element type, `base` of the type under a domain; 0 where there is
+    none."""
 
     oid: int
     name: str
@@ -68,16 +69,16 @@ UNKNOWN_TYPE = TypeInfo(0, "unknown")
 
 
 def read_types(rows: Iterable[Sequence[str | None]]) -> dict[int, TypeInfo]:
-    """The rows of one of the queries above."""
+    """Read the rows of one of the queries above."""
     types: dict[int, TypeInfo] = {}
     for row in rows:
         oid, schema, name, element, element_name, element_schema, delimiter, base = (value or "" for value in row)
-        shown = _shown(element_schema, element_name) + "[]" if element_name else _shown(schema, name)
+        shown = _write_name(element_schema, element_name) + "[]" if element_name else _write_name(schema, name)
         types[int(oid)] = TypeInfo(int(oid), shown, int(element), delimiter, int(base))
     return types
 
 
-def _shown(schema: str, name: str) -> str:
+def _write_name(schema: str, name: str) -> str:
     return name if schema == "pg_catalog" else f"{schema}.{name}"
 
 
@@ -92,8 +93,8 @@ class TypeRegistry:
     def get(self, oid: int) -> TypeInfo:
         return self._built_in.get(oid) or self._own.get(oid) or UNKNOWN_TYPE
 
-    def missing(self, oids: Iterable[int]) -> list[int]:
-        """Those that must be looked up before a value of them can be read or written; elements included."""
+    def find_missing(self, oids: Iterable[int]) -> list[int]:
+        """Return the types that must be looked up before their values can be read or written, elements included."""
         missing: list[int] = []
         seen = {0}
         waiting = list(oids)
@@ -110,7 +111,7 @@ class TypeRegistry:
         return missing
 
     def add(self, types: dict[int, TypeInfo], asked: Iterable[int]) -> None:
-        """What the server said; a type it does not know (any more) is remembered as unknown."""
+        """Remember what the server said; a type that it does not know (any more) counts as unknown."""
         self._own |= types
         for oid in asked:
             self._own.setdefault(oid, UNKNOWN_TYPE)
@@ -120,8 +121,8 @@ class TypeRegistry:
         self._own.clear()
         self._under.clear()
 
-    def under_domains(self, oid: int) -> TypeInfo:
-        """The type itself, or for a domain the type it is built on."""
+    def strip_domains(self, oid: int) -> TypeInfo:
+        """Return the type itself, or for a domain the type that it is built on."""
         under = self._under.get(oid)
         if under is None:
             under = self.get(oid)

@@ -1,4 +1,4 @@
-"""Values both ways: rows of a result to JSON, JSON parameters to the text that the server reads.
+"""Converts values both ways: rows of a result to JSON, JSON parameters to the text that the server reads.
 
 The server's text is what is sent, unchanged wherever JSON allows it. Rows are loaded by the driver's C code; columns
 that need more than that are rewritten a column at a time, and only then does msgspec see them. No Python code runs per
@@ -65,24 +65,24 @@ _AT_ONCE: Final = 1 << 18
 _TEXT_PIECE: Final = 1 << 18
 
 
-def _loader(oid: int) -> type[Loader]:
+def _find_loader(oid: int) -> type[Loader]:
     loader = psycopg.adapters.get_loader(oid, _TEXT)
     assert loader is not None
     return loader  # type: ignore[return-value]  # the driver types its own loaders as a protocol
 
 
-_TEXT_LOADER: Final = _loader(TEXT)
-_INT_LOADER: Final = _loader(INT4)
-_BOOL_LOADER: Final = _loader(BOOL)
+_TEXT_LOADER: Final = _find_loader(TEXT)
+_INT_LOADER: Final = _find_loader(INT4)
+_BOOL_LOADER: Final = _find_loader(BOOL)
 # The driver's loader in C where it has one, which is twenty times as fast as the other.
-_ArrayLoader: Final[type[Loader]] = _loader(TEXT_ARRAY).__base__  # type: ignore[assignment]  # of what the driver made for arrays of text
+_ArrayLoader: Final[type[Loader]] = _find_loader(TEXT_ARRAY).__base__  # type: ignore[assignment]  # of what the driver made for arrays of text
 
 
 # -- columns that need rewriting -----------------------------------------------------------------------------------
 
 
-def _each(change: Callable[[str], object]) -> Rewrite:
-    """Applies `change` to every value, NULLs aside, inside arrays too."""
+def _change_each(change: Callable[[str], object]) -> Rewrite:
+    """Apply `change` to every value, NULLs aside, inside arrays too."""
 
     def one(value: Any) -> Any:
         if value is None:
@@ -94,26 +94,26 @@ def _each(change: Callable[[str], object]) -> Rewrite:
     return lambda column: [one(value) for value in column]
 
 
-def _number(text: str) -> object:
+def _write_number(text: str) -> object:
     # NaN, Infinity and -Infinity are no JSON numbers.
     return text if text[-1] in "Ny" else _Raw(text)
 
 
-def _json(text: str) -> object:
+def _write_json(text: str) -> object:
     if "\n" in text or "\r" in text:
         text = text.replace("\n", " ").replace("\r", " ")
     return _Raw(text)
 
 
-def _timestamp(text: str) -> str:
+def _write_timestamp(text: str) -> str:
     return text.replace(" ", "T", 1) if text[-1] != "C" else text.replace(" ", "T", text.count(" ") - 1)
 
 
-def _timestamptz(text: str) -> str:
+def _write_timestamptz(text: str) -> str:
     if text.endswith("+00"):
-        return _timestamp(text)[:-3] + "Z"
+        return _write_timestamp(text)[:-3] + "Z"
     shown = _SHOWN_ZONE.fullmatch(text)
-    return _timestamp(text) if shown is None or shown["zone"] == "+00" else _in_utc(shown)
+    return _write_timestamp(text) if shown is None or shown["zone"] == "+00" else _move_to_utc(shown)
 
 
 # What the server writes when a statement has changed the time zone; in the distant past offsets had seconds.
@@ -123,16 +123,17 @@ _SHOWN_ZONE: Final = re.compile(
 )
 
 
-def _in_utc(shown: re.Match[str]) -> str:
-    """The same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted here."""
+def _move_to_utc(shown: re.Match[str]) -> str:
+    """Return the same moment in UTC. The years of the engine go beyond those of datetime, so the days are counted
+    here."""
     hours, *rest = (int(part) for part in shown["zone"][1:].split(":"))
     offset = hours * 3600 + sum(part * unit for part, unit in zip(rest, (60, 1), strict=False))
     offset = -offset if shown["zone"][0] == "-" else offset
     year = 1 - int(shown["year"]) if shown["bc"] else int(shown["year"])
-    days = _days(year, int(shown["month"]), int(shown["day"]))
+    days = _count_days(year, int(shown["month"]), int(shown["day"]))
     seconds = days * 86400 + int(shown["hour"]) * 3600 + int(shown["minute"]) * 60 + int(shown["second"]) - offset
     days, second = divmod(seconds, 86400)
-    year, month, day = _date(days)
+    year, month, day = _find_date(days)
     time = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{shown['fraction'] or ''}"
     if year < 1:
         return f"{1 - year:04}-{month:02}-{day:02}T{time}+00 BC"
@@ -142,16 +143,17 @@ def _in_utc(shown: re.Match[str]) -> str:
 _ERA_DAYS, _ERA_YEARS = 146097, 400
 
 
-def _days(year: int, month: int, day: int) -> int:
-    """Days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come last."""
+def _count_days(year: int, month: int, day: int) -> int:
+    """Return the days since the first of March of the year 0, in the Gregorian calendar; March first, so leap days come
+    last."""
     year -= month <= 2
     era, year_of_era = divmod(year, _ERA_YEARS)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return era * _ERA_DAYS + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
 
 
-def _date(days: int) -> tuple[int, int, int]:
-    """The inverse of `_days`."""
+def _find_date(days: int) -> tuple[int, int, int]:
+    """Invert `_count_days`."""
     era, day_of_era = divmod(days, _ERA_DAYS)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
@@ -160,14 +162,14 @@ def _date(days: int) -> tuple[int, int, int]:
     return era * _ERA_YEARS + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
 
 
-def _bytea(text: str) -> str:
+def _write_bytea(text: str) -> str:
     if text.startswith("\\x"):
         return text
     return "\\x" + _unescape_bytea(text).hex()
 
 
 def _unescape_bytea(text: str) -> bytes:
-    """The escape format, which a statement can switch to; it never begins with a backslash and an x."""
+    """Read the escape format, which a statement can switch to; it never begins with a backslash and an x."""
     data = bytearray()
     i = 0
     while i < len(text):
@@ -186,8 +188,8 @@ def _unescape_bytea(text: str) -> bytes:
 _BYTEA_PIECE: Final = re.compile(r"(?:[^\\]++|\\\\|\\[0-7]{3})*+")
 
 
-def _bytea_in_pieces(text: str) -> Iterator[bytes]:
-    """The JSON of a bytea in the escape format."""
+def _write_bytea_in_pieces(text: str) -> Iterator[bytes]:
+    """Yield the JSON of a bytea in the escape format."""
     yield b'"\\\\x'
     at = 0
     while at < len(text):
@@ -198,8 +200,8 @@ def _bytea_in_pieces(text: str) -> Iterator[bytes]:
     yield b'"'
 
 
-def _string_in_pieces(text: bytes) -> Iterator[bytes]:
-    """The JSON of a text."""
+def _write_string_in_pieces(text: bytes) -> Iterator[bytes]:
+    """Yield the JSON of a text."""
     yield b'"'
     decoder = codecs.getincrementaldecoder("utf-8")()
     for at in range(0, len(text), _TEXT_PIECE):
@@ -211,7 +213,7 @@ def _string_in_pieces(text: bytes) -> Iterator[bytes]:
 _NO_LINES: Final = bytes.maketrans(b"\n\r", b"  ")
 
 
-def _json_in_pieces(text: bytes) -> Iterator[bytes]:
+def _write_json_in_pieces(text: bytes) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     for at in range(0, len(text), _TEXT_PIECE):
         piece = text[at : at + _TEXT_PIECE]
@@ -219,25 +221,26 @@ def _json_in_pieces(text: bytes) -> Iterator[bytes]:
         yield piece.translate(_NO_LINES)
 
 
-def _raws(column: Column, _block: str) -> Column:
+def _make_raws(column: Column, _block: str) -> Column:
     return list(map(_Raw, column))
 
 
-def _with_t(column: Column, block: str) -> Column:
+def _put_t(column: Column, block: str) -> Column:
     return block.replace(" ", "T").split("\0")
 
 
-def _with_t_and_z(column: Column, block: str) -> Column:
+def _put_t_and_z(column: Column, block: str) -> Column:
     shorter = block.replace("+00\0", "Z\0")
     # The last value has no separator behind it, so it is not like the others.
     if len(block) - len(shorter) < 2 * (len(column) - 1) or not block.endswith("+00"):
-        return _each(_timestamptz)(column)
+        return _change_each(_write_timestamptz)(column)
     return (shorter[:-3] + "Z").replace(" ", "T").split("\0")
 
 
-def _in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
-    """`fast` works on the whole column at once, where there is no NULL in it and none of the letters of `odd`."""
-    one_by_one = _each(slow)
+def _rewrite_in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object], odd: str) -> Rewrite:
+    """Rewrite a column with `fast`, which takes all of it at once, where it has no NULL and none of the letters of
+    `odd`."""
+    one_by_one = _change_each(slow)
 
     def rewrite(column: Column) -> Column:
         try:
@@ -253,24 +256,24 @@ def _in_bulk(fast: Callable[[Column, str], Column], slow: Callable[[str], object
 
 
 _REWRITES: dict[int, Rewrite] = {
-    FLOAT4: _in_bulk(_raws, _number, "Ny"),
-    JSON: _in_bulk(_raws, _json, "\n\r"),
-    JSONB: _in_bulk(_raws, _json, ""),
-    TIMESTAMP: _in_bulk(_with_t, _timestamp, "C"),
-    TIMESTAMPTZ: _in_bulk(_with_t_and_z, _timestamptz, "C"),
-    BYTEA: _each(_bytea),
+    FLOAT4: _rewrite_in_bulk(_make_raws, _write_number, "Ny"),
+    JSON: _rewrite_in_bulk(_make_raws, _write_json, "\n\r"),
+    JSONB: _rewrite_in_bulk(_make_raws, _write_json, ""),
+    TIMESTAMP: _rewrite_in_bulk(_put_t, _write_timestamp, "C"),
+    TIMESTAMPTZ: _rewrite_in_bulk(_put_t_and_z, _write_timestamptz, "C"),
+    BYTEA: _change_each(_write_bytea),
 }
 _REWRITES[FLOAT8] = _REWRITES[NUMERIC] = _REWRITES[FLOAT4]
 
 _ELEMENT_REWRITES: dict[int, Rewrite] = {
-    FLOAT4: _each(_number),
-    FLOAT8: _each(_number),
-    NUMERIC: _each(_number),
-    JSON: _each(_json),
-    JSONB: _each(_json),
-    TIMESTAMP: _each(_timestamp),
-    TIMESTAMPTZ: _each(_timestamptz),
-    BYTEA: _each(_bytea),
+    FLOAT4: _change_each(_write_number),
+    FLOAT8: _change_each(_write_number),
+    NUMERIC: _change_each(_write_number),
+    JSON: _change_each(_write_json),
+    JSONB: _change_each(_write_json),
+    TIMESTAMP: _change_each(_write_timestamp),
+    TIMESTAMPTZ: _change_each(_write_timestamptz),
+    BYTEA: _change_each(_write_bytea),
 }
 
 
@@ -285,14 +288,14 @@ class RowEncoder:
         self.columns = _encode(list(names))
         self.types = _encode([types.get(oid).name for oid in oids])
         strings = frozenset({INT8, NUMERIC}) if shape.big_numbers == "string" else frozenset()
-        self._transformer = Transformer(_adaptation(oids, types, strings))
+        self._transformer = Transformer(_make_adaptation(oids, types, strings))
         self._rewrites = [
             (index, rewrite)
             for index, oid in enumerate(oids)
-            if (rewrite := _rewrite_of(types.under_domains(oid), types, strings)) is not None
+            if (rewrite := _find_rewrite(types.strip_domains(oid), types, strings)) is not None
         ]
-        self._record = _record_maker(names, shape)
-        under = [types.under_domains(oid) for oid in oids]
+        self._record = _make_record_maker(names, shape)
+        under = [types.strip_domains(oid) for oid in oids]
 
         def odd(column: int, text: str) -> bytes:
             [value] = _ELEMENT_REWRITES[under[column].oid]([text])
@@ -301,11 +304,11 @@ class RowEncoder:
         self._writer = make_writer(names, under, shape, strings, odd)
         self._names = names
         self._strings = strings
-        self._layers = [_layers_of(oid, types) for oid in oids]
+        self._layers = [_find_layers(oid, types) for oid in oids]
         self.at_once = LARGE if any(info.element for info in under) else _AT_ONCE
         """Results of more bytes than this are for `in_pieces`."""
 
-    def _records(self, result: PGresult, first: int, end: int) -> list[Any]:
+    def _load_records(self, result: PGresult, first: int, end: int) -> list[Any]:
         transformer = self._transformer
         transformer.set_pgresult(result)
         rows: Iterable[Any] = transformer.load_rows(first, end, tuple)
@@ -317,29 +320,29 @@ class RowEncoder:
             rows = zip(*columns, strict=True)
         return self._record(rows)
 
-    def array(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes | memoryview:
-        """The rows as JSON, separated by commas, without the brackets: from the `first` up to `rows_max`."""
+    def encode_array(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes | memoryview:
+        """Return the rows as JSON, separated by commas, without the brackets: from the `first` up to `rows_max`."""
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
         if self._writer is not None:
             return self._writer.write(result, count, b",", b"", first)
-        rows = _encode(self._records(result, first, count))
+        rows = _encode(self._load_records(result, first, count))
         return rows[1:-1] if len(rows) < _LARGE else memoryview(rows)[1:-1]
 
-    def lines(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes:
-        """The rows as JSON, each ended by a line feed."""
+    def encode_lines(self, result: PGresult, rows_max: int | None = None, first: int = 0) -> bytes:
+        """Return the rows as JSON, each ended by a line feed."""
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
         if self._writer is not None:
             return self._writer.write(result, count, b"\n", b"\n", first)
-        return _encode_lines(self._records(result, first, count))
+        return _encode_lines(self._load_records(result, first, count))
 
-    def in_pieces(self, result: PGresult, rows_max: int | None, *, lines: bool) -> "Iterator[RowPiece]":
-        """What `array` or `lines` would give, after pieces of a few milliseconds' work each.
+    def encode_in_pieces(self, result: PGresult, rows_max: int | None, *, lines: bool) -> "Iterator[RowPiece]":
+        """Return what `encode_array` or `encode_lines` would, after pieces of a few milliseconds' work each.
 
         A piece is some bytes and the number of rows that end with it. Between rows of different pieces the comma is
         left out.
         """
         count = result.ntuples if rows_max is None else min(result.ntuples, rows_max)
-        write = self.lines if lines else self.array
+        write = self.encode_lines if lines else self.encode_array
         first = size = 0
         for row in range(count):
             values = row_values(result, row)
@@ -348,7 +351,7 @@ class RowEncoder:
                 yield write(result, row, first), row - first
                 first, size = row, 0
             if more > LARGE:
-                for piece in self._row_in_pieces(values):
+                for piece in self._encode_row_in_pieces(values):
                     yield piece, 0
                 yield b"\n" if lines else b"", 1
                 first = row + 1
@@ -357,7 +360,7 @@ class RowEncoder:
         if first < count:
             yield write(result, count, first), count - first
 
-    def _row_in_pieces(self, values: list[bytes | None]) -> Iterator[bytes]:
+    def _encode_row_in_pieces(self, values: list[bytes | None]) -> Iterator[bytes]:
         columns, end = lay_out(self._names, self.shape)
         parts: list[bytes] = []
         size = 0
@@ -368,18 +371,18 @@ class RowEncoder:
                 parts.append(b"null")
                 continue
             if len(text) <= LARGE:
-                parts.append(self._whole(self._layers[index], text))
+                parts.append(self._encode_whole(self._layers[index], text))
             size += len(text) + len(before)
             if size > LARGE:
                 yield b"".join(parts)
                 parts, size = [], 0
             if len(text) > LARGE:
-                yield from self._in_pieces(self._layers[index], text)
+                yield from self._encode_in_pieces(self._layers[index], text)
         parts.append(end)
         yield b"".join(parts)
 
-    def _whole(self, layers: "Layers", text: bytes) -> bytes:
-        """The JSON of one value."""
+    def _encode_whole(self, layers: "Layers", text: bytes) -> bytes:
+        """Return the JSON of one value."""
         value = self._transformer.get_loader(layers[0][0], _TEXT).load(text)
         scalar = layers[-1][1].oid
         rewrite = None if scalar in self._strings else _ELEMENT_REWRITES.get(scalar)
@@ -387,21 +390,21 @@ class RowEncoder:
             [value] = rewrite([value])
         return _encode(value)
 
-    def _in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
-        """The JSON of one large value."""
+    def _encode_in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
+        """Return the JSON of one large value."""
         oid = layers[0][1].oid
         if len(layers) > 1:
-            yield from self._array_in_pieces(layers, text)
+            yield from self._encode_array_in_pieces(layers, text)
         elif oid in JSON_OIDS:
-            yield from _json_in_pieces(text)
+            yield from _write_json_in_pieces(text)
         elif oid == BYTEA and text[:2] != b"\\x":
-            yield from _bytea_in_pieces(text.decode())
+            yield from _write_bytea_in_pieces(text.decode())
         elif oid in _ELEMENT_REWRITES and oid != BYTEA and oid not in self._strings:
-            yield self._whole(layers, text)
+            yield self._encode_whole(layers, text)
         else:
-            yield from _string_in_pieces(text)
+            yield from _write_string_in_pieces(text)
 
-    def _array_in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
+    def _encode_array_in_pieces(self, layers: "Layers", text: bytes) -> Iterator[bytes]:
         if text[:1] == b"[":  # its bounds, where they are not those that it would have by itself
             text = text[text.index(b"=") + 1 :]
         comma = b""
@@ -412,14 +415,14 @@ class RowEncoder:
             part, before, behind = piece
             if len(part) > LARGE:
                 yield comma
-                yield from self._element_in_pieces(layers, part)
+                yield from self._encode_element_in_pieces(layers, part)
             else:
-                json = self._whole(layers, b"{" * before + part + b"}" * behind)
+                json = self._encode_whole(layers, b"{" * before + part + b"}" * behind)
                 yield comma + json[before : len(json) - behind]
             comma = b","
 
-    def _element_in_pieces(self, layers: "Layers", part: bytes) -> Iterator[bytes]:
-        """One large element of an array, with brackets next to it."""
+    def _encode_element_in_pieces(self, layers: "Layers", part: bytes) -> Iterator[bytes]:
+        """Encode one large element of an array, with the brackets next to it."""
         element = part.lstrip(b"{")
         yield b"[" * (len(part) - len(element))
         end = element.rindex(b'"') + 1 if element[:1] == b'"' else len(element.rstrip(b"}"))
@@ -432,7 +435,7 @@ class RowEncoder:
                 unescaped.append(bare)
                 yield b""
             element = b"".join(unescaped)
-        yield from self._in_pieces(layers[1:], element)
+        yield from self._encode_in_pieces(layers[1:], element)
         yield b"]" * closing
 
 
@@ -441,25 +444,25 @@ Layers = list[tuple[int, TypeInfo]]
 """A type and what it is under its domains; of an array those of its elements behind it."""
 
 
-def _layers_of(oid: int, types: TypeRegistry) -> Layers:
-    layers = [(oid, types.under_domains(oid))]
+def _find_layers(oid: int, types: TypeRegistry) -> Layers:
+    layers = [(oid, types.strip_domains(oid))]
     for _ in range(ARRAYS_MAX):
         element = layers[-1][1].element
         if element:
-            layers.append((element, types.under_domains(element)))
+            layers.append((element, types.strip_domains(element)))
     return layers
 
 
-def _rewrite_of(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
+def _find_rewrite(info: TypeInfo, types: TypeRegistry, strings: frozenset[int]) -> Rewrite | None:
     rewrites = _ELEMENT_REWRITES if info.element else _REWRITES
     for _ in range(ARRAYS_MAX):
         if info.element:
-            info = types.under_domains(info.element)
+            info = types.strip_domains(info.element)
     return None if info.oid in strings else rewrites.get(info.oid)
 
 
 class _Adaptation(AdaptContext):
-    """What the driver's transformer wants: a map of loaders, and no connection."""
+    """The part of an adapter that the driver's transformer needs: a map of loaders, and no connection."""
 
     def __init__(self, adapters: AdaptersMap) -> None:
         self._adapters = adapters
@@ -473,7 +476,7 @@ class _Adaptation(AdaptContext):
         return None
 
 
-def _adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int]) -> _Adaptation:
+def _make_adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int]) -> _Adaptation:
     adapters = AdaptersMap()
     for kind, loader in ((0, _TEXT_LOADER), (TEXT, _TEXT_LOADER), (INT4, _INT_LOADER), (BOOL, _BOOL_LOADER)):
         adapters.register_loader(kind, loader)
@@ -485,11 +488,12 @@ def _adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozenset[int
 def _register(
     adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int], arrays: int = ARRAYS_MAX
 ) -> int:
-    """`arrays` is how many array types may still lie in each other. Return the number of the kind of loader."""
-    info = types.under_domains(oid)
+    """Register a loader and return the number of its kind. `arrays` is how many array types may still lie in each
+    other."""
+    info = types.strip_domains(oid)
     if info.element and arrays:
         element = _register(adapters, info.element, types, strings, arrays - 1)
-        kind, loader = _array_loader(element, info.delimiter)
+        kind, loader = _make_array_loader(element, info.delimiter)
         adapters.register_loader(kind, loader)
     elif info.oid in INTEGERS and info.oid not in strings:
         kind, loader = INT4, _INT_LOADER
@@ -506,8 +510,9 @@ _FIRST_KIND: Final = 2**32 - 1000
 """Kinds of arrays have numbers that no type has."""
 
 
-def _array_loader(element: int, delimiter: str) -> tuple[int, type[Loader]]:
-    """The loader of arrays, by the kind of their elements. A class made of the driver's in C is never freed."""
+def _make_array_loader(element: int, delimiter: str) -> tuple[int, type[Loader]]:
+    """Return the loader of arrays, by the kind of their elements. A class derived from the driver's in C is never
+    freed."""
     known = _array_loaders.get((element, delimiter))
     if known is None:
         attributes = {"base_oid": element, "delimiter": delimiter.encode()}
@@ -516,7 +521,7 @@ def _array_loader(element: int, delimiter: str) -> tuple[int, type[Loader]]:
     return known
 
 
-def _record_maker(names: Sequence[str], shape: Shape) -> Callable[[Iterable[Any]], list[Any]]:
+def _make_record_maker(names: Sequence[str], shape: Shape) -> Callable[[Iterable[Any]], list[Any]]:
     if shape.row_mode == "arrays":
         return list
     last = {name: index for index, name in enumerate(names)}
@@ -552,14 +557,14 @@ class EncoderCache:
         """Columns of encoders that were dropped since the garbage was collected last."""
 
     def find(self, result: PGresult, shape: Shape) -> RowEncoder | None:
-        """The encoder for this result; None while one of its types is not known yet."""
+        """Return the encoder for this result; None while one of its types is not known yet."""
         count = range(result.nfields)
         names = tuple(map(result.fname, count))
         oids = tuple(map(result.ftype, count))
         key = (names, oids, shape)
         encoder = self._encoders.get(key)
         if encoder is None:
-            if self.types.missing(oids):
+            if self.types.find_missing(oids):
                 return None
             if len(self._encoders) >= _SHAPES_MAX or self._columns + len(oids) > _COLUMNS_MAX:
                 self._keep({})
@@ -569,7 +574,7 @@ class EncoderCache:
         return encoder
 
     def forget(self) -> None:
-        """Drops what a change of the tenant's own types could have made wrong."""
+        """Drop what a change of the tenant's own types could have made wrong."""
         self.types.forget()
         self.known = object()
         self._keep(
@@ -594,7 +599,7 @@ PARAMS_AT_ONCE: Final = 1000
 
 
 def needs_types(params: Sequence[msgspec.Raw]) -> bool:
-    """Whether a parameter is written differently for different placeholders.
+    """Return whether a parameter is written differently for different placeholders.
 
     Arrays and objects are; a string is, where it could be taken for JSON text by a json placeholder. All other strings
     are sent as they are, and a json placeholder refuses them: see `is_json_refusal`.
@@ -603,33 +608,34 @@ def needs_types(params: Sequence[msgspec.Raw]) -> bool:
 
 
 def _is_ambiguous(raw: bytes) -> bool:
-    """Rather too often than too rarely: a wrong yes costs a question, a wrong no would store something else."""
+    """Return whether the type decides the text. A wrong yes costs a question, a wrong no would store something else."""
     if raw[:1] != b'"':
         return raw[:1] in (b"[", b"{")
     if len(raw) > LARGE:
         return True
-    text = _string(raw)
+    text = _read_string(raw)
     return text.lstrip(" \t\n\r")[:1] in _JSON_STARTS or "\0" in text
 
 
 _JSON_STARTS: Final = frozenset('"{[-0123456789tfn')
 
 
-def _string(raw: bytes) -> str:
+def _read_string(raw: bytes) -> str:
     return msgspec.json.decode(raw, type=str)
 
 
 def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: TypeRegistry) -> list[bytes | None]:
-    """The parameters as the server reads them; `oids` are the placeholders' types, None where it does not matter."""
+    """Return the parameters as the server reads them; `oids` are the placeholders' types, None where it does not
+    matter."""
     texts: list[bytes | None] = []
     for number, raw in enumerate(params, start=1):
-        info = types.under_domains(oids[number - 1]) if oids is not None else None
+        info = types.strip_domains(oids[number - 1]) if oids is not None else None
         written = bytes(raw)
-        texts.append(_checked(number, written, _to_text(written, info, types)))
+        texts.append(_check_text(number, written, _to_text(written, info, types)))
     return texts
 
 
-def _checked(number: int, written: bytes, text: bytes | None) -> bytes | None:
+def _check_text(number: int, written: bytes, text: bytes | None) -> bytes | None:
     if text is not None and text is not written and b"\0" in text:
         raise ParameterMismatch(
             f"parameter ${number} contains a NUL character, which PostgreSQL text cannot hold", sqlstate="22021"
@@ -640,20 +646,20 @@ def _checked(number: int, written: bytes, text: bytes | None) -> bytes | None:
 def add_texts(
     texts: list[bytes | None], params: Sequence[msgspec.Raw], oids: Sequence[int], types: TypeRegistry
 ) -> Iterator[None]:
-    """As `to_texts`, with a stop after each piece of work."""
+    """Write as `to_texts` does, with a stop after each piece of work."""
     size = 0
     for number, (raw, oid) in enumerate(zip(params, oids, strict=True), start=1):
-        info = types.under_domains(oid)
+        info = types.strip_domains(oid)
         written = bytes(raw)
         size += len(written) + _PARAM_BYTES
         if size > LARGE:
             size = 0
             yield
         if len(written) > LARGE and info.element and written[:1] == b"[":
-            text: bytes | None = yield from _array_text_in_pieces(written, info, types, ARRAYS_MAX - 1)
+            text: bytes | None = yield from _write_array_in_pieces(written, info, types, ARRAYS_MAX - 1)
         else:
             text = _to_text(written, info, types)
-        texts.append(_checked(number, written, text))
+        texts.append(_check_text(number, written, text))
 
 
 _PARAM_BYTES: Final = 32
@@ -661,23 +667,24 @@ _PARAM_BYTES: Final = 32
 
 
 def _to_text(raw: bytes, info: TypeInfo | None, types: TypeRegistry, arrays: int = ARRAYS_MAX) -> bytes | None:
-    """`arrays` is how many array types may still lie in each other; what is deeper is left to the engine to refuse."""
+    """Write one parameter. `arrays` is how many array types may still lie in each other; the engine refuses what is
+    deeper."""
     if raw == b"null":
         return None
     if info is not None and info.oid in JSON_OIDS:
         return raw
     if info is not None and info.element and raw[:1] == b"[" and arrays:
-        return _array_text(raw, info, types, _DIMENSIONS_MAX, arrays - 1)
-    return _string(raw).encode() if raw[:1] == b'"' else raw
+        return _write_array(raw, info, types, _DIMENSIONS_MAX, arrays - 1)
+    return _read_string(raw).encode() if raw[:1] == b'"' else raw
 
 
 _DIMENSIONS_MAX: Final = 7
 """One more than the engine's arrays can have: what is deeper is left to it to refuse."""
 
 
-def _array_text(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, arrays: int) -> bytes:
-    element = types.under_domains(array.element)
-    texts = (_element_text(bytes(part), array, element, types, depth, arrays) for part in _parts(raw))
+def _write_array(raw: bytes, array: TypeInfo, types: TypeRegistry, depth: int, arrays: int) -> bytes:
+    element = types.strip_domains(array.element)
+    texts = (_write_element(bytes(part), array, element, types, depth, arrays) for part in _split_array(raw))
     return b"{" + array.delimiter.encode().join(texts) + b"}"
 
 
@@ -687,11 +694,11 @@ _BARE: Final = re.compile(rb"[^{},]+")
 _BRACES: Final = bytes.maketrans(b"[]", b"{}")
 
 
-def _array_text_in_pieces(
+def _write_array_in_pieces(
     raw: bytes, array: TypeInfo, types: TypeRegistry, arrays: int
 ) -> Generator[None, None, bytes]:
-    """As `_array_text`, with a stop after each piece of work."""
-    element = types.under_domains(array.element)
+    """Write as `_write_array` does, with a stop after each piece of work."""
+    element = types.strip_domains(array.element)
     is_flat = element.oid in JSON_OIDS or bool(element.element)
     texts: list[bytes] = []
     for piece in split_array(raw, b"[]", b",", 1 if is_flat else _DIMENSIONS_MAX + 1):
@@ -703,38 +710,38 @@ def _array_text_in_pieces(
             # One element, next to a bracket where it is the first or the last.
             inner = part[1 - before : len(part) - 1 + behind].strip()
             if inner[:1] == b"[":
-                text = yield from _array_text_in_pieces(inner, element, types, arrays - 1)
-                texts.append(b"{" * (1 - before) + _quoted(text) + b"}" * (1 - behind))
+                text = yield from _write_array_in_pieces(inner, element, types, arrays - 1)
+                texts.append(b"{" * (1 - before) + _quote(text) + b"}" * (1 - behind))
                 continue
         wrapped = b"[" * before + part + b"]" * behind
         if is_flat or array.delimiter != "," or _NOT_BARE.search(wrapped) is not None:
-            text = _array_text(wrapped, array, types, _DIMENSIONS_MAX, arrays)
+            text = _write_array(wrapped, array, types, _DIMENSIONS_MAX, arrays)
         else:
             text = _BARE.sub(rb'"\g<0>"', wrapped.translate(_BRACES, b" \t\n\r"))
         texts.append(text[before : len(text) - behind])
     return array.delimiter.encode().join(texts)
 
 
-def _element_text(
+def _write_element(
     item: bytes, array: TypeInfo, element: TypeInfo, types: TypeRegistry, depth: int, arrays: int
 ) -> bytes:
     if item == b"null":
         return b"NULL"
     if item[:1] == b"[" and depth and element.oid not in JSON_OIDS and not element.element:
-        return _array_text(item, array, types, depth - 1, arrays)
+        return _write_array(item, array, types, depth - 1, arrays)
     text = _to_text(item, element, types, arrays)
     assert text is not None
-    return _quoted(text)
+    return _quote(text)
 
 
-def _quoted(text: bytes) -> bytes:
+def _quote(text: bytes) -> bytes:
     return b'"' + text.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
-def _parts(raw: bytes) -> list[msgspec.Raw]:
+def _split_array(raw: bytes) -> list[msgspec.Raw]:
     return msgspec.json.decode(raw, type=list[msgspec.Raw])
 
 
 def is_json_refusal(sqlstate: str | None, message: str) -> bool:
-    """Whether the server refused a string because its placeholder is json: it must be sent as a JSON string."""
+    """Return whether the server refused a string because its placeholder is json: it must be sent as a JSON string."""
     return sqlstate == "22P02" and "type json" in message

@@ -19,7 +19,7 @@ from tuplegate.engine.port.work import Bounds, Result, Statement, Target
 
 
 class Lock(StrEnum):
-    """What is held of a database: see `Engine.hold_in`."""
+    """The names that can be held in a database: see `Engine.hold_in`."""
 
     TRANSACTION = "transaction"
     """An id that a client chose, while its transaction runs: the adapter takes one that nobody holds for aborted."""

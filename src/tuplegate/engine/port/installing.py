@@ -1,4 +1,4 @@
-"""What the service's processes do with an engine before the planes use it.
+"""Prepares and opens an engine, before the planes use it.
 
 The supervisor has the login of the engine's owner and prepares the engine with it. Workers get the login of the
 service's own role and open the engine with that. Every step of a preparation may be repeated.
@@ -40,7 +40,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What an operator should know of an engine, and how many connections the service can open to it."""
+    """The findings about an engine for its operator, and how many connections the service can open to it."""
 
     warnings: list[str]
     connections_free: int

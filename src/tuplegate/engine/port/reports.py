@@ -1,4 +1,4 @@
-"""What an engine says of itself: its health, weaknesses, durability, load and counts."""
+"""Reports of an engine about itself: its health, weaknesses, durability, load and counts."""
 
 from dataclasses import dataclass, field
 

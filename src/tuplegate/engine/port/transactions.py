@@ -61,7 +61,7 @@ class KeptAnswers(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What must be recorded if, and only if, the transaction commits: its id, its answer."""
+    """A record to be made if, and only if, the transaction commits: its id, its answer."""
 
     id: str | None = None
     keep: Keep | None = None
@@ -80,7 +80,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Outcome(Enum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

@@ -25,7 +25,7 @@ _GONE_PAUSE_MAX_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Server:
-    """What all pools of one server share.
+    """The part that all pools of one server share.
 
     `is_certain` tells whether all that was committed on a server is on disk, `is_confirmed` whether a standby has it,
     and `waits_for_standby` whether the commit of a server process waits for one.
@@ -50,7 +50,7 @@ class _Committing(Exception):
 
 
 class EndingPool(ConnectionPool):
-    """See the module's text."""
+    """A pool that can end what runs on its connections."""
 
     def __init__(self, server: Server, database: str, state: DatabaseState) -> None:
         super().__init__(database, server.size_max, server.queue_max, server.places, server.stocks)
@@ -157,7 +157,7 @@ class EndingPool(ConnectionPool):
             if self.primary.replication.waits and await self._server.waits_for_standby(member.backend):
                 raise _Committing
             await member.cancel()
-            await member.drained()
+            await member.wait_for_answers()
 
     def leave(self, member: Member) -> None:
         """Take a connection whose commit goes on for too long. It is left to itself: a commit is never cancelled."""

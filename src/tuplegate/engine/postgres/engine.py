@@ -15,8 +15,8 @@ from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.attempts import Requests
-from tuplegate.engine.postgres.query.measures import Measures, measured
-from tuplegate.engine.postgres.query.session import Session
+from tuplegate.engine.postgres.query.measures import Measures, collect_counts
+from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
@@ -26,7 +26,7 @@ from tuplegate.engine.postgres.replication.replica import Replica
 from tuplegate.engine.postgres.replication.replicas import Replicas
 from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
-from tuplegate.engine.postgres.safety.headroom import headroom
+from tuplegate.engine.postgres.safety.headroom import compute_headroom
 from tuplegate.engine.postgres.safety.lease import Lease
 from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
@@ -92,7 +92,7 @@ class PostgresEngine:
             probed,
             self._guard,
         )
-        recovery.on_commit = self._pools.may_have_changed
+        recovery.on_commit = self._pools.note_change
         self._watch = PrimaryWatch(settings, connector, self._pools, self._sizes, self._guard, probed.lock_capacity)
         self._ledger = Ledger(self._pools.to_write, session, secret, certainty.is_certain)
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
@@ -234,7 +234,7 @@ class PostgresEngine:
 
     async def health(self) -> port.EngineHealth:
         primary, disk = self._pools.primary, self._watch.disk
-        warnings = {} if disk is None else {"disk": disk.said()}
+        warnings = {} if disk is None else {"disk": disk.describe()}
         if primary.follows:
             warnings["commits"] = primary.refuses or "ok"
         warnings |= {} if self._replicas is None else self._replicas.states
@@ -265,10 +265,10 @@ class PostgresEngine:
     @asynccontextmanager
     async def _open_watched(
         self,
-        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[Session]],
+        open: Callable[[Pool, port.Target, port.Bounds, float], AbstractAsyncContextManager[SessionRun]],
         target: port.Target,
         bounds: port.Bounds,
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncIterator[SessionRun]:
         """Open a session whose deadline is watched."""
         deadline = self._time() + bounds.timeout_ms / 1000
         async with open(self._pools.of(target), target, bounds, deadline) as session:
@@ -301,14 +301,14 @@ class PostgresEngine:
             return await read_durability(session)
 
     def serializable_headroom(self) -> port.Headroom:
-        return headroom(self._guard, self._watch.begin_rate, self._time())
+        return compute_headroom(self._guard, self._watch.begin_rate, self._time())
 
     def measured(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
         kinds = (self._requests.queries, self._requests.transactions, self._streams)
         pools, most = self._pools, self._settings.connections_max
-        found = measured(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
+        found = collect_counts(kinds, events, pools.all(), most, pools.stubborn.stuck, self.serializable_headroom())
         if (disk := self._watch.disk) is not None:
             found.gauges["disk_free_bytes"] = max(0, disk.free)
             found.gauges["disk_short"] = int(disk.shortage > 0)

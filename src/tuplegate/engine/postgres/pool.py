@@ -53,7 +53,7 @@ _TYPES_FRESH_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Login:
-    """How a pool's connections log in, and what is seen to afterwards.
+    """How a pool's connections log in, and what is done afterwards.
 
     `forget_settings` undoes settings that the role was given, `restore_password` gives it the service's password again.
     `position` asks for the engine's position; None where nobody wants to know it.
@@ -69,7 +69,7 @@ class Login:
 
 # size: half of it is what any bounded pool has.
 class Pool(EndingPool):
-    """See the module's text."""
+    """The connections of one target."""
 
     def __init__(self, server: Server, login: Login, state: DatabaseState) -> None:
         super().__init__(server, login.database, state)
@@ -83,7 +83,7 @@ class Pool(EndingPool):
 
     def check(self) -> None:
         """Raise EngineBusy while the database may begin nothing new."""
-        if self.state.crowded:
+        if self.state.is_crowded:
             raise EngineBusy("the database holds more locks than there is room for; it can be used again in a moment")
         if self._stubborn.full:
             self._stubborn.check(self.database)
@@ -93,7 +93,7 @@ class Pool(EndingPool):
         if self.primary.refuses is not None:
             raise CommitsRefused(self.primary.refuses)
 
-    def inspects(self, plain: bool, now: float) -> bool:
+    def must_inspect(self, plain: bool, now: float) -> bool:
         """Return whether the connection must be inspected after this statement, not only discarded."""
         state = self.state
         return not plain or state.has_lasting_code or now - state.code_checked_at > self._server.code_check_s
@@ -154,13 +154,13 @@ class Pool(EndingPool):
         member.close("the engine failed in it")
 
     def give_back_unclean(self, member: Member, *, plain: bool = False) -> None:
-        """Take a connection that may still be inside a transaction, and cleans and inspects it. `plain`: the text
+        """Take a connection that may still be inside a transaction, and clean and inspect it. `plain`: the text
         itself has left nothing that DISCARD ALL does not remove."""
         self._spawn(self._inspect(member, plain))
 
     @property
     def demands(self) -> bool:
-        """Whether a standby must confirm what was written before it is acknowledged."""
+        """Return whether a standby must confirm what was written before it is acknowledged."""
         return self.primary.demands
 
     async def see_confirmed(self, member: Member) -> None:
@@ -190,7 +190,7 @@ class Pool(EndingPool):
         try:
             member.send([_ROLLBACK])
             discarded = member.send([DISCARD])
-            memory = await self._inspection(member, self._loop.time() - self._server.code_check_s)
+            memory = await self._ask_memory(member, self._loop.time() - self._server.code_check_s)
         except (ConnectionLost, CopyStarted):
             return
         if find_error(discarded.result()) is not None:
@@ -202,7 +202,7 @@ class Pool(EndingPool):
         else:
             self._free_again(member)
 
-    async def _inspection(self, member: Member, oldest: float = math.inf) -> bytes | None:
+    async def _ask_memory(self, member: Member, oldest: float = math.inf) -> bytes | None:
         """Set the seed anew. Return the size of the server's settings, or None where it does not say.
 
         Asks whether there is code, unless that was answered since `oldest`.
@@ -223,7 +223,7 @@ class Pool(EndingPool):
         return results[0].get_value(0, 0)
 
     def _forget_types(self, asked: int, now: float) -> None:
-        """What ran before the inspection may have changed types, by its text or through code."""
+        """Forget the types: what ran before the inspection may have changed them, by its text or through code."""
         if asked != self.state.forgotten_after or now - self.encoders.forgotten_at > _TYPES_FRESH_S:
             self.state.forgotten_after = asked
             self.encoders.forgotten_at = now
@@ -236,14 +236,14 @@ class Pool(EndingPool):
         try:
             member = await self._connect()
             await member.run(_LOAD_PLPGSQL)
-            member.settings_memory = await self._inspection(member)
+            member.settings_memory = await self._ask_memory(member)
             if self._role_has_settings:
                 # A statement has given its own role settings; a connection that starts with them is no clean one.
                 member.close("its role has settings")
                 await self._login.forget_settings()
                 member = await self._connect()
                 await member.run(_LOAD_PLPGSQL)
-                member.settings_memory = await self._inspection(member)
+                member.settings_memory = await self._ask_memory(member)
         except ConnectionLost as exc:
             _log.warning("no connection to the engine", reason=str(exc))
             raise EngineUnavailable("the engine accepts no connection just now") from exc

@@ -19,7 +19,7 @@ from tuplegate.engine.postgres.own.admin import (
     restore_password,
     terminate,
 )
-from tuplegate.engine.postgres.own.logins import as_tenant, with_settings
+from tuplegate.engine.postgres.own.logins import add_settings, as_tenant
 from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Login, Pool
@@ -29,7 +29,7 @@ from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
-from tuplegate.engine.postgres.tenancy.roles import forget_settings, role_of
+from tuplegate.engine.postgres.tenancy.roles import forget_settings, name_role
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot
@@ -71,7 +71,7 @@ _CODE_CHECK_S, _CODE_CHECK_ALONE_S = 1.0, 60.0
 
 
 def _isolation(target: port.Target) -> str:
-    """A standby cannot be serializable."""
+    """Return the isolation of a target: a standby cannot be serializable."""
     return "repeatable read" if target.on_replica else SESSION_SETTINGS["default_transaction_isolation"]
 
 
@@ -80,7 +80,7 @@ def _read_only(target: port.Target) -> str:
 
 
 class Pools:
-    """One for writing and one for reading of each database; `states` is what both have in common."""
+    """The pools of all databases, for each one that writes and one that reads; `states` is what both have in common."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Pools:
         meter: Meter,
         stocks: Stocks | None = None,
     ) -> None:
-        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold their rows within
-        the same bound."""
+        """`meter` counts the transactions that begin. `stocks` are those of other pools, which hold
+        their rows within the same bound."""
         self._settings = settings
         self._connector = connector
         self.primary = connector.primary
@@ -160,7 +160,7 @@ class Pools:
         return database in self._paused
 
     def close_idle(self, since: float) -> None:
-        """Connections that nobody has used since then, and pools that have none left."""
+        """Close connections that nobody has used since then, and pools that have none left."""
         for pools in (self.writing, self.reading):
             for database, pool in list(pools.items()):
                 pool.close_idle(since)
@@ -170,10 +170,10 @@ class Pools:
         for database in self.states.keys() - served:
             del self.states[database]
 
-    def may_have_changed(self, database: str) -> None:
-        """Something was committed there past the pools, which can have made code."""
+    def note_change(self, database: str) -> None:
+        """Note that something was committed there past the pools, which can have made code."""
         if database in self.states:
-            self.states[database].may_have_changed()
+            self.states[database].note_change()
 
     async def close(self) -> None:
         for pool in self.all():
@@ -196,7 +196,7 @@ class Pools:
             ready = ready_to_commit(self._settings.process_bytes_max)
             state = self.states[target.database] = DatabaseState(TypeRegistry(self._built_in), ready)
         pool = pools[target.database] = Pool(self._server, login, state)
-        pool.state.full_at = self._sizes.full_at(target.database)
+        pool.state.full_at = self._sizes.find_full_at(target.database)
         if target.database in self._paused:
             pool.suspend()
         return pool
@@ -208,12 +208,12 @@ class Pools:
             return False
 
     async def _restore_password(self, target: port.Target) -> None:
-        await restore_password(self._connector, role_of(target.database, target.login), self._settings.secret)
+        await restore_password(self._connector, name_role(target.database, target.login), self._settings.secret)
 
     async def _forget_settings(self, target: port.Target) -> None:
-        """In a session of its own: a statement of the tenant's may hold the lock that it needs. Not as the role itself:
-        its settings may keep it from logging in."""
-        role = role_of(target.database, target.login)
+        """Forget a role's settings, in a session of its own: a statement of the tenant's may hold the lock that it
+        needs. Not as the role itself: its settings may keep it from logging in."""
+        role = name_role(target.database, target.login)
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             for statement in forget_settings(target.database, role):
                 try:
@@ -247,10 +247,11 @@ class Pools:
             options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
-        return with_settings(tenant, target.database, options)
+        return add_settings(tenant, target.database, options)
 
     def _make_room(self, idle_since: float) -> None:
-        """Every place is taken: closes the longest idle connection of all, if it has been so since before then."""
+        """Close the longest idle connection of all, since every place is taken, if it has been idle since before
+        then."""
         if idle_since < self._none_before:
             return
         idle = [(pool.idle_since, pool) for pool in self.all() if pool.idle_since is not None]

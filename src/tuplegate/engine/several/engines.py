@@ -59,6 +59,7 @@ class _Place:
         return type(failure)(f"the engine {self.name} is not available: {failure}")
 
 
+# size: it fills the port, with a short method for each of its parts.
 class SeveralEngines:
     """Fills the port. `async with` opens and closes the further engines; the caller has opened the first."""
 

@@ -1,4 +1,4 @@
-"""The service's own statements: sessions of its roles, and of tenants' roles where a tenant's things are seen to.
+"""Runs the service's own statements, in sessions of its roles, or of a tenant's roles for what belongs to the tenant.
 
 They carry no text of a tenant. Their search path holds nothing that a tenant can define, and is part of the start-up,
 so no role or database overrides it. What they wait for is bounded: a statement, the wait for a lock, an answer of the
@@ -11,16 +11,16 @@ from math import inf
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import Access, CommitsRefused, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres.own import logins
-from tuplegate.engine.postgres.own.logins import named_database
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.logins import find_database_name
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 METADATA_DATABASE = "tuplegate"
@@ -61,8 +61,8 @@ class AdminConnector:
         to_standby: bool = False,
     ) -> None:
         self.conninfo = conninfo
-        self.owners = Owners(named_database(conninfo) or METADATA_DATABASE)
-        self.primary = primary or primary_of(conninfo)
+        self.owners = Owners(find_database_name(conninfo) or METADATA_DATABASE)
+        self.primary = primary or make_primary(conninfo)
         self._timeout_s = timeout_s
         self._statement_ms = statement_ms
         self.answer_s = statement_ms / 1000 + _LATE_S
@@ -71,8 +71,8 @@ class AdminConnector:
     async def connect(
         self, database: str, conninfo: str | None = None, *, patient: bool = False, local: bool = False
     ) -> Connection:
-        """`conninfo` is that of another role. `patient` is without the limit of a statement; a wait for a lock is
-        bounded in any case. Commits of a `local` one wait for no standby."""
+        """Open a connection. `conninfo` is that of another role. `patient`: a statement has no time limit; a wait for a
+        lock is bounded in any case. Commits of a `local` one wait for no standby."""
         is_metadata = database == METADATA_DATABASE
         # Tenants' transactions are serializable among themselves; the service's own would only take room in that check.
         names = _METADATA_NAMES if is_metadata else _OWN_NAMES
@@ -87,11 +87,11 @@ class AdminConnector:
             "search_path": expected.search_path,
         }
         name = self.owners.metadata if is_metadata else database
-        made = logins.with_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
+        made = logins.add_settings(conninfo or self.conninfo, name, settings, _APPLICATION)
         return await self.primary.open(Connection, made, self._timeout_s, expected)
 
 
-def primary_of(
+def make_primary(
     conninfo: str, *, follows: bool | None = None, demands: bool = False, timelines: Timelines | None = None
 ) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
@@ -105,7 +105,7 @@ def only_server_of(conninfo: str) -> Primary:
 
 
 def _databases_of(conninfo: str) -> tuple[str, ...]:
-    return (named_database(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
+    return (find_database_name(conninfo) or METADATA_DATABASE, *DATABASES_OF_EVERY_SERVER)
 
 
 class AdminSession:
@@ -135,21 +135,21 @@ class AdminSession:
 
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         results = await self._run([_command(sql, params)])
-        return text_rows(results[-1])
+        return read_text_rows(results[-1])
 
     async def fetch_of(self, server: str, sql: str, *params: str | None) -> list[tuple[str | None, ...]]:
         """Do the same on that server alone. Raises EngineUnavailable where another one is the primary by now."""
         results = await self._run([_command(sql, params)], server)
-        return text_rows(results[-1])
+        return read_text_rows(results[-1])
 
     async def server(self) -> str:
         """Return which server it leads to, as `Primary.server` does."""
         return (await self._connected()).server
 
     async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
-        """All statements in one implicit transaction: one segment, one commit. Gives the rows of the last."""
+        """Run all statements in one implicit transaction: one segment, one commit. Return the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
-        return text_rows(results[-1]) if results else []
+        return read_text_rows(results[-1]) if results else []
 
     async def _run(self, commands: Sequence[Command], server: str | None = None) -> list[PGresult]:
         primary = self._connector.primary
@@ -198,8 +198,9 @@ class AdminSession:
     async def _connect(self) -> Connection:
         return await self._connector.connect(self._database, patient=self._patient, local=self._local)
 
-    async def verifier(self, role: str, password: str) -> str:
-        """What the engine stores of a password; the password itself is not sent, and so is in no log of the engine."""
+    async def make_verifier(self, role: str, password: str) -> str:
+        """Return what the engine stores of a password. The password itself is not sent, so it is in no log of the
+        engine."""
         connection = await self._connected()
         return connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
 
@@ -223,7 +224,7 @@ class TenantSession(AdminSession):
     ) -> None:
         super().__init__(connector, database, patient=patient)
         self._secret = secret
-        self._role = role or role_of(database, Access.WRITE)
+        self._role = role or name_role(database, Access.WRITE)
 
     async def _connect(self) -> Connection:
         conninfo = logins.as_role(self._connector.conninfo, self._secret, self._role)
@@ -245,19 +246,19 @@ def _command(sql: str, params: Sequence[str | None]) -> Command:
 
 
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
-    """Gives a role the password that the service logs in with."""
-    verifier = await session.verifier(role, logins.password_of(secret, role))
-    await session.fetch(f"ALTER ROLE {quoted(role)} PASSWORD '{verifier}'")
+    """Give a role the password that the service logs in with."""
+    verifier = await session.make_verifier(role, logins.derive_password(secret, role))
+    await session.fetch(f"ALTER ROLE {quote_name(role)} PASSWORD '{verifier}'")
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:
-    """The same, in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
+    """Do the same in a session of its own: a statement of the tenant's may hold the lock that this waits for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await set_password(session, role, secret)
 
 
-async def membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
-    """The end of a GRANT of a role: with these rights alone, and without switching to it, where the engine tells them
+async def write_membership(session: AdminSession, *, admin: bool = False, inherit: bool = False) -> str:
+    """Return the end of a GRANT of a role: these rights alone, and no switching to it, where the engine tells them
     apart."""
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int / 10000")
     if int(str(version)) < _VERSION_WITH_MEMBERSHIP_OPTIONS:
@@ -266,7 +267,7 @@ async def membership(session: AdminSession, *, admin: bool = False, inherit: boo
 
 
 async def terminate(session: AdminSession, database: str, backend: int) -> bool:
-    """Asks a server process of the database to end; whether there was one.
+    """Ask a server process of the database to end; return whether there was one.
 
     One that waits for a standby is not asked: its commit would be done without one, and so could be lost.
     """
@@ -281,7 +282,7 @@ async def terminate(session: AdminSession, database: str, backend: int) -> bool:
 
 
 async def check_login(connector: AdminConnector, database: str, secret: bytes) -> None:
-    """Raises EngineUnavailable where a tenant's roles cannot log in."""
+    """Raise EngineUnavailable where a tenant's roles cannot log in."""
     for access in Access:
-        async with TenantSession(connector, secret, database, role_of(database, access)) as session:
+        async with TenantSession(connector, secret, database, name_role(database, access)) as session:
             await session.fetch("SELECT 1")

@@ -1,4 +1,4 @@
-"""What the engine's owner prepares: the installation's own roles, its metadata database, the template of databases.
+"""Prepares an engine as its owner: the installation's own roles, its metadata database, the template of databases.
 
 It is done when the service starts, by the supervisor; workers have no such login. Every step looks at what is there and
 may be repeated, and two service processes on one engine take turns (`metadata.LOCK`). The owner is a superuser, or a
@@ -16,13 +16,13 @@ from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
     AdminSession,
-    membership,
     set_password,
+    write_membership,
 )
-from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners, literal, quoted
+from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners, quote_literal, quote_name
 from tuplegate.engine.postgres.own.probes import Capabilities, probe
 from tuplegate.engine.postgres.tenancy import roles, template
-from tuplegate.engine.postgres.tenancy.walls import FULL, Walls, tried
+from tuplegate.engine.postgres.tenancy.walls import FULL, Walls, tolerate
 
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now."""
@@ -57,13 +57,13 @@ class NameTaken(EngineFailure):
 
 
 async def find_capabilities(connector: AdminConnector) -> Capabilities:
-    async with _anywhere(connector) as session:
+    async with _open_anywhere(connector) as session:
         return await probe(session)
 
 
 @asynccontextmanager
-async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
-    """A session on a database that is there before anything of the service is; raises EngineUnavailable."""
+async def _open_anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
+    """Open a session on a database that exists before anything of the service does. Raises EngineUnavailable."""
     failure: EngineUnavailable | None = None
     for database in (*DATABASES_OF_EVERY_SERVER, METADATA_DATABASE):
         async with AdminSession(connector, database) as session:
@@ -79,16 +79,16 @@ async def _anywhere(connector: AdminConnector) -> AsyncIterator[AdminSession]:
 
 
 async def make_metadata_database(connector: AdminConnector, *, exclusive: bool = True) -> Walls:
-    """Makes the metadata database and the installation's roles; what can be made of the rest. May be repeated, and
-    raced.
+    """Make the metadata database and the installation's roles, and as much of the rest as can be made. May be repeated,
+    and raced.
 
     `exclusive` says that the server is the installation's own: then the doors that a new server leaves open are closed.
     """
     owners = connector.owners
     if len(owners.metadata) > NAME_LENGTH_MAX:
         raise NameTaken(f"the name of the metadata database is longer than {NAME_LENGTH_MAX} characters: shorten it")
-    name = quoted(owners.metadata)
-    async with _anywhere(connector) as session:
+    name = quote_name(owners.metadata)
+    async with _open_anywhere(connector) as session:
         await _make_database(session, owners.metadata)
         if foreign := await session.fetch(_OWNER_OF_OTHERS, owners.metadata):
             raise NameTaken(
@@ -105,7 +105,7 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
         if is_superuser != "t":
             await _take_rights(session, owners)
         await _equip_owners(session, owners, full=is_superuser == "t")
-        await session.fetch(f"ALTER DATABASE {name} OWNER TO {quoted(owners.service)}")
+        await session.fetch(f"ALTER DATABASE {name} OWNER TO {quote_name(owners.service)}")
         if exclusive:
             await _equip_exclusively(session, owners)
         for statement in metadata.SCHEMA:
@@ -122,7 +122,7 @@ async def _make_database(session: AdminSession, name: str, sorting: str = "") ->
     if await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
         return
     try:
-        await session.fetch(f"CREATE DATABASE {quoted(name)} TEMPLATE template0 ENCODING 'UTF8' {sorting}")
+        await session.fetch(f"CREATE DATABASE {quote_name(name)} TEMPLATE template0 ENCODING 'UTF8' {sorting}")
     except StatementFailed as exc:
         if exc.sqlstate not in _EXISTS:  # somebody else was quicker
             raise
@@ -141,38 +141,39 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
                 f"it has a role {role} that this service did not make: rename that role, or name another database in"
                 " the URL"
             )
-        await session.fetch(roles.make_role(quoted(role), attributes))
-        await session.fetch(f"COMMENT ON ROLE {quoted(role)} IS {literal(owners.mark)}")
+        await session.fetch(roles.make_role(quote_name(role), attributes))
+        await session.fetch(f"COMMENT ON ROLE {quote_name(role)} IS {quote_literal(owners.mark)}")
 
 
 async def _take_rights(session: AdminSession, owners: Owners) -> None:
-    """Gives whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
-    names = ", ".join(quoted(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
+    """Give whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
+    names = ", ".join(quote_name(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int")
     options = " WITH INHERIT TRUE, SET TRUE" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
     await session.fetch(f"GRANT {names} TO CURRENT_USER{options}")
 
 
 async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) -> None:
-    """Gives the installation's roles what they need of the server's; where not `full`, what there is to give of it."""
-    service, warden = quoted(owners.service), quoted(owners.warden)
-    await session.fetch(f"GRANT {quoted(owners.dump)} TO {service} WITH ADMIN OPTION")
+    """Give the installation's roles the server's rights that they need; where not `full`, as many as there are to
+    give."""
+    service, warden = quote_name(owners.service), quote_name(owners.warden)
+    await session.fetch(f"GRANT {quote_name(owners.dump)} TO {service} WITH ADMIN OPTION")
     for statement in (
         *(f"GRANT {role} TO {service}" for role in ("pg_read_all_stats", "pg_read_all_settings", "pg_signal_backend")),
         f"GRANT pg_read_all_stats TO {warden}",
         *(f"GRANT SET ON PARAMETER {name} TO {service}" for name in roles.SETTINGS_OF_DATABASES),
     ):
-        await session.fetch(statement if full else tried(statement))
+        await session.fetch(statement if full else tolerate(statement))
     for statement in (
         # Databases that move are followed meanwhile: following.py. Where it may not be granted, they move all at once.
         f"ALTER ROLE {service} REPLICATION",
         f"GRANT SET ON PARAMETER session_replication_role TO {service} WITH GRANT OPTION",
     ):
-        await session.fetch(statement if full else tried(statement))
+        await session.fetch(statement if full else tolerate(statement))
 
 
 async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
-    service = quoted(owners.service)
+    service = quote_name(owners.service)
     # How often autovacuum comes: vacuum_pace.py.
     await session.fetch(f"GRANT ALTER SYSTEM ON PARAMETER autovacuum_naptime TO {service}")
     await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {service}")
@@ -181,21 +182,21 @@ async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
 
 
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:
-    """Gives the service's role what is in the metadata database, and its password. The schema first: who gets what is
-    in it must be able to have made it there."""
-    await session.fetch(f"ALTER SCHEMA engine OWNER TO {quoted(owners.service)}")
-    await session.fetch(_HAND_OVER.replace("{service}", literal(quoted(owners.service))))
+    """Give the service's role what is in the metadata database, and its password. The schema first: who gets what is in
+    it must be able to have made it there."""
+    await session.fetch(f"ALTER SCHEMA engine OWNER TO {quote_name(owners.service)}")
+    await session.fetch(_HAND_OVER.replace("{service}", quote_literal(quote_name(owners.service))))
     await set_password(session, owners.service, secret)
 
 
 async def make_template(connector: AdminConnector, walls: Walls, sorting: str = "") -> None:
-    """Makes the template, or makes it anew where another version has made it. It lets nobody in but for that.
+    """Make the template, again where another version has made it. It lets nobody in otherwise.
 
     `sorting` is how its databases sort texts, where it is not as the server does by itself.
     """
     owners = connector.owners
-    name, made_of = quoted(owners.template), template.furnishing(owners, walls)
-    version = f"{owners.mark} {template.version(made_of)}"
+    name, made_of = quote_name(owners.template), template.write_furnishing(owners, walls)
+    version = f"{owners.mark} {template.stamp_version(made_of)}"
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await _make_database(session, owners.template, sorting)
         found = await session.fetch(
@@ -209,20 +210,20 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
             await furnish(connector, owners.template, walls)
         finally:
             await session.fetch(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
-        await session.fetch(f"COMMENT ON DATABASE {name} IS {literal(version)}")
+        await session.fetch(f"COMMENT ON DATABASE {name} IS {quote_literal(version)}")
 
 
 async def furnish(connector: AdminConnector, database: str, walls: Walls) -> None:
-    """Makes what is the service's own in a database, also where an older version has."""
+    """Make what is the service's own in a database, also where an older version has made it."""
     async with AdminSession(connector, database) as session:
-        await session.atomically([(statement, ()) for statement in template.furnishing(connector.owners, walls)])
+        await session.atomically([(statement, ()) for statement in template.write_furnishing(connector.owners, walls)])
 
 
 async def adopt(connector: AdminConnector, database: str) -> None:
-    """Gives the service's role a tenant's database that an older version has made."""
-    service, both = quoted(connector.owners.service), ", ".join(roles.roles_of(database))
+    """Give the service's role a tenant's database that an older version has made."""
+    service, both = quote_name(connector.owners.service), ", ".join(roles.name_roles(database))
     async with AdminSession(connector, METADATA_DATABASE) as session:
-        options = await membership(session, admin=True)
+        options = await write_membership(session, admin=True)
         await session.fetch(f"GRANT {both} TO {service}{options}")
         await session.fetch(f"ALTER DATABASE {database} OWNER TO {service}")
     async with AdminSession(connector, database) as session:
@@ -231,7 +232,7 @@ async def adopt(connector: AdminConnector, database: str) -> None:
 
 
 async def check_prepared(session: AdminSession, installation: str, name: str, furnishing: str) -> None:
-    """Raises EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
+    """Raise EngineUnavailable until the supervisor of a service of this version has prepared the engine."""
     try:
         found = await session.fetch(metadata.FIND_IDENTITY)
     except StatementFailed as failure:

@@ -18,8 +18,8 @@ from tuplegate.engine.postgres.own.foundation import (
 )
 from tuplegate.engine.postgres.own.logins import as_role, where
 from tuplegate.engine.postgres.own.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
-from tuplegate.engine.postgres.own.probes import problems, warnings
-from tuplegate.engine.postgres.tenancy.carrying import sorting_of
+from tuplegate.engine.postgres.own.probes import find_problems, find_warnings
+from tuplegate.engine.postgres.tenancy.carrying import read_sorting
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES, ForeignWords, find_weaknesses
@@ -31,7 +31,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class PostgresLogin:
-    """What workers log in with, and how the databases of the server are furnished."""
+    """The login of workers, and how the databases of the server are furnished."""
 
     conninfo: str
     walls: Walls
@@ -43,7 +43,7 @@ class PostgresLogin:
 
     async def find_sorting(self) -> str:
         async with self.metadata() as session:
-            return await sorting_of(session, AdminConnector(self.conninfo).owners.template)
+            return await read_sorting(session, AdminConnector(self.conninfo).owners.template)
 
 
 class PostgresOwner:
@@ -67,9 +67,9 @@ class PostgresOwner:
 
     async def examine(self, connections: int) -> Examined:
         found = await find_capabilities(self._connector)
-        if missing := problems(found):
+        if missing := find_problems(found):
             raise EngineRefused("".join(f"\n- {problem}" for problem in missing))
-        return Examined(warnings(found, connections), found.connections_free)
+        return Examined(find_warnings(found, connections), found.connections_free)
 
     @asynccontextmanager
     async def metadata(self, *, locked: bool = False) -> AsyncIterator[AdminSession]:
@@ -175,7 +175,7 @@ class ReadyPostgres:
         return self.databases.furnishing
 
     async def refurnish(self, database: str) -> None:
-        """What was prepared in the database would be in the way."""
+        """Furnish a database anew. What was prepared in it would be in the way."""
         if self.login.walls.full:  # before there was a role of the service's own, a superuser had made it
             await adopt(self.owner, database)
         await self.databases.finish_prepared(database)
@@ -183,7 +183,7 @@ class ReadyPostgres:
         await self.databases.open(database)
 
     async def check_login(self, database: str) -> None:
-        """The rules of access of the server must let tenants' roles log in with passwords."""
+        """Check that the server's rules of access let tenants' roles log in with passwords."""
         async with _login_checked():
             await check_login(self.service, database, self.secret)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from psycopg import OperationalError, pq
 
 from tuplegate.engine.port import Access, BadUrl
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
@@ -25,13 +25,16 @@ _WATCHED = "keepalives_idle=5 keepalives_interval=5 keepalives_count=3 tcp_user_
 
 
 def read_url(url: str) -> str:
-    """The conninfo for an engine's URL, or for keywords as libpq takes them."""
+    """Return the conninfo for an engine's URL, or for keywords as libpq takes them."""
     try:
         given = [(option.keyword, option.val) for option in pq.Conninfo.parse(url.encode()) if option.val is not None]
     except OperationalError:
         # libpq's own words would repeat the URL, and the password with it.
         raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
-    if len(_listed(given, b"port")) not in (1, max(len(_listed(given, b"host")), len(_listed(given, b"hostaddr")))):
+    if len(_list_values(given, b"port")) not in (
+        1,
+        max(len(_list_values(given, b"host")), len(_list_values(given, b"hostaddr"))),
+    ):
         raise BadUrl("it must have one port for all hosts, or one for each")
     refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
     if refused:
@@ -41,17 +44,17 @@ def read_url(url: str) -> str:
     )
 
 
-def _listed(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
+def _list_values(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
     return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
 
 
 def has_password(conninfo: str) -> bool:
-    return bool(_value(conninfo, b"password"))
+    return bool(_find_value(conninfo, b"password"))
 
 
 class Place(NamedTuple):
-    """Where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual one;
-    `address` is where that is said, too."""
+    """A place where a server can be. `host` is a name, an address, the directory of a socket, or nothing for the usual
+    one; `address` is where that is said, too."""
 
     host: str
     port: str
@@ -62,7 +65,7 @@ class Place(NamedTuple):
         return not self.address and (not self.host or self.host[0] in "/@")
 
     def at(self, address: str) -> str:
-        """What is appended to a conninfo, to lead to this address of the place and nowhere else."""
+        """Return what to append to a conninfo, so that it leads to this address of the place and nowhere else."""
         host = f"host='{_quote(self.host)}' " if self.host else ""
         port = f" port={self.port}" if self.port else ""
         return f"{host}hostaddr='{address}'{port} target_session_attrs=any"
@@ -72,9 +75,9 @@ class Place(NamedTuple):
         return f"{host}:{self.port}" if self.port else host
 
 
-def places_of(conninfo: str) -> list[Place]:
-    """A conninfo may name several, as libpq takes them: `host=a,b port=1,2`."""
-    hosts, addresses, ports = (_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
+def list_places(conninfo: str) -> list[Place]:
+    """Return the places that a conninfo names, which can be several, as libpq takes them: `host=a,b port=1,2`."""
+    hosts, addresses, ports = (_find_value(conninfo, keyword).split(",") for keyword in (b"host", b"hostaddr", b"port"))
     count = max(len(hosts), len(addresses))
     if len(ports) == 1:
         ports *= count
@@ -84,21 +87,21 @@ def places_of(conninfo: str) -> list[Place]:
 
 
 def where(conninfo: str) -> str:
-    """The engine's address, for people."""
-    return ", ".join(map(str, places_of(conninfo)))
+    """Return the engine's address, for people."""
+    return ", ".join(map(str, list_places(conninfo)))
 
 
-def named_database(conninfo: str) -> str:
-    """The database that it names, or nothing."""
-    return _value(conninfo, b"dbname")
+def find_database_name(conninfo: str) -> str:
+    """Return the database that the conninfo names, or nothing."""
+    return _find_value(conninfo, b"dbname")
 
 
-def _value(conninfo: str, keyword: bytes) -> str:
+def _find_value(conninfo: str, keyword: bytes) -> str:
     values = {option.keyword: option.val for option in pq.Conninfo.parse(conninfo.encode())}
     return (values.get(keyword) or b"").decode()
 
 
-def with_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
+def add_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
     """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
     return (
@@ -108,36 +111,36 @@ def with_settings(conninfo: str, database: str, settings: Mapping[str, str], app
 
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
-    """The service's conninfo, turned into that of a role of a tenant's database."""
-    return as_role(conninfo, secret, role_of(database, access))
+    """Turn the service's conninfo into that of a role of a tenant's database."""
+    return as_role(conninfo, secret, name_role(database, access))
 
 
 def as_role(conninfo: str, secret: bytes, role: str) -> str:
-    """The same server, with nothing left of the login that the conninfo had."""
-    return f"{without_login(conninfo)} user='{_quote(role)}' password={password_of(secret, role)} passfile=''"
+    """Turn a conninfo into that of a role of the same server, with nothing left of the login that it had."""
+    return f"{strip_login(conninfo)} user='{_quote(role)}' password={derive_password(secret, role)} passfile=''"
 
 
-def without_login(conninfo: str) -> str:
-    return _written([option for option in _given(conninfo) if option.keyword not in _LOGIN])
+def strip_login(conninfo: str) -> str:
+    return _write_options([option for option in _list_given(conninfo) if option.keyword not in _LOGIN])
 
 
-def same_login(place: str, conninfo: str) -> str:
-    """Another server, with the login and the database of `conninfo`."""
+def copy_login(place: str, conninfo: str) -> str:
+    """Return the conninfo of another server, with the login and the database of `conninfo`."""
     login = _LOGIN | {b"dbname"}
-    options = [option for option in _given(place) if option.keyword not in login]
-    return _written([*options, *(option for option in _given(conninfo) if option.keyword in login)])
+    options = [option for option in _list_given(place) if option.keyword not in login]
+    return _write_options([*options, *(option for option in _list_given(conninfo) if option.keyword in login)])
 
 
-def _given(conninfo: str) -> list[pq.ConninfoOption]:
+def _list_given(conninfo: str) -> list[pq.ConninfoOption]:
     return [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
 
 
-def _written(options: Iterable[pq.ConninfoOption]) -> str:
+def _write_options(options: Iterable[pq.ConninfoOption]) -> str:
     return " ".join(f"{o.keyword.decode()}='{_quote((o.val or b'').decode())}'" for o in options)
 
 
-def for_program(conninfo: str) -> tuple[dict[str, str], str]:
-    """The same for a program of the engine's: variables, and what no variable is for. No password is in the latter."""
+def split_for_program(conninfo: str) -> tuple[dict[str, str], str]:
+    """Return the login for a program of the engine's: variables, and a conninfo for the rest, without the password."""
     given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
     variables = {(o.envvar or b"").decode(): (o.val or b"").decode() for o in given if o.envvar}
     rest = " ".join(
@@ -148,15 +151,15 @@ def for_program(conninfo: str) -> tuple[dict[str, str], str]:
     return variables, rest
 
 
-def password_of(secret: bytes, role: str) -> str:
+def derive_password(secret: bytes, role: str) -> str:
     return hmac.digest(secret, f"role/{role}".encode(), hashlib.sha256).hex()
 
 
 def _escape(value: str) -> str:
-    """For the options of a start-up packet, where a blank separates."""
+    """Escape a value for the options of a start-up packet, where a blank separates."""
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def _quote(value: str) -> str:
-    """For a quoted value in libpq's connection string."""
+    """Quote a value for libpq's connection string."""
     return value.replace("\\", "\\\\").replace("'", "\\'")

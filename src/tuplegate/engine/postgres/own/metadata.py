@@ -1,4 +1,4 @@
-"""What the engine's side itself keeps in the metadata database: a schema of its own, beside the catalog's tables.
+"""The engine side's own schema in the metadata database, beside the catalog's tables.
 
 All service processes on one engine meet here. Every statement may be repeated.
 """

@@ -40,19 +40,19 @@ class Owners:
 
     @property
     def template(self) -> str:
-        """The database that tenants' databases are made from."""
+        """Return the database that tenants' databases are made from."""
         return f"{self.metadata}_template"
 
     @property
     def mark(self) -> str:
-        """The comment on each role, by which an installation knows its own."""
+        """Return the comment on each role, by which an installation knows its own."""
         return f"Tuplegate: {self.metadata}"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
-    """For a text without backslashes."""
+def quote_literal(text: str) -> str:
+    """Quote a text without backslashes."""
     return "'" + text.replace("'", "''") + "'"

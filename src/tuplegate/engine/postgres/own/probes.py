@@ -1,6 +1,6 @@
 """Asks a PostgreSQL server what it can do: at the start, kept in one record, never assumed.
 
-`problems` keep the service from starting on it, `warnings` do not. Both say what to do.
+`find_problems` keep the service from starting on it, `find_warnings` do not. Both say what to do.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ SELECT current_setting('server_version_num'), current_setting('server_version'),
 """
 
 
-class Session(Protocol):
+class ProbeSession(Protocol):
     async def fetch(self, sql: str, *params: str | None) -> list[tuple[str | None, ...]]: ...
 
 
@@ -76,21 +76,22 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a server was asked before anything is built for it. `lock_capacity` is the size of its table of locks."""
+    """A server's answers, asked for before anything is built for it. `lock_capacity` is the size of its table of
+    locks."""
 
     can: Capabilities
     built_in: dict[int, TypeInfo]
     lock_capacity: int
 
 
-async def probe_all(session: Session) -> Probed:
+async def probe_all(session: ProbeSession) -> Probed:
     """Ask everything that the adapter is built with."""
     built_in = read_types(await session.fetch(BUILT_IN_TYPES_SQL))
     can = await probe(session)
     return Probed(can, built_in, int(str((await session.fetch(CAPACITY_SQL))[0][0])))
 
 
-async def probe(session: Session) -> Capabilities:
+async def probe(session: ProbeSession) -> Capabilities:
     row = [str(value) for value in (await session.fetch(_SQL))[0]]
     return Capabilities(
         version_number=int(row[0]),
@@ -110,7 +111,7 @@ async def probe(session: Session) -> Capabilities:
     )
 
 
-async def _takes(session: Session, setting: str, value: str) -> bool:
+async def _takes(session: ProbeSession, setting: str, value: str) -> bool:
     try:
         await session.fetch("SELECT set_config($1, $2, true)", setting, value)
     except StatementFailed:
@@ -118,8 +119,8 @@ async def _takes(session: Session, setting: str, value: str) -> bool:
     return True
 
 
-def problems(found: Capabilities) -> list[str]:
-    """What is missing."""
+def find_problems(found: Capabilities) -> list[str]:
+    """Return what is missing."""
     missing = []
     if found.major < MAJOR_MIN:
         missing.append(f"it is PostgreSQL {found.version}; {MAJOR_MIN} is the oldest that will do")
@@ -136,8 +137,8 @@ def problems(found: Capabilities) -> list[str]:
     return missing
 
 
-def warnings(found: Capabilities, connections: int) -> list[str]:
-    """What the operator should know. `connections` is how many the service wants to open."""
+def find_warnings(found: Capabilities, connections: int) -> list[str]:
+    """Return what the operator should know. `connections` is how many the service wants to open."""
     said = []
     if connections > found.connections_free:
         said.append(

@@ -1,4 +1,4 @@
-"""What the adapter is told when it is built."""
+"""The settings that the adapter is built with."""
 
 from dataclasses import dataclass, field
 

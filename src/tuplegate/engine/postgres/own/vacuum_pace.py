@@ -1,4 +1,4 @@
-"""How often the bundled engine looks after its databases: so that a thousand that nobody uses cost next to nothing.
+"""Sets how often the bundled engine visits its databases, so that a thousand unused ones cost next to nothing.
 
 Autovacuum starts a process in every database once in `autovacuum_naptime`, whether anything was changed there or not: a
 minute by default, and with hundreds of databases a process every tenth of a second for as long as the service is there.
@@ -26,8 +26,8 @@ SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_database), setting,
 """
 
 
-def nap_s(databases: int, present: int, visits_a_second: float = _VISITS_A_SECOND) -> int:
-    """The time to set where it is `present` now. It goes down only where twice the databases would let it."""
+def choose_nap_s(databases: int, present: int, visits_a_second: float = _VISITS_A_SECOND) -> int:
+    """Return the time to set where it is `present` now. It goes down only where twice the databases would let it."""
     if present != _step(present):
         return present
     wanted = _step(databases / visits_a_second)
@@ -44,14 +44,14 @@ def _step(seconds: float) -> int:
 async def set_pace(session: AdminSession, visits_a_second: float = _VISITS_A_SECOND) -> None:
     [(databases, setting, is_ours)] = await session.fetch(_ASK)
     present = int(str(setting))
-    wanted = nap_s(int(str(databases)), present, visits_a_second)
+    wanted = choose_nap_s(int(str(databases)), present, visits_a_second)
     if wanted != present and is_ours == "t":
         await session.fetch(f"ALTER SYSTEM SET autovacuum_naptime = {wanted}")
         await session.fetch("SELECT pg_catalog.pg_reload_conf()")
 
 
 async def keep_pace(session: AdminSession) -> None:
-    """Goes on for ever."""
+    """Set the pace for ever."""
     while True:
         try:
             await set_pace(session)

@@ -12,7 +12,7 @@ from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
 from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.run import RepeatableRun, RunAgain, Running
-from tuplegate.engine.postgres.query.turns import pause_after
+from tuplegate.engine.postgres.query.turns import choose_pause_s
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.postgres.transaction.two_phase import Decider, TransactionRun
@@ -118,7 +118,7 @@ class Attempts:
         self, run: RepeatableRun[Any], failure: port.EngineFailure, measures: Measures
     ) -> None:
         """Raise the failure where there is no time or no attempt left."""
-        pause = pause_after(run.attempt)
+        pause = choose_pause_s(run.attempt)
         if run.attempt >= self._attempts_max or self._time() + pause > run.deadline:
             raise failure
         measures.retries += 1

@@ -19,9 +19,9 @@ from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import TOO_WIDE, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
-from tuplegate.engine.libpq.kept import LENGTH_MAX, Kept, Key, is_lasting
+from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key, is_lasting
 from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, read_text
-from tuplegate.engine.libpq.parameters import texts_of, write_params
+from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.plans import (
     ANY_NUMBER,
     CUSTOM_PLANS,
@@ -32,7 +32,7 @@ from tuplegate.engine.libpq.plans import (
     read_columns,
 )
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector, affected_rows
+from tuplegate.engine.libpq.rows import RowCollector, count_affected_rows
 from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import (
@@ -42,7 +42,7 @@ from tuplegate.engine.postgres.query.rules import (
     begin,
     changes_types,
     chunk_rows,
-    find_room,
+    find_size_check,
     lacks_disk,
     may_commit_lazily,
     may_write,
@@ -50,9 +50,9 @@ from tuplegate.engine.postgres.query.rules import (
     text_may_write,
     works_in_steps,
 )
-from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, too_wide
+from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, explain_too_wide
 from tuplegate.engine.postgres.replication.positions import read_answer
-from tuplegate.engine.postgres.safety.sizes import DISK_LOW, Room, full, vacuum_runs_code
+from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full, vacuum_runs_code
 
 _TUPLES: Final = int(pq.ExecStatus.TUPLES_OK)
 
@@ -156,7 +156,7 @@ class Execution(RepeatableRun[port.Result]):
         if member.kept and (state.has_code or not plain):
             member.hide_kept()
         try:
-            values = None if not plain or self.describe else texts_of(statement, state.encoders.types)
+            values = None if not plain or self.describe else write_texts(statement, state.encoders.types)
             # What runs code that could fill its session is looked at before it is committed.
             looked_at = state.full_at is not None or (state.has_lasting_code and self.target.may_write)
             if values is None or looked_at:
@@ -202,7 +202,7 @@ class Execution(RepeatableRun[port.Result]):
             await self._judge(self.unjudged, key, template, now)
         if self.pool.position is not None:
             result.reached = await self._read_position(self.pool.position)
-        self._give_back(None if self.pool.inspects(plain, now) else reading.leftovers, plain=plain)
+        self._give_back(None if self.pool.must_inspect(plain, now) else reading.leftovers, plain=plain)
         return result
 
     def _read_text(self, template: Template | None) -> Reading:
@@ -215,10 +215,11 @@ class Execution(RepeatableRun[port.Result]):
         """Say what became of a statement whose rows were too wide."""
         if self.access is port.Access.WRITE and (had_code or text_may_write(self.statement)):
             return port.OutcomeUnknown(f"{TOO_WIDE}; what the statement wrote may or may not have been applied")
-        return too_wide(STREAM_IT, exec_us)
+        return explain_too_wide(STREAM_IT, exec_us)
 
-    def _add_notices(self, result: port.Result, key: Key | None, kept: Kept | None) -> None:
-        """What says something is not kept: it would say it only when it is planned."""
+    def _add_notices(self, result: port.Result, key: Key | None, kept: KeptStatement | None) -> None:
+        """Add the notices. A statement that gave some is not kept prepared: it would give them only when it is
+        planned."""
         result.notices = result.notices + self.member.take_notices()
         if key is not None:
             self.pool.state.often_seen.note_noise(key)
@@ -226,8 +227,14 @@ class Execution(RepeatableRun[port.Result]):
                 kept.runs = 0
 
     def _find_prepared(
-        self, key: Key, template: Template | None, kept: Kept | None, reading: Reading, now: float, first: list[Command]
-    ) -> Kept | None:
+        self,
+        key: Key,
+        template: Template | None,
+        kept: KeptStatement | None,
+        reading: Reading,
+        now: float,
+        first: list[Command],
+    ) -> KeptStatement | None:
         """Return what is prepared for the key, or will be by `first`; None where the text runs as it was sent."""
         if kept is not None and (not kept.runs or kept.until <= now or kept.changes != self.pool.state.changes):
             first.append(Command(b"DEALLOCATE " + kept.name, begins=False))
@@ -242,21 +249,23 @@ class Execution(RepeatableRun[port.Result]):
 
     def _prepare(
         self, key: Key, template: Template | None, reading: Reading, now: float, first: list[Command]
-    ) -> Kept | None:
+    ) -> KeptStatement | None:
         """Prepare it. Return None where it does not come often, or is not known to mean the same later."""
         often, changes = self.pool.state.often_seen, self.pool.state.changes
         if not often.note(key) or not is_lasting(key[0]):
             return None
-        verdict = often.verdict(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
+        verdict = (
+            often.find_verdict(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
+        )
         if verdict is None:
             self.unjudged = find_form(key[0], self.statement.keyword)
             if self.unjudged is not None:
                 return None
             verdict = Verdict(CUSTOM_PLANS)
-            often.found(key, verdict, now, changes)
+            often.note_verdict(key, verdict, now, changes)
         if not verdict.runs:
             return None
-        kept = self.member.kept[key] = Kept(reading, now, changes, verdict)
+        kept = self.member.kept[key] = KeptStatement(reading, now, changes, verdict)
         first.append(Command(key[0].encode(), name=kept.name, types=key[1], begins=False))
         return kept
 
@@ -273,7 +282,7 @@ class Execution(RepeatableRun[port.Result]):
             raise
         columns = read_columns(results[-1])
         verdict = judge_text(form, columns) if template is None else judge_template(form, template.types, columns)
-        self.pool.state.often_seen.found(key, verdict, now, changes)
+        self.pool.state.often_seen.note_verdict(key, verdict, now, changes)
 
     async def _read_position(self, question: list[Command]) -> bytes | None:
         """Return where the engine is, now that the statement is committed; None where it does not say."""
@@ -289,7 +298,7 @@ class Execution(RepeatableRun[port.Result]):
             raise
 
     def _send(
-        self, values: list[bytes | None] | None, rows: RowCollector, kept: Kept | None, first: list[Command]
+        self, values: list[bytes | None] | None, rows: RowCollector, kept: KeptStatement | None, first: list[Command]
     ) -> DirectFuture[list[PGresult]]:
         """Put the statement, or what is kept of it, on the wire, behind the reset that is due and what is `first`."""
         member = self.member
@@ -301,7 +310,7 @@ class Execution(RepeatableRun[port.Result]):
             )
         else:
             self.prepared = True
-            rows.rows_of(kept)
+            rows.expect(kept)
             commands.append(Command(b"", values, chunk_rows(self.statement, self.bounds), name=kept.name))
         answer = member.send(commands, rows.take)
         if self.pool.position is not None:
@@ -314,8 +323,8 @@ class Execution(RepeatableRun[port.Result]):
         check(results)
         last = results[-1]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
-        return rows.finished(last)
+            return port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+        return rows.finish(last)
 
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:
         rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
@@ -327,48 +336,50 @@ class Execution(RepeatableRun[port.Result]):
         await self.pool.freshen(self.member)
         params = await write_params(self.pool.encoders, self.member, self.statement, describe=self.describe)
         self.check_ended()
-        room = await find_room(self.pool, self.member, self.target, self.statement)
-        if must_only_read(self.statement, room):
+        size_check = await find_size_check(self.pool, self.member, self.target, self.statement)
+        if must_only_read(self.statement, size_check):
             self.access = port.Access.READ
-            return await self._run_reading(room, params)
+            return await self._run_reading(size_check, params)
         if self.statement.keyword in ("call", "do"):
             # They can make a trigger that runs at the commit, behind what makes that durable.
             self.lazy = self.target.may_write
-            return await self._run_in_block(params, room)
+            return await self._run_in_block(params, size_check)
         if self.statement.keyword == "vacuum" and self.pool.state.has_code:
             self.runs_code = await vacuum_runs_code(self.member)
-        if room is not None:
-            return await self._run_within(room, params)
+        if size_check is not None:
+            return await self._run_within(size_check, params)
         if self.statement.keyword in CURSORS | WRITES and self.pool.state.has_lasting_code and self.target.may_write:
             return await self._run_in_block(params, None)
         await allow_steps(self.member, self.statement)
         return await self._run_plainly(params)
 
-    async def _run_reading(self, room: Room | None, params: list[bytes | None] | None) -> port.Result:
+    async def _run_reading(self, size_check: SizeCheck | None, params: list[bytes | None] | None) -> port.Result:
         """Run it where nothing may be written."""
         try:
             return await self._run_in_block(params, None)
         except port.StatementFailed as failure:
-            if lacks_disk(failure, room):
-                raise full(DISK_LOW) from failure
+            if lacks_disk(failure, size_check):
+                raise explain_full(DISK_LOW) from failure
             raise
 
-    async def _run_within(self, room: Room, params: list[bytes | None] | None) -> port.Result:
+    async def _run_within(self, size_check: SizeCheck, params: list[bytes | None] | None) -> port.Result:
         """Run it in a database that is full: in a block, so that what it did is known before it is committed."""
         try:
-            return await self._run_in_block(params, room)
+            return await self._run_in_block(params, size_check)
         except port.StatementFailed as failure:
             if failure.sqlstate == "25001" and failure.context is None:
-                raise full(room.bound) from failure  # what cannot run in a block cannot be looked at either
+                raise explain_full(
+                    size_check.bound
+                ) from failure  # what cannot run in a block cannot be looked at either
             raise
 
-    async def _run_in_block(self, params: list[bytes | None] | None, room: Room | None) -> port.Result:
+    async def _run_in_block(self, params: list[bytes | None] | None, size_check: SizeCheck | None) -> port.Result:
         rows = RowCollector(self.pool.encoders, self.member, self.shape, self.bounds)
         in_chunks = self.statement.keyword not in ("call", "do")
         rows_at_once = chunk_rows(self.statement, self.bounds) if in_chunks else 0
         statement = Command(self.statement.sql.encode(), params, rows_at_once)
         commit = [NUMBER, self.pool.state.ready_to_commit, _COMMIT]
-        ending = commit if room is None else []
+        ending = commit if size_check is None else []
         answer = self.member.send(
             [*begin(self.access, on_replica=self.target.on_replica), statement, *ending], rows.take
         )
@@ -376,9 +387,9 @@ class Execution(RepeatableRun[port.Result]):
         results = await answer
         check(results)
         notices: list[port.Notice] = []
-        if room is not None:
+        if size_check is not None:
             notices = self.member.take_notices()
-            await room.check(self.member)
+            await size_check.check(self.member)
             results += await self.member.run(*commit)
             check(results)
         if results[-3].get_value(0, 0) is None:
@@ -394,12 +405,13 @@ class Execution(RepeatableRun[port.Result]):
     async def _learn(self, last: PGresult, rows: RowCollector) -> port.Result:
         self.applied = True
         await rows.learn(self.member, last)
-        result = rows.finished(last)
+        result = rows.finish(last)
         assert result is not None, "the types were asked for"
         return result
 
     def _give_back(self, left: Leftovers | None, *, broken: bool = False, plain: bool = False) -> None:
-        """`left` is None where the connection has to be inspected; one that is `broken` is not used again."""
+        """Give the connection back. `left` is None where it has to be inspected; one that is `broken` is not used
+        again."""
         if broken:
             self.pool.retire(self.member)
         elif self.ended is not None:

@@ -1,4 +1,4 @@
-"""What the adapter counts: of each kind of work its attempts, how long they took and how they went wrong."""
+"""Counts the attempts of each kind of work, how long they took and how they failed."""
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.pool import Pool
@@ -28,7 +28,7 @@ class Measures:
         }
 
 
-def measured(
+def collect_counts(
     kinds: tuple[Measures, ...],
     events: dict[str, int],
     pools: list[Pool],
@@ -36,7 +36,7 @@ def measured(
     stuck: int,
     headroom: port.Headroom,
 ) -> port.Measured:
-    """All of it, in the words of the table of metrics."""
+    """Return all counts, named as in the table of metrics."""
     for kind in kinds:
         events = events | kind.events
     gauges = {

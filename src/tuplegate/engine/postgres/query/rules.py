@@ -1,4 +1,4 @@
-"""What the service must know of a statement before it runs: what it may do, in which block, and how its rows come.
+"""Decides what a statement may do, in which block it runs, and how its rows come.
 
 It goes by the first word and by names in the text. What that cannot tell is taken for the worse.
 """
@@ -11,7 +11,14 @@ from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import WRITES, Reading, fold
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.safety.sizes import CODE_IN_VACUUM, DISK_LOW, Room, check_keyword, full, vacuum_runs_code
+from tuplegate.engine.postgres.safety.sizes import (
+    CODE_IN_VACUUM,
+    DISK_LOW,
+    SizeCheck,
+    check_keyword,
+    explain_full,
+    vacuum_runs_code,
+)
 
 # In a block the snapshot is taken at once, so that neither isolation nor read-only can be changed after it.
 _BEGIN: Final = {
@@ -57,27 +64,29 @@ async def allow_steps(member: Member, statement: port.Statement) -> None:
         member.meter.count(_STEPS_MAX)
 
 
-async def find_room(pool: Pool, member: Member, target: port.Target, statement: port.Statement) -> Room | None:
+async def find_size_check(
+    pool: Pool, member: Member, target: port.Target, statement: port.Statement
+) -> SizeCheck | None:
     """Return what a statement must be held to; None where its database is not full, or where it can only free room."""
     bound = pool.state.full_at
     if bound is None or not target.may_write:
         return None
     if statement.keyword == "vacuum":
         if pool.state.has_code and await vacuum_runs_code(member):
-            raise full(bound, CODE_IN_VACUUM)
+            raise explain_full(bound, CODE_IN_VACUUM)
         return None
     check_keyword(bound, statement.keyword, reads=statement.keyword in _READERS)
-    return await Room.before(member, bound)
+    return await SizeCheck.before(member, bound)
 
 
-def must_only_read(statement: port.Statement, room: Room | None) -> bool:
+def must_only_read(statement: port.Statement, size_check: SizeCheck | None) -> bool:
     """Return whether a query may not write because hardly any room is left on the disk."""
-    return room is not None and room.bound == DISK_LOW and statement.keyword in _READERS
+    return size_check is not None and size_check.bound == DISK_LOW and statement.keyword in _READERS
 
 
-def lacks_disk(failure: port.StatementFailed, room: Room | None) -> bool:
+def lacks_disk(failure: port.StatementFailed, size_check: SizeCheck | None) -> bool:
     """Return whether it failed because it could only read, for lack of room on the disk."""
-    return room is not None and room.bound == DISK_LOW and failure.sqlstate == "25006"
+    return size_check is not None and size_check.bound == DISK_LOW and failure.sqlstate == "25006"
 
 
 def chunk_rows(statement: port.Statement, bounds: port.Bounds) -> int:

@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.failures import find_error, is_internal, is_panic
 from tuplegate.engine.libpq.parameters import wants_types
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.safety.sizes import full
+from tuplegate.engine.postgres.safety.sizes import explain_full
 
 _T = TypeVar("_T")
 
@@ -47,7 +47,8 @@ class RunAgain(Exception):
 
 
 class Run:
-    """`deadline` is on the loop's clock. `begun` is how many transactions had begun when this one did.
+    """Something that runs. `deadline` is on the loop's clock. `begun` is how many transactions had begun when this one
+    did.
 
     `ended` is set when the service has cancelled it; `full_at` is the bound that its database or disk has met then.
     `access` is READ where it may only read, whatever its target allows.
@@ -76,27 +77,27 @@ class Run:
 
     @property
     def is_own(self) -> bool:
-        """Whether it carries statements of the service's own, which only their deadline ends."""
+        """Return whether it carries statements of the service's own, which only their deadline ends."""
         return False
 
     @property
     def writes(self) -> bool:
-        """Whether it may have written, so that it must end when it has outlived the engine's memory."""
+        """Return whether it may have written, so that it must end once it has outlived the engine's memory."""
         return False
 
     @property
     def may_grow(self) -> bool:
-        """Whether it may make its database larger."""
+        """Return whether it may make its database larger."""
         return False
 
     @property
     def must_commit(self) -> bool:
-        """Whether there is no use in running it where nothing can be committed."""
+        """Return whether running it is of no use where nothing can be committed."""
         return False
 
     @property
     def keywords(self) -> list[str]:
-        """The first words of its statements."""
+        """Return the first words of its statements."""
         return []
 
     def check_start(self) -> None:
@@ -134,11 +135,11 @@ class Run:
             message = "the statement was ended because it held too many locks, or one on what all databases share"
             return port.StatementFailed(message, sqlstate="53200", hint="Use fewer tables in one transaction.")
         if self.ended is Why.ROOM:
-            return full(self.full_at)
+            return explain_full(self.full_at)
         if self.ended is Why.LEFT or self.ended is Why.OVER:
             return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=_CANCELLED)
         if self.ended is Why.OUTLIVED:
-            return outlived()
+            return explain_outlived()
         limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
         return port.TimedOut(limit, sqlstate=_CANCELLED)
 
@@ -163,7 +164,7 @@ class Run:
 
 
 class RepeatableRun(Run, Generic[_T]):
-    """What `Attempts` may run several times. `attempt` counts from 1.
+    """A run that `Attempts` may repeat. `attempt` counts from 1.
 
     `describe`: the types of parameters are asked for first. `anew`: it runs on a connection that nobody has used yet.
     """
@@ -183,12 +184,12 @@ class RepeatableRun(Run, Generic[_T]):
 
     @property
     def contends(self) -> bool:
-        """Whether it takes turns with others where they want the same rows."""
+        """Return whether it takes turns with others where they want the same rows."""
         raise NotImplementedError
 
     @property
     def survives_loss(self) -> bool:
-        """Whether it may be tried again after a connection was lost and nothing was applied."""
+        """Return whether it may be tried again after a connection was lost and nothing was applied."""
         return False
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
@@ -214,7 +215,7 @@ class RepeatableRun(Run, Generic[_T]):
 
 
 class Running:
-    """What runs now, with the time of its start, and how many were answered so far."""
+    """The runs of this moment, with the time of their start, and how many were answered so far."""
 
     __slots__ = ("runs", "served")
 
@@ -231,12 +232,12 @@ class Running:
             run.end(Why.STOPPING)
 
 
-def outlived() -> port.Conflict:
+def explain_outlived() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
 
 
-def too_wide(hint: str, exec_us: int) -> port.StatementFailed:
+def explain_too_wide(hint: str, exec_us: int) -> port.StatementFailed:
     failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
     failure.exec_us = exec_us
     return failure

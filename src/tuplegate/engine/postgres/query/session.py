@@ -8,16 +8,16 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
-from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, OnRows, text_rows
+from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, OnRows, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.run import Run, Why, outlived
+from tuplegate.engine.postgres.query.run import Run, Why, explain_outlived
 
 _IDLE = pq.TransactionStatus.IDLE
 
 
-class Session(Run):
+class SessionRun(Run):
     """`under_way`: something was sent and is not answered yet."""
 
     __slots__ = ("_writes", "under_way")
@@ -47,10 +47,10 @@ class Session(Run):
 
     async def run(self, sql: str, *params: str | None) -> port.SessionResult:
         values = [None if param is None else param.encode() for param in params]
-        return port.SessionResult(text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
+        return port.SessionResult(read_text_rows((await self.send([Command(sql.encode(), values or None)]))[-1]))
 
     async def send(self, commands: list[Command], on_rows: OnRows | None = None) -> list[PGresult]:
-        """One segment, with its results when all of it went well."""
+        """Send one segment; return its results when all of it went well."""
         self.check_ended()
         if self.member.pgconn.transaction_status == _IDLE:
             self.begun = self.member.meter.begun
@@ -67,7 +67,7 @@ class Session(Run):
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             if self.ended is Why.OUTLIVED:
-                raise outlived() from failure
+                raise explain_outlived() from failure
             if self.was_cancelled(failure):
                 raise self.explain_cancel(failure) from failure
             raise

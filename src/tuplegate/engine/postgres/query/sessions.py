@@ -5,14 +5,17 @@ from contextlib import asynccontextmanager
 
 from tuplegate.engine import port
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.session import Session
+from tuplegate.engine.postgres.query.session import SessionRun
 
 
 @asynccontextmanager
-async def open_session(pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float) -> AsyncIterator[Session]:
-    """On a connection apart from the pool's own: two that wait for each other need two, however small the pool is."""
+async def open_session(
+    pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float
+) -> AsyncIterator[SessionRun]:
+    """Open a session on a connection apart from the pool's own: two that wait for each other need two, however small
+    the pool is."""
     member = await pool.open_apart()
-    session = Session(pool, target, member, bounds, deadline, writes=True)
+    session = SessionRun(pool, target, member, bounds, deadline, writes=True)
     try:
         yield session
     finally:
@@ -25,10 +28,10 @@ async def open_session(pool: Pool, target: port.Target, bounds: port.Bounds, dea
 @asynccontextmanager
 async def borrow_session(
     pool: Pool, target: port.Target, bounds: port.Bounds, deadline: float
-) -> AsyncIterator[Session]:
-    """On a connection of the pool, which gets it back and cleans it."""
+) -> AsyncIterator[SessionRun]:
+    """Open a session on a connection of the pool, which gets it back and cleans it."""
     member = pool.take() or await pool.wait(deadline)
-    session = Session(pool, target, member, bounds, deadline, writes=False)
+    session = SessionRun(pool, target, member, bounds, deadline, writes=False)
     try:
         member.hide_kept()
         await pool.freshen(member)

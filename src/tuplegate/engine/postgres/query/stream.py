@@ -20,7 +20,7 @@ from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
-from tuplegate.engine.libpq.rows import UNREADABLE, affected_rows, find_encoder
+from tuplegate.engine.libpq.rows import UNREADABLE, count_affected_rows, find_encoder
 from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.rules import (
@@ -28,15 +28,15 @@ from tuplegate.engine.postgres.query.rules import (
     allow_steps,
     begin,
     changes_types,
-    find_room,
+    find_size_check,
     lacks_disk,
     may_commit_lazily,
     must_only_read,
 )
-from tuplegate.engine.postgres.query.run import too_wide
+from tuplegate.engine.postgres.query.run import explain_too_wide
 from tuplegate.engine.postgres.query.stream_run import StreamRun
-from tuplegate.engine.postgres.query.turns import pause_after
-from tuplegate.engine.postgres.safety.sizes import DISK_LOW, Room, full
+from tuplegate.engine.postgres.query.turns import choose_pause_s
+from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
 
 _PORTION_ROWS_MAX = 256
 _PORTION_US = 10_000
@@ -99,8 +99,8 @@ async def begin_stream(run: StreamRun) -> "Stream":
                 await pool.freshen(member)
             params = await write_params(pool.encoders, member, statement, describe=True)
             run.check_ended()
-            room = None if run.is_inside else await find_room(pool, member, run.target, statement)
-            if must_only_read(statement, room):
+            size_check = None if run.is_inside else await find_size_check(pool, member, run.target, statement)
+            if must_only_read(statement, size_check):
                 run.access = port.Access.READ
             described = await _declare(run, params)
             kind: type[Stream] = _CursorStream
@@ -118,7 +118,7 @@ async def begin_stream(run: StreamRun) -> "Stream":
         if run.was_cancelled(exc):
             raise run.explain_cancel(exc) from exc
         raise
-    return kind(run, params, encoder, room)
+    return kind(run, params, encoder, size_check)
 
 
 async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresult | None:
@@ -139,7 +139,7 @@ async def _declare(run: StreamRun, params: list[bytes | None] | None) -> PGresul
 
 
 def _refuse_copy(statement: port.Statement) -> None:
-    """Before the stream has begun it can still be refused as on any other route. Files the engine refuses itself."""
+    """Refuse a COPY before the stream has begun, as on any other route. The engine itself refuses files."""
     if statement.keyword == "copy":
         text = statement.sql.lower()
         if "stdin" in text or "stdout" in text:
@@ -148,7 +148,7 @@ def _refuse_copy(statement: port.Statement) -> None:
 
 # size: half of its attributes are what the port's RowStream shows.
 class Stream:
-    """What both kinds of streams have in common. `lines` gives blocks of rows and ends after the commit."""
+    """The common part of both kinds of streams. `lines` gives blocks of rows and ends after the commit."""
 
     measures: Measures
     attempts_max = 1
@@ -156,7 +156,7 @@ class Stream:
     on_replica = False
 
     def __init__(
-        self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, room: Room | None
+        self, run: StreamRun, params: list[bytes | None] | None, encoder: RowEncoder, size_check: SizeCheck | None
     ) -> None:
         self.columns = encoder.columns
         self.types = encoder.types
@@ -169,7 +169,7 @@ class Stream:
         self._member = run.member
         self._params = params
         self._encoder = encoder
-        self._room = room
+        self._size_check = size_check
         self._taken = 0
         """Bytes that were encoded since the loop was given back."""
 
@@ -194,7 +194,7 @@ class Stream:
                 if run.pool.demands and run.writes and not run.is_inside:
                     await run.pool.see_confirmed(run.member)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
-            raise too_wide(_APART, self.exec_us) from exc
+            raise explain_too_wide(_APART, self.exec_us) from exc
         except ConnectionLost as exc:
             raise run.explain_loss(exc) from exc
         except CopyStarted as exc:
@@ -203,8 +203,8 @@ class Stream:
             exc.exec_us = self.exec_us
             if run.was_cancelled(exc):
                 raise run.explain_cancel(exc) from exc
-            if lacks_disk(exc, self._room):
-                raise full(DISK_LOW) from exc
+            if lacks_disk(exc, self._size_check):
+                raise explain_full(DISK_LOW) from exc
             raise
         self.finished = True
 
@@ -222,7 +222,7 @@ class Stream:
                 return
             with self._run:
                 check(await self._member.run(_ROLLBACK))
-                await asyncio.sleep(pause_after(attempt))
+                await asyncio.sleep(choose_pause_s(attempt))
             attempt += 1
             self._run.begun = self._member.meter.begun
             self.measures.conflicts += 1
@@ -257,10 +257,10 @@ class Stream:
     async def _write_lines(self, result: PGresult, count: int) -> bytes:
         self._taken += size_of(result)
         if self._taken <= self._encoder.at_once:
-            return self._encoder.lines(result, count)
+            return self._encoder.encode_lines(result, count)
         self._taken = 0
         pieces = []
-        for piece, _rows in self._encoder.in_pieces(result, count, lines=True):
+        for piece, _rows in self._encoder.encode_in_pieces(result, count, lines=True):
             pieces.append(piece)
             await yield_to_loop()
         return b"".join(pieces)
@@ -268,8 +268,8 @@ class Stream:
     async def _commit(self) -> None:
         state = self._run.pool.state
         with self._run:
-            if self._room is not None:
-                await self._room.check(self._member)
+            if self._size_check is not None:
+                await self._size_check.check(self._member)
             looked_at = [state.ready_to_commit] if self._run.may_grow and state.has_code else []
             results = await self._member.run(*looked_at, Command(b"COMMIT", begins=False))
         check(results)
@@ -292,7 +292,7 @@ class _CursorStream(Stream):
                 yield block
             if rows.ntuples < portion or self.truncated:
                 break
-            portion = next_portion(portion, self._run.elapsed_us - before, size_of(rows))
+            portion = choose_portion_rows(portion, self._run.elapsed_us - before, size_of(rows))
         if self._run.is_inside:
             await self.close()
         else:
@@ -318,9 +318,9 @@ class _CursorStream(Stream):
                 raise port.Conflict("the statement could not be started again after a conflict", sqlstate="40001")
 
 
-def next_portion(portion: int, took_us: int, size: int) -> int:
-    """As many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too large
-    if they are like those of the last portion, which took so long and was of that size."""
+def choose_portion_rows(portion: int, took_us: int, size: int) -> int:
+    """Return as many rows as the engine should make in a few milliseconds, at most twice as many as before, and not too
+    large if they are like those of the last portion, which took so long and was of that size."""
     in_time = portion * _PORTION_US // max(took_us, 1)
     in_memory = portion * _PORTION_BYTES // max(size, 1)
     return max(1, min(portion * 2, in_time, in_memory, _PORTION_ROWS_MAX))
@@ -334,7 +334,7 @@ class _PlainStream(Stream):
         member, run, statement = self._member, self._run, self._run.statement
         at_once = statement.keyword in ("call", "do")
         runs_code = statement.keyword in WRITES and run.pool.state.has_lasting_code
-        in_block = not run.is_inside and (at_once or runs_code or self._room is not None)
+        in_block = not run.is_inside and (at_once or runs_code or self._size_check is not None)
         command = Command(statement.sql.encode(), self._params, chunk_rows=0 if at_once else 1)
         commands = [*begin(run.access, on_replica=run.target.on_replica), command] if in_block else [command]
         if not in_block and not run.is_inside:
@@ -358,7 +358,7 @@ class _PlainStream(Stream):
             await self._commit()
         if at_once and last.ntuples:
             yield await self._encode(last)
-        self.affected_rows = affected_rows(last) or self._last_counted
+        self.affected_rows = count_affected_rows(last) or self._last_counted
 
     _last_counted = 0
 
@@ -366,7 +366,7 @@ class _PlainStream(Stream):
         self._backlog.append(chunk)
         self._backlog_rows += chunk.ntuples
         self._backlog_bytes += size_of(chunk)
-        self._last_counted = affected_rows(chunk) or self._last_counted
+        self._last_counted = count_affected_rows(chunk) or self._last_counted
         self._arrived.set()
         if self._backlog_rows >= _BACKLOG_ROWS_MAX or self._backlog_bytes >= _BACKLOG_BYTES_MAX:
             self._member.pause()

@@ -1,4 +1,4 @@
-"""Where many want the same few rows, they take turns: trying at the same time makes more conflicts than commits.
+"""Gives turns to those who want the same few rows: trying at the same time makes more conflicts than commits.
 
 As long as conflicts are rare everybody just tries. Who has met one tries again when its turn comes. When a good share
 of all tries ends in a conflict the database is hot, and who writes there waits for its turn before the first try, too,
@@ -20,9 +20,10 @@ _PAUSE_BASE_S: Final = 0.001
 _PAUSE_MAX_S: Final = 0.1
 
 
-def pause_after(attempt: int) -> float:
-    """How long who need not wait for anybody waits before another try: not at all after the first few, then longer and
-    longer. What it conflicts with may be a commit that waits for the disk, and fails every try until it is done."""
+def choose_pause_s(attempt: int) -> float:
+    """Return how long to pause before another try, for who need not wait for others: not at all after the first few,
+    then longer and longer. What it conflicts with may be a commit that waits for the disk, and fails every try until it
+    is done."""
     if attempt <= _AT_ONCE:
         return 0.0
     longest = min(_PAUSE_MAX_S, _PAUSE_BASE_S * 2 ** (attempt - _AT_ONCE))
@@ -39,14 +40,14 @@ class Turns:
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def note(self, *, conflict: bool) -> None:
-        """How a try of something that writes has ended."""
+        """Note how a try of something that writes has ended."""
         self.heat += (conflict - self.heat) / _MEMORY
         if self.heat < _COLD:
             self.heat = 0.0
         self.hot = self.heat > (_COOL if self.hot else _HOT)
 
     async def wait(self, at_most_s: float) -> bool:
-        """Whether it is one's turn, which `leave` must end; if not, the time is over."""
+        """Wait for a turn, which `leave` must end. Return false where the time is over."""
         if not self._taken:
             self._taken = True
             return True

@@ -16,14 +16,14 @@ Names are looked up here, off the event loop, as libpq would stand still for it.
 import asyncio
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, Meter, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.postgres.own.logins import Place, places_of, with_settings
+from tuplegate.engine.postgres.own.logins import Place, add_settings, list_places
+from tuplegate.engine.postgres.replication.found_server import FoundServer, Replication
 from tuplegate.engine.postgres.replication.positions import read_lsn
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import VERIFY, Expected, Unfit, check_connection
@@ -70,34 +70,6 @@ SELECT extract(epoch FROM pg_postmaster_start_time()), pg_is_in_recovery(),
 )
 
 
-class Server(NamedTuple):
-    """One that says that it is the primary. `address` is what a conninfo is appended with to lead there."""
-
-    place: Place
-    address: str
-    started: str
-    system: int
-    timeline: int
-    waits: bool
-    standbys: int
-    waiting: frozenset[str]
-    """Commits that wait for a standby just now."""
-    written: int
-    """The place in its log up to which it is on disk."""
-    confirmed: int
-    """The place up to which it is on the disks of as many standbys as commits wait for; 0 where these are away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replication:
-    """What a commit waits for. `standbys` are connected, and such that a commit waits for them."""
-
-    waits: bool = False
-    standbys: int = 0
-    stands_still: bool = False
-    """Commits have waited for too long."""
-
-
 class Primary:
     """See the module's text. `conninfo` is that of a role that may ask, in the first of `databases` that lets it in.
 
@@ -118,7 +90,7 @@ class Primary:
     ) -> None:
         self._conninfo = conninfo
         self._databases = databases
-        self._places = places_of(conninfo)
+        self._places = list_places(conninfo)
         self.follows = follows if follows is not None else not all(place.is_socket for place in self._places)
         self.demands = demands
         self._pins = pins
@@ -127,7 +99,7 @@ class Primary:
         self.replication = Replication()
         self.refuses: str | None = None
         """Why nothing may be written just now."""
-        self._server: Server | None = None
+        self._server: FoundServer | None = None
         self._timelines = timelines or Timelines()
         self._timeline_of: dict[str, int] = {}
         self._said: dict[Place, str] = {}
@@ -136,11 +108,11 @@ class Primary:
         self._doubted = asyncio.Event()
         self._suspects = False
         """A connection could not be had, or led elsewhere, since all places were asked."""
-        self._round: asyncio.Task[list[tuple[Server, Connection]]] | None = None
+        self._round: asyncio.Task[list[tuple[FoundServer, Connection]]] | None = None
         self._round_at = 0.0
         self._session: Connection | None = None
         self._connections: set[Connection] = set()
-        self._asked: dict[Place, asyncio.Task[list[tuple[Server, Connection]]]] = {}
+        self._asked: dict[Place, asyncio.Task[list[tuple[FoundServer, Connection]]]] = {}
         """Places that have not said yet what they are."""
         self._lookups: dict[str, asyncio.Future[list[str]]] = {}
         self._addresses: dict[str, list[str]] = {}
@@ -307,7 +279,7 @@ class Primary:
             assert server is not None
             _log.warning("the primary was found", place=str(server.place), moved=server.started != former.started)
 
-    async def _seek(self, former: Server | None) -> tuple[Server, Connection]:
+    async def _seek(self, former: FoundServer | None) -> tuple[FoundServer, Connection]:
         """Ask until there is a primary. Where the former one is silent, nobody waits for it for ever."""
         loop = asyncio.get_running_loop()
         since = loop.time()
@@ -330,12 +302,12 @@ class Primary:
             self._round = loop.create_task(self._ask_everyone())
             self._round.add_done_callback(lambda _: self._doubted.set())
 
-    async def _ask_everyone(self) -> list[tuple[Server, Connection]]:
+    async def _ask_everyone(self) -> list[tuple[FoundServer, Connection]]:
         """Return those that say that they are the primary. Who is silent is waited for up to its own bound."""
         answers = await asyncio.gather(*(self._ask_place(place) for place in self._places))
         return [answer for found in answers for answer in found]
 
-    def _take_newer(self, found: list[tuple[Server, Connection]]) -> None:
+    def _take_newer(self, found: list[tuple[FoundServer, Connection]]) -> None:
         newest = _newest(found)
         if newest is None:
             return
@@ -348,7 +320,7 @@ class Primary:
         self._close_session()
         self._take(server, session)
 
-    def _take(self, server: Server, session: Connection) -> None:
+    def _take(self, server: FoundServer, session: Connection) -> None:
         self._server, self._session = server, session
         self._timeline_of[server.started] = server.timeline
         self._timelines.note(server.system, server.timeline)
@@ -366,7 +338,7 @@ class Primary:
             self._session.close()
             self._session = None
 
-    def _note(self, server: Server) -> None:
+    def _note(self, server: FoundServer) -> None:
         """What its commits wait for, and for how long."""
         now = asyncio.get_running_loop().time()
         seen = (now, server.written)
@@ -388,7 +360,7 @@ class Primary:
 
     # -- seeking ------------------------------------------------------------------------------------------------
 
-    async def _ask_all(self) -> tuple[Server, Connection] | None:
+    async def _ask_all(self) -> tuple[FoundServer, Connection] | None:
         """Asks every place that has answered the last time, and gives all a moment; the primary, if one says so.
 
         Who is silent is left to its own bound meanwhile, and holds up nothing.
@@ -407,7 +379,7 @@ class Primary:
         self._asked.clear()
         return _newest(found)
 
-    async def _ask_place(self, place: Place) -> list[tuple[Server, Connection]]:
+    async def _ask_place(self, place: Place) -> list[tuple[FoundServer, Connection]]:
         """Those of its addresses that are the primary: one, as a rule. What it says otherwise is kept."""
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -421,7 +393,7 @@ class Primary:
             return []
         return [answer for answer in answers if answer is not None]
 
-    async def _ask_address(self, place: Place, address: str) -> tuple[Server, Connection] | None:
+    async def _ask_address(self, place: Place, address: str) -> tuple[FoundServer, Connection] | None:
         session: Connection | None = None
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -441,22 +413,23 @@ class Primary:
         """In the first of the databases that is there."""
         for database in self._databases[:-1]:
             try:
-                return await Connection.open(with_settings(conninfo, database, _SETTINGS, _APPLICATION), _ANSWER_S)
+                return await Connection.open(add_settings(conninfo, database, _SETTINGS, _APPLICATION), _ANSWER_S)
             except ConnectionLost:
                 continue
-        return await Connection.open(with_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
+        return await Connection.open(add_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
 
-    async def _ask(self, session: Connection, place: Place, address: str) -> Server:
+    async def _ask(self, session: Connection, place: Place, address: str) -> FoundServer:
         """What the server at the other end is. Raises ConnectionLost where it is not the primary, or was it."""
         results = await session.run(_LOOK)
         error = find_error(results)
         if error is not None:
             raise ConnectionLost(error.get_error_message())
-        started, standby, system, timeline, waits, standbys, waiting, written, confirmed = text_rows(results[-1])[0]
+        [row] = read_text_rows(results[-1])
+        started, standby, system, timeline, waits, standbys, waiting, written, confirmed = row
         if standby == "t":
             raise ConnectionLost("is a standby, which cannot write")
         commits = frozenset((waiting or "").split(",")) - {""}
-        server = Server(
+        server = FoundServer(
             place,
             address,
             str(started),
@@ -489,7 +462,7 @@ class Primary:
         return self._addresses[place.host]
 
 
-def _newest(found: list[tuple[Server, Connection]]) -> tuple[Server, Connection] | None:
+def _newest(found: list[tuple[FoundServer, Connection]]) -> tuple[FoundServer, Connection] | None:
     """Return the one on the newest timeline; the sessions of others are closed."""
     if not found:
         return None
@@ -499,7 +472,7 @@ def _newest(found: list[tuple[Server, Connection]]) -> tuple[Server, Connection]
     return found[-1]
 
 
-def _close_found(late: "asyncio.Task[list[tuple[Server, Connection]]]") -> None:
+def _close_found(late: "asyncio.Task[list[tuple[FoundServer, Connection]]]") -> None:
     if not late.cancelled() and late.exception() is None:
         for _, session in late.result():
             session.close()

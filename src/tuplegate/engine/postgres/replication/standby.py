@@ -15,7 +15,7 @@ from typing import Final
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, only_server_of
-from tuplegate.engine.postgres.own.logins import places_of
+from tuplegate.engine.postgres.own.logins import list_places
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn
 from tuplegate.engine.postgres.replication.primary import ANOTHER_SERVER, addresses_of
 from tuplegate.engine.postgres.replication.progress import ANSWER_S, Progress, in_time
@@ -57,7 +57,7 @@ class Standby:
 
     def __init__(self, conninfo: str, progress: Progress) -> None:
         self._conninfo = conninfo
-        self.place = places_of(conninfo)[0]
+        self.place = list_places(conninfo)[0]
         self._progress = progress
         self.session: _StandbySession | None = None
         self._lookup: asyncio.Task[list[str]] | None = None

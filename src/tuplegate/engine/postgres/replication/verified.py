@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from psycopg.pq.abc import PGresult
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
 
 VERIFY: Final = Command(
@@ -40,7 +40,7 @@ def check_connection(connection: Connection, results: list[PGresult], expected: 
     error = find_error(results)
     if error is not None:
         raise ConnectionLost(error.get_error_message())
-    process, started, standby, isolation, read_only, names, commit = (str(v) for v in text_rows(results[-1])[0])
+    process, started, standby, isolation, read_only, names, commit = (str(v) for v in read_text_rows(results[-1])[0])
     found = Expected(isolation, read_only, names, commit, is_standby=standby == "t")
     if int(process) != connection.backend:
         raise Unfit(

@@ -27,6 +27,6 @@ RETURN set_config('synchronous_commit', 'on', true)
 
 
 def ready_to_commit(process_bytes_max: int | None) -> Command:
-    """Comes right before a COMMIT that may follow code of the tenant's. None: the engine bounds no memory."""
+    """Return the command to send right before a COMMIT that may follow code of the tenant's."""
     bytes_max = 2**62 if process_bytes_max is None else process_bytes_max // 2
     return Command(b"SELECT tuplegate.ready_to_commit($1)", [str(bytes_max).encode()], begins=False)

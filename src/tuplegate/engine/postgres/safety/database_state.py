@@ -1,4 +1,4 @@
-"""What the pools of one database know of it together, above all whether it has code of the tenant's own.
+"""The state of a database that its pools share, above all whether it has code of the tenant's own.
 
 Code is what runs without being named in a statement's text. Two questions matter. Whether it could leave anything at
 all on a connection: functions could, and stored expressions that move sequences or look at what is prepared. And
@@ -114,10 +114,10 @@ the role was given settings of its own."""
 
 
 class DatabaseState:
-    """See the module's text.
+    """The state of one database.
 
-    `crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than so
-    many bytes, which is all that it may have.
+    `is_crowded`: it holds so many of the engine's locks that nothing new may begin there. `full_at`: it is larger than
+    so many bytes, which is all that it may have.
     """
 
     def __init__(self, types: TypeRegistry, ready_to_commit: Command) -> None:
@@ -129,7 +129,7 @@ class DatabaseState:
         self.has_lasting_code = True
         """Code whose traces `DISCARD ALL` may not remove."""
         self.code_checked_at = 0.0
-        self.crowded = False
+        self.is_crowded = False
         self.full_at: int | None = None
         self.turns = Turns()
         self.forgotten_after = 0
@@ -139,25 +139,25 @@ class DatabaseState:
         self._answered_after = -1
         self._in_doubt = 0
 
-    def may_have_changed(self) -> None:
-        """A statement was run that can make code: nothing is taken for granted until it is asked again."""
+    def note_change(self) -> None:
+        """Note that a statement was run that can make code: the engine must be asked again."""
         self.has_code = True
         self.has_lasting_code = True
         self.changes += 1
 
     def begin_doubt(self) -> None:
-        """A statement begins that can make code, or was given up and may still commit: no answer counts until
+        """Note that a statement begins that can make code, or was given up and may still commit: no answer counts until
         `end_doubt`. Others see what it makes as soon as the engine has committed it, before we hear of that."""
         self._in_doubt += 1
-        self.may_have_changed()
+        self.note_change()
 
     def end_doubt(self) -> None:
-        """The statement has ended; what it has done can be asked for."""
+        """Note that the statement has ended: what it has done can be asked for."""
         self._in_doubt -= 1
-        self.may_have_changed()
+        self.note_change()
 
     def must_ask(self, oldest: float) -> bool:
-        """Whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
+        """Return whether the last answer is from before a change, or from before `oldest` on the loop's clock."""
         return self._answered_after != self.changes or self.code_checked_at < oldest
 
     def ask(self) -> int:

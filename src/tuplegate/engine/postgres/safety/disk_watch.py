@@ -47,15 +47,15 @@ class DiskWatch:
     def _tick_s(self) -> float:
         return _SHORT_TICK_S if self.shortage else _TICK_S
 
-    def said(self) -> str:
-        """What the health check says."""
+    def describe(self) -> str:
+        """Return what the health check says."""
         if self.shortage is Shortage.NONE:
             return "ok"
         free, least = max(0, self.free) // 2**20, self._disk.bytes_min // 2**20
         return f"{free} MiB are free, {least} MiB are the least; what takes room is refused"
 
     async def watch(self) -> None:
-        """Goes on for ever, whatever the engine does."""
+        """Watch the disk for ever, whatever the engine does."""
         while True:
             before, self.free = self.free, self._disk.free()
             shortage = self._disk.judge(self.free, self.shortage)
@@ -67,13 +67,13 @@ class DiskWatch:
     def _note(self, shortage: Shortage) -> None:
         say = _log.error if shortage > self.shortage else _log.warning
         self.shortage = shortage
-        say("the room on the disk has changed", shortage=shortage.name.lower(), disk=self.said())
+        say("the room on the disk has changed", shortage=shortage.name.lower(), disk=self.describe())
         self._sizes.disk = DISK_LOW if shortage >= Shortage.LOW else DISK_SHORT if shortage else None
         for database, state in self._pools.states.items():
-            state.full_at = self._sizes.full_at(database)
+            state.full_at = self._sizes.find_full_at(database)
 
     async def end_growing(self, running: Running) -> None:
-        """Ends what takes room while it gets less. Goes on for ever."""
+        """End what takes room while it gets less, for ever."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
             while True:
                 await asyncio.sleep(self._tick_s)
@@ -87,7 +87,7 @@ class DiskWatch:
                 self._end(running, {int(str(pid)) for (pid,) in rows})
 
     def _end(self, running: Running, writing: set[int]) -> None:
-        sorting = _sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
+        sorting = _find_sorting(self._disk.directory / "postgres" / "base" / "pgsql_tmp")
         for run in list(running.runs):
             if run.is_own or run.ended is not None:
                 continue
@@ -112,7 +112,7 @@ class DiskWatch:
                 assert_never(self.shortage)
 
     async def checkpoint(self) -> None:
-        """Lets the engine give back its log, for as long as there is little room. Goes on for ever."""
+        """Let the engine give back its log while there is little room, for ever."""
         while True:
             await asyncio.sleep(_TICK_S)
             if self.shortage is Shortage.NONE:
@@ -125,8 +125,8 @@ class DiskWatch:
             await asyncio.sleep(_CHECKPOINT_EVERY_S)
 
 
-def _sorting(directory: Path) -> set[int]:
-    """The server processes that have temporary files."""
+def _find_sorting(directory: Path) -> set[int]:
+    """Return the server processes that have temporary files."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except OSError:

@@ -68,23 +68,24 @@ class SerializableGuard(Meter):
 
     @property
     def begun(self) -> int:
-        """So many have begun, at least: what a transaction notes when it begins itself."""
+        """Return how many have begun at least: a transaction notes this when it begins."""
         return sum(self._counts) + self._numbers[OTHERS_FLOOR]
 
     @property
     def safe(self) -> int:
-        """So many may begin while a transaction that writes is open: less what others may begin unseen."""
+        """Return how many may begin while a transaction that writes is open, less what others may begin unseen."""
         unseen = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
         return max(self._safe - unseen, 0)
 
-    def outlived(self, begun: int) -> bool:
-        """Whether so many have begun since that the engine may have forgotten one that matters."""
+    def has_outlived(self, begun: int) -> bool:
+        """Return whether so many have begun since that the engine may have forgotten one that matters."""
         blind_for = time.monotonic_ns() - self._numbers[VIEW_UNTIL]
         most = sum(self._counts) + self._numbers[OTHERS_CEILING]
         return most - begun > self._safe or blind_for > _BLIND_NS
 
     async def seal(self, begun: int) -> list[Command] | None:
-        """The last look before a commit: what must go in front of it, in the same write. None where it has outlived.
+        """Take the last look before a commit. Return what must go in front of it, in the same write; None where it is
+        too old.
 
         The look holds only for a moment, so the seal fails if the engine gets it late. Where this worker alone begins
         transactions, none can begin in between, and nothing is needed. Waits until the others are known.
@@ -93,7 +94,7 @@ class SerializableGuard(Meter):
         while True:
             # The times first: what is read after them is as new as they are, or newer.
             view_until, seal_until = numbers[VIEW_UNTIL], numbers[SEAL_UNTIL] / 1e6
-            if self.outlived(begun):
+            if self.has_outlived(begun):
                 return None
             if view_until - time.monotonic_ns() > _SEAL_LEFT_NS:
                 break
@@ -108,14 +109,14 @@ class SerializableGuard(Meter):
 
     @property
     def must_wait(self) -> bool:
-        """Whether this group may begin nothing just now."""
+        """Return whether this group may begin nothing just now."""
         if not self._tally.shared:
             return False
         numbers = self._numbers
         return sum(self._counts) >= numbers[OWN_CEILING] or numbers[LEASE_UNTIL] <= time.monotonic_ns()
 
     async def wait(self, deadline: float) -> None:
-        """Until something may begin. `deadline` is on the loop's clock."""
+        """Wait until something may begin. `deadline` is on the loop's clock."""
         loop = asyncio.get_running_loop()
         while self.must_wait:
             if loop.time() > deadline:

@@ -30,7 +30,7 @@ class BeginRate:
         return (begun - count) / (now - since)
 
 
-def headroom(guard: SerializableGuard, rate: BeginRate, now: float) -> Headroom:
+def compute_headroom(guard: SerializableGuard, rate: BeginRate, now: float) -> Headroom:
     per_second = rate.per_second(now, guard.begun)
     safe_seconds = round(guard.safe / per_second, 3) if per_second else None
     return Headroom(guard.slots, safe_seconds, guarded=guard.exclusive)

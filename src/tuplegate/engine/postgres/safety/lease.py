@@ -21,7 +21,7 @@ from types import TracebackType
 
 import structlog
 
-from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, text_rows
+from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import EngineFailure, EngineUnavailable
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector
@@ -78,7 +78,7 @@ class _Published:
 
 
 class Others:
-    """What this group knows of the others, as two sums that only grow."""
+    """The other groups as this one knows them, as two sums that only grow."""
 
     def __init__(self, offset: int, slots: int) -> None:
         self._offset = offset
@@ -87,7 +87,7 @@ class Others:
         self._gone: set[str] = set()
 
     def update(self, rows: list[tuple[str, int, int, bool]]) -> None:
-        """`rows`: the id of a group, how many it has begun, its ceiling, and whether it is over."""
+        """Take what was read. `rows`: the id of a group, how many it has begun, its ceiling, and whether it is over."""
         for id, begun, ceiling, over in rows:
             if id in self._gone:
                 continue
@@ -150,13 +150,13 @@ class Lease:
 
     @property
     def _is_in_force(self) -> bool:
-        """Whether something could begin, and commit: others that do not know of us yet may have no ceiling."""
+        """Return whether something could begin, and commit: others that do not know of us yet may have no ceiling."""
         numbers, now = self._tally.numbers, time.monotonic_ns()
         open_ended = numbers[OTHERS_CEILING] - numbers[OTHERS_FLOOR] > self._slots
         return numbers[LEASE_UNTIL] > now and numbers[VIEW_UNTIL] > now and not open_ended
 
     async def _run(self) -> None:
-        """Waits for the lock, then publishes. A lost connection starts over, as a group that nobody has heard of."""
+        """Wait for the lock, then publish. A lost connection starts over, as a group that nobody has heard of."""
         while True:
             try:
                 fcntl.lockf(self._tally.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,7 +207,8 @@ class Publisher:
         self._last_begun = -1
 
     async def run(self) -> None:
-        """Until the connection is lost, or too much time has passed for the others to still reckon with us."""
+        """Publish until the connection is lost, or until it is so late that the others no longer count on this
+        group."""
         while True:
             sent_at = time.monotonic()
             if self._published and sent_at > self._published[-1].lease_until:
@@ -227,7 +228,7 @@ class Publisher:
         results = await self._connection.run(Command(_PUBLISH, [param.encode() for param in params]))
         check(results)
         self._published.append(_Published(ceiling, time.monotonic() + _SETTLE_S, sent_at + _LEASE_S))
-        rows = text_rows(results[-1])
+        rows = read_text_rows(results[-1])
         self._others.update([(str(r[1]), int(str(r[2])), int(str(r[3])), r[4] == "t") for r in rows if r[1]])
         numbers = self._tally.numbers
         # In this order: who reads the time first has a ceiling that belongs to it, or a higher one.
@@ -238,7 +239,7 @@ class Publisher:
         self._apply()
 
     def _share(self) -> int:
-        """What may begin between two looks of the others."""
+        """Return how many may begin between two looks of the others."""
         if self._others.count == 0:
             return self._slots * _SHARE_ALONE
         return max(int(self._slots * _SHARE_OF_OTHERS) // self._others.count, 2 * self._allowance)
@@ -249,7 +250,7 @@ class Publisher:
             self._tally.numbers[OWN_CEILING] = max(own, 0)
 
     def _apply(self) -> None:
-        """Puts the latest ceiling into force that counts by now, unless a lower one is on its way already."""
+        """Put the latest ceiling into force that counts by now, unless a lower one is on its way already."""
         now = time.monotonic()
         counting = [published for published in self._published if published.counts_at <= now]
         if not counting:

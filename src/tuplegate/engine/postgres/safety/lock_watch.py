@@ -58,7 +58,7 @@ class LockWatch:
             verdict = judge(held, since, self._capacity)
             self._crowded = verdict.crowded | {database for database, until in banned_until.items() if until > now}
             for database, state in self._pools.states.items():
-                state.crowded = database in self._crowded
+                state.is_crowded = database in self._crowded
             for process in since:
                 run = running[process]
                 if process not in verdict.ended | {verdict.outlived} or run.ended is not None:
@@ -77,7 +77,7 @@ class LockWatch:
             database = run.target.database
             _log.warning("a statement was ended for a lock on what all databases share", database=database)
             banned_until[database] = self._time() + _BANNED_S
-            self._pools.states[database].crowded = True
+            self._pools.states[database].is_crowded = True
             run.end(Why.LOCKS)
 
     async def _named(self, rows: list[tuple[str | None, ...]]) -> list[Held]:

@@ -46,7 +46,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Judgement:
     """`ended` are server processes; `outlived` one that is ended as a conflict."""
 
     crowded: set[str] = field(default_factory=set)
@@ -54,9 +54,9 @@ class Verdict:
     outlived: int | None = None
 
 
-def judge(held: list[Held], running: Mapping[int, float], capacity: int) -> Verdict:
-    """What to do. `running` says since when each of this worker's server processes is at its statement."""
-    verdict = Verdict()
+def judge(held: list[Held], running: Mapping[int, float], capacity: int) -> Judgement:
+    """Return what to do. `running` says since when each of this worker's server processes is at its statement."""
+    verdict = Judgement()
     for predicate in (False, True):
         of_kind = [entry for entry in held if entry.predicate is predicate]
         total = sum(entry.count for entry in of_kind)
@@ -66,7 +66,7 @@ def judge(held: list[Held], running: Mapping[int, float], capacity: int) -> Verd
     return verdict
 
 
-def _hold_back(verdict: Verdict, held: list[Held], total: int, running: Mapping[int, float], bound: int) -> None:
+def _hold_back(verdict: Judgement, held: list[Held], total: int, running: Mapping[int, float], bound: int) -> None:
     by_database: dict[str, int] = {}
     for entry in held:
         by_database[entry.database] = by_database.get(entry.database, 0) + entry.count

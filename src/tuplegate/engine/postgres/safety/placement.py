@@ -25,7 +25,7 @@ class Placement:
         self.active = 1 < len(self._cores) <= _CORES_MAX
 
     def update(self, served: int, seconds: float, processes: Iterable[int]) -> bool:
-        """Whether they are kept off now."""
+        """Take a new count; return whether the processes are kept off now."""
         if not self.active:
             return False
         wanted = set(processes) if served / seconds > _BUSY_PER_SECOND else set()

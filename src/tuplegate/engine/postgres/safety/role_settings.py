@@ -10,7 +10,7 @@ import structlog
 
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.owners import quoted
+from tuplegate.engine.postgres.own.owners import quote_name
 from tuplegate.engine.postgres.tenancy.roles import TENANTS
 
 _log = structlog.get_logger()
@@ -24,7 +24,8 @@ SELECT r.rolname, d.datname
 
 
 async def undo_settings(connector: AdminConnector) -> None:
-    """Goes on for ever. In a session of its own: a statement of a tenant's may hold the lock that this waits for."""
+    """Undo settings for ever, in a session of its own: a statement of a tenant's may hold the lock that this waits
+    for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         while True:
             await asyncio.sleep(_EVERY_S)
@@ -36,7 +37,7 @@ async def undo_settings(connector: AdminConnector) -> None:
 
 
 async def _undo(session: AdminSession, role: str, database: str | None) -> None:
-    place = "" if database is None else f" IN DATABASE {quoted(database)}"
+    place = "" if database is None else f" IN DATABASE {quote_name(database)}"
     try:
         await session.fetch(f"ALTER ROLE {role}{place} RESET ALL")
     except EngineFailure as failure:

@@ -135,8 +135,8 @@ TAKING = frozenset({"insert", "update", "merge", "create", "refresh", "reindex",
 """First words of what takes room, also where it is rolled back afterwards."""
 
 
-def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
-    """What a statement is refused with that takes room where a database is full at `bound`."""
+def explain_full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
+    """Return the refusal of a statement that takes room in a database that is full at `bound`."""
     message = "the database has reached its size limit; nothing was applied"
     if bound < 0:
         message = "the disk of the service is nearly full, so that nothing may be added; nothing was applied"
@@ -144,29 +144,29 @@ def full(bound: int, hint: str = _MAKE_ROOM) -> port.StatementFailed:
 
 
 def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
-    """Raises where a statement must not even begin: it takes room on a disk that has little."""
+    """Raise where a statement must not even begin: it takes room on a disk that has little."""
     if bound < 0 and (keyword in TAKING or (bound == DISK_LOW and not reads and keyword not in FREEING)):
-        raise full(bound)
+        raise explain_full(bound)
 
 
 @dataclass(slots=True)
-class Room:
+class SizeCheck:
     """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
 
     bound: int
     newest: bytes
 
     @classmethod
-    async def before(cls, member: Member, bound: int) -> "Room":
+    async def before(cls, member: Member, bound: int) -> "SizeCheck":
         """To be called outside of the transaction."""
         return cls(bound, await _ask(member, _BEFORE))
 
     async def check(self, member: Member) -> None:
-        """Before the commit. Raises where the transaction took room that is not there."""
+        """Check before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
-            raise full(self.bound)
+            raise explain_full(self.bound)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
-            raise full(self.bound, _CODE_AT_COMMIT)
+            raise explain_full(self.bound, _CODE_AT_COMMIT)
 
 
 async def vacuum_runs_code(member: Member) -> bool:
@@ -200,7 +200,7 @@ class SizeWatch:
             self.bounds[database] = bytes_max
 
     def note(self, measured: dict[str, tuple[int, int]], end: Callable[[str], None]) -> None:
-        """Takes what was measured: of each database the bytes of its files, and those in shared catalogs.
+        """Take what was measured: of each database the bytes of its files, and those in shared catalogs.
 
         `end` is called for a database that is far beyond its bound and still grows.
         """
@@ -212,8 +212,8 @@ class SizeWatch:
                 end(database)
         self._seen |= sizes
 
-    def full_at(self, database: str) -> int | None:
-        """The bound of its files, if it was beyond its own when it was measured last, or what the disk has."""
+    def find_full_at(self, database: str) -> int | None:
+        """Return the bound of its files if it was over its own when last measured, or the bound of the disk."""
         if self.disk is not None:
             return self.disk
         bound = self.bounds.get(database)

@@ -49,7 +49,7 @@ SELECT pid, leader_pid, datname, backend_start, wait_event IS NULL AND backend_x
 
 
 class Sample(NamedTuple):
-    """What the kernel says of a process. Times are in its clock ticks."""
+    """The kernel's record of a process. Times are in its clock ticks."""
 
     is_running: bool
     user: int

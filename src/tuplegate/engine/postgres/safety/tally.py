@@ -48,5 +48,5 @@ class Tally:
 
     @property
     def begun(self) -> int:
-        """By this group."""
+        """Return how many transactions this group has begun."""
         return sum(self.counts)

@@ -1,4 +1,4 @@
-"""How an inspection finds out that a request has left a setting on its connection: by the memory of all settings.
+"""Finds a setting that a request has left on its connection, by the memory that all settings take.
 
 A custom setting, once it was made, can be neither removed nor listed; but with it the server's settings take more
 memory. Who may ask for that depends on who has prepared the engine (`walls.py`).

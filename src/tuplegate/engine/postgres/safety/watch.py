@@ -1,4 +1,4 @@
-"""What is looked after while statements run: their time, their locks, the size of what they fill, idle connections.
+"""Watches running statements: their time, their locks, the size of what they fill; and idle connections.
 
 One look at everything a few times a second costs less than a timer for each statement. Every server that tenants run
 statements on has a `Watch`; the primary's does more.
@@ -116,7 +116,7 @@ class PrimaryWatch(Watch):
         look_at_broken()
         super()._end_late(now)
         for run in [run for run in self.running.runs if run.ended is None]:
-            if self._guard.outlived(run.begun) and run.writes:
+            if self._guard.has_outlived(run.begun) and run.writes:
                 self._guard.ended += 1
                 run.end(Why.OUTLIVED)
 
@@ -136,7 +136,7 @@ class PrimaryWatch(Watch):
             measured = {str(name): (int(files), int(shared or 0)) for name, files, shared in rows if files is not None}
             self._sizes.note(measured, self._end_growing)
             for database, state in self._pools.states.items():
-                state.full_at = self._sizes.full_at(database)
+                state.full_at = self._sizes.find_full_at(database)
 
     def _end_growing(self, database: str) -> None:
         for run in list(self.running.runs):
@@ -145,7 +145,7 @@ class PrimaryWatch(Watch):
                 run.end(Why.ROOM, self._sizes.bounds.get(database, 0))
 
     async def _place(self) -> None:
-        """Soon after many short statements have begun to come; what is seldom asked is seldom looked at."""
+        """Place server processes soon after many short statements have begun to come. A quiet worker looks seldom."""
         pause = _PLACEMENT_TICK_S
         while self._placement.active:
             before, started = self.running.served, self._time()

@@ -1,4 +1,4 @@
-"""A tenant's database brought to another engine by PostgreSQL's own pg_dump and pg_restore, one writing to the other.
+"""Brings a tenant's database to another engine: PostgreSQL's pg_dump writes to its pg_restore.
 
 Contract: both programs run with the rights of the tenant's roles and no others. Unlike a dump for people it has the
 rights to things in it, which name the roles of the source; the caller makes them name the new database's own. The
@@ -23,7 +23,7 @@ from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
-from tuplegate.engine.postgres.own.owners import literal, quoted
+from tuplegate.engine.postgres.own.owners import quote_literal, quote_name
 from tuplegate.engine.postgres.tenancy import roles, scratch
 
 _TICK_S = 0.01
@@ -65,37 +65,39 @@ class Side:
         return AdminSession(self.connector, self.database)
 
     async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
-        """Variables for a program, and what no variable is for."""
+        """Return variables for a program, and a conninfo for the rest."""
         login = logins.as_role(self.connector.conninfo, self.secret, role)
         try:
-            reached = await self.connector.primary.reach(logins.with_settings(login, self.database, settings))
+            reached = await self.connector.primary.reach(logins.add_settings(login, self.database, settings))
         except ConnectionLost as lost:
             raise EngineUnavailable(f"no connection to the engine: {lost}") from lost
-        return logins.for_program(reached)
+        return logins.split_for_program(reached)
 
 
-async def sorting_of(session: AdminSession, database: str) -> str:
-    """How a database sorts texts, as the end of a CREATE DATABASE."""
+async def read_sorting(session: AdminSession, database: str) -> str:
+    """Return how a database sorts texts, as the end of a CREATE DATABASE."""
     [(row,)] = await session.fetch(_SORTING, database)
     found = msgspec.json.decode(str(row))
     match found["datlocprovider"]:
         case "b":
-            return f"LOCALE_PROVIDER builtin BUILTIN_LOCALE {literal(found['datlocale'])}"
+            return f"LOCALE_PROVIDER builtin BUILTIN_LOCALE {quote_literal(found['datlocale'])}"
         case "i":
-            return f"LOCALE_PROVIDER icu ICU_LOCALE {literal(found.get('datlocale') or found.get('daticulocale'))}"
+            return (
+                f"LOCALE_PROVIDER icu ICU_LOCALE {quote_literal(found.get('datlocale') or found.get('daticulocale'))}"
+            )
         case _:
-            collate, ctype = literal(found["datcollate"]), literal(found["datctype"])
+            collate, ctype = quote_literal(found["datcollate"]), quote_literal(found["datctype"])
             return f"LOCALE_PROVIDER libc LC_COLLATE {collate} LC_CTYPE {ctype}"
 
 
 async def check_fit(source: Side, destination: Side) -> None:
-    """Raises NotSupported where the destination could not hold the same."""
+    """Raise NotSupported where the destination could not hold the same."""
     async with source.session() as old, destination.session() as new:
         [(major,)], [(new_major,)] = await old.fetch(_MAJOR), await new.fetch(_MAJOR)
         if int(str(new_major)) < int(str(major)):
             raise NotSupported(f"the engine is PostgreSQL {new_major}, and the database comes from {major}")
-        sorting = await sorting_of(old, source.database)
-        if (new_sorting := await sorting_of(new, destination.database)) != sorting:
+        sorting = await read_sorting(old, source.database)
+        if (new_sorting := await read_sorting(new, destination.database)) != sorting:
             raise NotSupported(f"the engine cannot sort texts as the database does: {new_sorting}, not {sorting}")
         if forced := await old.fetch(_FORCED):
             raise NotSupported(
@@ -105,15 +107,15 @@ async def check_fit(source: Side, destination: Side) -> None:
 
 
 @asynccontextmanager
-async def dump_access(source: Side) -> AsyncIterator[None]:
-    """Lets the role that dumps into a database that is silent, and nobody else."""
+async def allow_dump(source: Side) -> AsyncIterator[None]:
+    """Let the role that dumps into a silent database, and nobody else."""
     owners, database = source.connector.owners, source.database
-    role = roles.dump_role_of(database)
+    role = roles.name_dump_role(database)
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
-        for statement in roles.dumping(database, owners):
+        for statement in roles.write_dumping(database, owners):
             await session.fetch(statement)
         await set_password(session, role, source.secret)
-        await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quoted(owners.dump)}")
+        await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quote_name(owners.dump)}")
     try:
         yield
     finally:
@@ -121,10 +123,12 @@ async def dump_access(source: Side) -> AsyncIterator[None]:
 
 
 async def forbid_dump(source: Side) -> None:
-    """Takes back what `dump_access` gives. May be repeated."""
+    """Take back what `allow_dump` gives. May be repeated."""
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
-        await session.fetch(f"REVOKE CONNECT ON DATABASE {source.database} FROM {quoted(source.connector.owners.dump)}")
-        await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(source.database)}")
+        await session.fetch(
+            f"REVOKE CONNECT ON DATABASE {source.database} FROM {quote_name(source.connector.owners.dump)}"
+        )
+        await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(source.database)}")
 
 
 async def dump_and_restore(
@@ -136,7 +140,7 @@ async def dump_and_restore(
     snapshot: str | None = None,
     only: Sequence[str] = (),
 ) -> None:
-    """Brings everything of the tenant's over. `role` restores it, in the name of the new writing role.
+    """Bring everything of the tenant's over. `role` restores it, in the name of the new writing role.
 
     `snapshot` is the moment that is copied, if not now; with `only` it is the rows of these tables, which are there.
     """
@@ -145,14 +149,14 @@ async def dump_and_restore(
         [(major,)] = await session.fetch(_MAJOR)
     dump = _tool(source.tools, int(str(major)), "pg_dump")
     restore = _tool((*destination.tools, *source.tools), dump.major, "pg_restore")
-    variables, rest = await source.conninfo(roles.dump_role_of(source.database), _DUMP_SETTINGS)
+    variables, rest = await source.conninfo(roles.name_dump_role(source.database), _DUMP_SETTINGS)
     dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
     dumping += [f"--exclude-schema={schema}" for schema in left_out]
     dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
     dumping += ["--data-only", *(f"--table={name}" for name in only)] if only else []
     settings = {**_RESTORE_SETTINGS, **({"session_replication_role": "replica"} if only else {})}
     new_variables, new_rest = await destination.conninfo(role, settings)
-    writer = roles.roles_of(destination.database)[0]
+    writer = roles.name_roles(destination.database)[0]
     restoring = [str(restore.program.with_name("pg_restore")), "--no-owner", f"--role={writer}", "--exit-on-error"]
     restoring += ["--no-password", f"--dbname={new_rest}"]
     with tempfile.TemporaryFile() as dump_said, tempfile.TemporaryFile() as restore_said:
@@ -215,7 +219,7 @@ async def _status(process: "subprocess.Popen[bytes]") -> int:
 
 
 async def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends it, where it has not ended by itself."""
+    """End the program where it has not ended by itself."""
     if process.poll() is not None:
         return
     process.terminate()

@@ -1,12 +1,11 @@
-"""What names the roles of its source in a copy of a database, made to name the copy's own: owners, rights, default
-rights, policies.
+"""Makes a copy of a database name its own roles where it names the source's: owners, rights, default rights, policies.
 
 It is done with the rights of both databases' roles and no others, by statements that any owner may send.
 """
 
 from typing import Final
 
-from tuplegate.engine.postgres.tenancy.roles import roles_of
+from tuplegate.engine.postgres.tenancy.roles import name_roles
 
 _REWRITE: Final = r"""
 DO $$
@@ -94,14 +93,14 @@ END $$
 """
 
 
-def rewriting(source: str, name: str) -> list[str]:
-    """Statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
-    former, later = roles_of(source), roles_of(name)
+def write_rewriting(source: str, name: str) -> list[str]:
+    """Return statements for the copy, sent by a role with the rights of both databases' roles. Each may be repeated."""
+    former, later = name_roles(source), name_roles(name)
     return [
         *(f"REASSIGN OWNED BY {old} TO {new}" for old, new in zip(former, later, strict=True)),
-        _REWRITE.replace("{former}", _literals(former)).replace("{later}", _literals(later)),
+        _REWRITE.replace("{former}", _list_literals(former)).replace("{later}", _list_literals(later)),
     ]
 
 
-def _literals(roles: tuple[str, ...]) -> str:
+def _list_literals(roles: tuple[str, ...]) -> str:
     return ", ".join(f"'{role}'" for role in roles)

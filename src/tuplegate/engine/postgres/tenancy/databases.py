@@ -1,4 +1,4 @@
-"""Databases of tenants in the engine: made, copied, measured and dropped. Every step may be repeated after a crash.
+"""Makes, copies, moves, measures and drops databases of tenants. Every step may be repeated after a crash.
 
 The service's own role does it, which owns them; what belongs to the tenant in them is seen to by the tenant's role.
 """
@@ -28,16 +28,16 @@ from tuplegate.engine.postgres.own.admin import (
     AdminConnector,
     AdminSession,
     TenantSession,
-    membership,
     set_password,
+    write_membership,
 )
 from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
-from tuplegate.engine.postgres.own.owners import literal
+from tuplegate.engine.postgres.own.owners import quote_literal
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
+from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore, forbid_dump
 from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, stop_following, try_to_stop
-from tuplegate.engine.postgres.tenancy.roles import roles_of
+from tuplegate.engine.postgres.tenancy.roles import name_roles
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.transaction import records
 
@@ -100,8 +100,8 @@ SELECT count(*), count(*) FILTER (WHERE state = 'active' AND pid <> pg_backend_p
 
 
 class PostgresDatabases:
-    """See the module's text. `secret` is the installation's; `temp_mb` what a statement may write into temporary files,
-    where the server is not told that itself; `walls` how the template was made."""
+    """The databases of one server. `secret` is the installation's; `temp_mb` what a statement may write into temporary
+    files, where the server is not told that itself; `walls` how the template was made."""
 
     def __init__(
         self,
@@ -124,32 +124,34 @@ class PostgresDatabases:
         await self._make(name, self._connector.owners.template)
         await self.open(name)
         async with self._session(name) as session:
-            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
-            await session.fetch(template.keep_for(roles_of(name)[0]))
+            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
+            await session.fetch(template.give_writing_functions(name_roles(name)[0]))
         if for_copy:
             return
         async with TenantSession(self._connector, self._secret, name) as session:
-            await session.atomically([(statement, ()) for statement in roles.default_rights(name)])
+            await session.atomically([(statement, ()) for statement in roles.write_default_rights(name)])
 
     @property
     def furnishing(self) -> str:
-        entry = roles.entry("database", self._temp_mb, self._walls)
-        return template.version([*entry, *template.furnishing(self._connector.owners, self._walls)])
+        entry = roles.write_entry("database", self._temp_mb, self._walls)
+        return template.stamp_version([*entry, *template.write_furnishing(self._connector.owners, self._walls)])
 
     def furnishing_of(self, name: str) -> str:
         return self.furnishing
 
     async def open(self, name: str) -> None:
-        """Lets the tenant in, and gives the records what they need. May be repeated at any time."""
+        """Let the tenant in, and give the records what they need. May be repeated at any time."""
         async with self._session(METADATA_DATABASE) as session:
-            for role in roles_of(name):
+            for role in name_roles(name):
                 await set_password(session, role, self._secret)
-            await session.atomically([(statement, ()) for statement in roles.entry(name, self._temp_mb, self._walls)])
+            await session.atomically(
+                [(statement, ()) for statement in roles.write_entry(name, self._temp_mb, self._walls)]
+            )
         async with self._session(name) as session:
             await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
 
     async def copy(self, source: str, name: str) -> None:
-        """A copy with nothing in it that speaks of the source. Raises EngineBusy while the source is used.
+        """Make a copy that names nothing of the source. Raises EngineBusy while the source is used.
 
         It waits for a while: whoever uses the source was asked to let go.
         """
@@ -169,23 +171,23 @@ class PostgresDatabases:
         await self.open(name)
         async with self._session(name) as session:
             await session.fetch(records.EMPTY)
-            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(roles_of(source))}")
-            await session.atomically([(statement, ()) for statement in roles.public_rights(name)])
+            await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(name_roles(source))}")
+            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
         async with (
-            self._copying_role(source, name) as role,
+            self._make_copying_role(source, name) as role,
             TenantSession(self._connector, self._secret, name, role, patient=True) as session,
         ):
-            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     @asynccontextmanager
-    async def _copying_role(self, source: str, name: str) -> AsyncIterator[str]:
-        """A role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to own
-        what is in a schema, it must have rights to that schema, which may come later."""
-        role, writer, former = roles.copy_role_of(name), roles_of(name)[0], roles_of(source)[0]
+    async def _make_copying_role(self, source: str, name: str) -> AsyncIterator[str]:
+        """Make a role for the time of a copy. The new writing role has the source's rights meanwhile: where it is to
+        own what is in a schema, it must have rights to that schema, which may come later."""
+        role, writer, former = roles.name_copy_role(name), name_roles(name)[0], name_roles(source)[0]
         async with self._session(METADATA_DATABASE) as session:
             await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
             await session.fetch(roles.watch_over(role))
-            await session.fetch(f"GRANT {', '.join((*roles_of(source), *roles_of(name)))} TO {role}")
+            await session.fetch(f"GRANT {', '.join((*name_roles(source), *name_roles(name)))} TO {role}")
             await session.fetch(f"GRANT {former} TO {writer}")
             await set_password(session, role, self._secret)
         try:
@@ -193,11 +195,11 @@ class PostgresDatabases:
         finally:
             async with self._session(METADATA_DATABASE) as session:
                 await session.fetch(f"REVOKE {former} FROM {writer}")
-                await session.fetch(f"REVOKE {', '.join((*roles_of(source), *roles_of(name)))} FROM {role}")
+                await session.fetch(f"REVOKE {', '.join((*name_roles(source), *name_roles(name)))} FROM {role}")
                 await self._drop_role(session, name, role)
 
     async def silence(self, name: str) -> None:
-        """What runs is cancelled and gets its error; what then still holds a connection is cut off."""
+        """Cancel what runs, which gets its error; cut off what still holds a connection then."""
         async with self._session(METADATA_DATABASE) as session:
             await self._end_all(session, name)
             while await session.fetch(_PREPARED, name):
@@ -205,7 +207,7 @@ class PostgresDatabases:
                 await self._end_all(session, name)
 
     async def _end_all(self, session: AdminSession, name: str) -> None:
-        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(roles_of(name))}")
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {name} FROM {', '.join(name_roles(name))}")
         for end in ("pg_cancel_backend(pid)", *["NULL"] * _PATIENCE, "pg_terminate_backend(pid, 5000)"):
             if not await session.fetch(
                 f"SELECT {end} FROM pg_stat_activity WHERE datname = $1 AND {roles.MAY_END}", name
@@ -214,10 +216,10 @@ class PostgresDatabases:
             await asyncio.sleep(_TRY_AGAIN_S)
 
     async def finish_prepared(self, name: str) -> None:
-        """Commits what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
+        """Commit what was prepared in it, as whoever prepared it: nobody else may, and prepared means decided."""
         async with self._session(METADATA_DATABASE) as metadata:
             prepared = await metadata.fetch(_PREPARED, name)
-            for owner in sorted({str(owner) for _, owner in prepared} & set(roles_of(name))):
+            for owner in sorted({str(owner) for _, owner in prepared} & set(name_roles(name))):
                 await metadata.fetch(f"GRANT CONNECT ON DATABASE {name} TO {owner}")
                 async with TenantSession(self._connector, self._secret, name, owner) as session:
                     for gid in (str(gid) for gid, whose in prepared if whose == owner):
@@ -228,7 +230,7 @@ class PostgresDatabases:
                             continue  # somebody else was quicker, or it goes with the next try
 
     async def keep_outcomes(self, source: str, name: str) -> None:
-        """Copies what is on record of the transactions of one database to another."""
+        """Copy what is on record of the transactions of one database to another."""
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
             await _carry_records(old, new)
 
@@ -237,8 +239,8 @@ class PostgresDatabases:
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
         await self._make_source_roles(source)
-        async with self._copying_role(source, name) as role:
-            async with dump_access(there):
+        async with self._make_copying_role(source, name) as role:
+            async with allow_dump(there):
                 await dump_and_restore(there, here, role, self._move_timeout_s)
             await self._own_rights(source, name, role)
         await self.forget_source(source)
@@ -250,7 +252,7 @@ class PostgresDatabases:
         there, here = other.side(source), self.side(name)
         await check_fit(there, here)
         await self._make_source_roles(source)
-        async with self._copying_role(source, name) as role, self._applying(role), dump_access(there):
+        async with self._make_copying_role(source, name) as role, self._allow_applying(role), allow_dump(there):
             follower = Follower(there, here, role)
             try:
                 await follower.begin()
@@ -266,8 +268,8 @@ class PostgresDatabases:
         await self.forget_source(source)
 
     @asynccontextmanager
-    async def _applying(self, role: str) -> AsyncIterator[None]:
-        """Lets the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
+    async def _allow_applying(self, role: str) -> AsyncIterator[None]:
+        """Let the role apply what has happened elsewhere: triggers and foreign keys have acted there."""
         async with self._session(METADATA_DATABASE) as session:
             try:
                 await session.fetch(f"GRANT SET ON PARAMETER session_replication_role TO {role}")
@@ -284,15 +286,15 @@ class PostgresDatabases:
         if not dumped:
             await forbid_dump(self.side(name))
         async with self._session(METADATA_DATABASE) as session:
-            await self._drop_role(session, name, roles.copy_role_of(name))
+            await self._drop_role(session, name, roles.name_copy_role(name))
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
         async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
-            await session.atomically([(statement, ()) for statement in copies.rewriting(source, name)])
+            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
-        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
-        `since`, it lets out most of what is there already."""
+        """Bring what is on record of its transactions, and what recovery has noted. The time by the source's clock:
+        given as `since`, it lets out most of what is there already."""
         async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
             [(now,)] = await old.fetch("SELECT clock_timestamp()")
             await _carry_records(old, new, since)
@@ -305,16 +307,16 @@ class PostgresDatabases:
         return Side(self._connector, self._secret, self._tools, database)
 
     async def _make_source_roles(self, source: str) -> None:
-        """The rights in a dump name the roles of its source; here nobody logs in as these."""
+        """Make the roles of the source, which the rights in a dump name. Nobody logs in as these here."""
         async with self._session(METADATA_DATABASE) as session:
-            for role in roles_of(source):
+            for role in name_roles(source):
                 await session.fetch(roles.make_role(role, "LOGIN INHERIT"))
 
     async def forget_source(self, source: str) -> None:
         async with self._session(METADATA_DATABASE) as session:
             if await session.fetch("SELECT FROM pg_database WHERE datname = $1", source):
                 return  # it lives here
-            for role in roles_of(source):
+            for role in name_roles(source):
                 await self._drop_role(session, source, role)
 
     async def let_end(self, name: str, seconds: float) -> None:
@@ -337,7 +339,7 @@ class PostgresDatabases:
             await session.fetch("ANALYZE")
 
     async def drop(self, name: str) -> None:
-        """Ends whatever runs in it. What was prepared there is decided and so is committed first.
+        """Drop a database, ending whatever runs in it. What was prepared there is decided, so it is committed first.
 
         A role that others still name cannot go; it is kept from logging in, and no reason to keep the database.
         """
@@ -357,11 +359,11 @@ class PostgresDatabases:
                 await session.fetch(_END_HOLDERS, name)
                 await self.finish_prepared(name)
                 await asyncio.sleep(_TRY_AGAIN_S)
-            for role in (*roles_of(name), roles.dump_role_of(name), roles.copy_role_of(name)):
+            for role in (*name_roles(name), roles.name_dump_role(name), roles.name_copy_role(name)):
                 await self._drop_role(session, name, role)
 
     async def drop_left_roles(self) -> None:
-        """Tries again what `drop` could not remove; what another process has left is looked for less often."""
+        """Try again what `drop` could not remove; what another process has left is looked for less often."""
         now = asyncio.get_running_loop().time()
         if now < self._look_for_left_roles_at:
             return
@@ -389,20 +391,20 @@ class PostgresDatabases:
                 pass  # it is gone, or tried again when its database is
 
     async def _forget_role(self, session: AdminSession, role: str) -> None:
-        """Takes back what other tenants have granted to it, which they may, since they can name it. Only they can take
+        """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
         it back; the role itself has no rights any more that they could use."""
         if roles.is_copying(role):  # it may have been left in the middle of a move
             await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
-        options = await membership(session, inherit=True)
+        options = await write_membership(session, inherit=True)
         for (database,) in await session.fetch(_NAMED_IN, role):
-            writer = roles_of(str(database))[0]
+            writer = name_roles(str(database))[0]
             await session.fetch(f"GRANT {role} TO {writer}{options}")
             async with TenantSession(self._connector, self._secret, str(database)) as there:
                 await there.fetch(f"DROP OWNED BY {role}")
             await session.fetch(f"REVOKE {role} FROM {writer}")
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Bytes of those that exist, as they are bounded."""
+        """Return the bytes of those that exist, as they are bounded."""
         async with self._session(METADATA_DATABASE) as session:
             rows = await session.fetch(SIZES_SQL, ",".join(names))
         # None for one that is just dropped.
@@ -418,7 +420,7 @@ class PostgresDatabases:
 
     async def _make(self, name: str, source: str) -> None:
         async with self._session(METADATA_DATABASE, patient=True) as session:
-            for statement in roles.creation(name, source):
+            for statement in roles.write_creation(name, source):
                 try:
                     await session.fetch(statement)
                 except StatementFailed as failure:
@@ -441,8 +443,8 @@ class _Following:
 
 
 async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
-    """A record has the time at which it was written, which can be a while before it was committed."""
-    later = "" if since is None else f" WHERE at > {literal(since)}::timestamptz - interval '1 hour'"
+    """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
+    later = "" if since is None else f" WHERE at > {quote_literal(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
         await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
         while rows := await old.fetch(f"FETCH {portion} FROM {table}"):

@@ -1,7 +1,7 @@
-"""Dumps of tenants' databases by PostgreSQL's own pg_dump, as a stream in the format that pg_restore reads.
+"""Dumps tenants' databases with PostgreSQL's own pg_dump, as a stream in the format that pg_restore reads.
 
-Contract: the program runs with the rights of the tenant's writing role and no others (`roles.dumping`), so whatever a
-tenant has put into its catalog meets nothing but the tenant's own things. It reads in one REPEATABLE READ, READ ONLY
+Contract: the program runs with the rights of the tenant's writing role and no others (`roles.write_dumping`). So
+whatever a tenant has put into its catalog meets nothing but its own things. It reads in one REPEATABLE READ, READ ONLY
 transaction: none of its statements is serializable, so it takes no room in that check and the guard need not know it.
 It leaves out what is the service's own. It waits for locks for a bounded time, has a deadline over all, and does not
 outlive the block it was opened in, nor this process.
@@ -78,7 +78,7 @@ class Dumps:
         lock_capacity: int,
         timeout_s: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """`settings` are those of a tenant's session, `major` is the server's version."""
+        """Dump a database. `settings` are those of a tenant's session, `major` is the server's version."""
         tool = self._tool(major)
         async with AsyncExitStack() as held:
             await self._take_place(held, database, organization)
@@ -87,10 +87,10 @@ class Dumps:
             try:
                 left_out = await self._prepare(database, lock_capacity)
                 program.start(*await self._command(tool, database, settings, left_out))
-                first = await program.first()
+                first = await program.read_first()
                 yield program.blocks(first)
             finally:
-                await _to_its_end(self._clean_up(program, database))
+                await _wait_to_its_end(self._clean_up(program, database))
 
     async def _clean_up(self, program: "_Program", database: str) -> None:
         self._running.discard(program)
@@ -98,7 +98,7 @@ class Dumps:
         await self._forget(database)
 
     def stop(self) -> None:
-        """Ends all that run, because the service stops."""
+        """End all dumps, because the service stops."""
         for program in self._running:
             program.stop("the service stops")
 
@@ -126,11 +126,11 @@ class Dumps:
         return False
 
     async def _prepare(self, database: str, lock_capacity: int) -> list[str]:
-        """Makes the role, which a database has only while it is dumped; the schemas that are not the tenant's."""
+        """Make the role, which a database has only while it is dumped; return the schemas that are not the tenant's."""
         async with AdminSession(self._connector, METADATA_DATABASE) as session:
-            for statement in roles.dumping(database, self._connector.owners):
+            for statement in roles.write_dumping(database, self._connector.owners):
                 await session.fetch(statement)
-            await set_password(session, roles.dump_role_of(database), self._secret)
+            await set_password(session, roles.name_dump_role(database), self._secret)
         async with AdminSession(self._connector, database) as session:
             [(relations,)] = await session.fetch(_COUNT_RELATIONS)
             if int(str(relations)) > lock_capacity // _RELATIONS_SHARE:
@@ -145,7 +145,7 @@ class Dumps:
     async def _forget(self, database: str) -> None:
         try:
             async with AdminSession(self._connector, METADATA_DATABASE) as session:
-                await session.fetch(f"DROP ROLE IF EXISTS {roles.dump_role_of(database)}")
+                await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(database)}")
         except port.EngineFailure as failure:
             # It goes with the next dump, or with the database.
             _log.warning("the role of a dump was not removed", database=database, reason=str(failure))
@@ -153,14 +153,14 @@ class Dumps:
     async def _command(
         self, tool: DumpTool, database: str, settings: Mapping[str, str], left_out: list[str]
     ) -> tuple[list[str], dict[str, str]]:
-        """With its variables: what a password is in is on no command line."""
-        conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.dump_role_of(database))
-        conninfo = logins.with_settings(conninfo, database, {**settings, **_SETTINGS})
+        """Return the command line and its variables. A password is only in the variables."""
+        conninfo = logins.as_role(self._connector.conninfo, self._secret, roles.name_dump_role(database))
+        conninfo = logins.add_settings(conninfo, database, {**settings, **_SETTINGS})
         try:
             conninfo = await self._connector.primary.reach(conninfo)
         except ConnectionLost as lost:
             raise port.EngineUnavailable(f"no connection to the engine: {lost}") from lost
-        variables, rest = logins.for_program(conninfo)
+        variables, rest = logins.split_for_program(conninfo)
         command = [str(tool.program), "--format=custom", "--no-owner", "--no-privileges", "--no-password"]
         command += [f"--exclude-schema={schema}" for schema in left_out]
         command += [f"--lock-wait-timeout={_LOCK_WAIT_S * 1000}", *([f"--dbname={rest}"] if rest else [])]
@@ -168,7 +168,7 @@ class Dumps:
 
 
 class _Program:
-    """One run of pg_dump. What it says goes out as it is asked for: a slow reader slows it down."""
+    """One run of pg_dump. Its output goes out as it is asked for: a slow reader slows it down."""
 
     def __init__(self, tool: DumpTool, timeout_s: float) -> None:
         self._tool = tool
@@ -201,8 +201,8 @@ class _Program:
         self._loop.add_reader(process.stderr.fileno(), self._hear)
         self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
-    async def first(self) -> bytes:
-        """So much of it that a dump of little is whole by then, or has failed."""
+    async def read_first(self) -> bytes:
+        """Return so much of it that a small dump is whole by then, or has failed."""
         found = b""
         while len(found) < _BLOCK_BYTES:
             block = await self.read()
@@ -218,7 +218,7 @@ class _Program:
             block = await self.read()
 
     async def read(self) -> bytes:
-        """The next bytes; none at the end. Raises where that came too early."""
+        """Return the next bytes; none at the end. Raises where that came too early."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -228,12 +228,12 @@ class _Program:
             except BlockingIOError:
                 await self._readable(descriptor)
                 continue
-            if not block and await self._ended() != 0:
+            if not block and await self._wait_ended() != 0:
                 raise self._failure()
             return block
 
     async def end(self) -> None:
-        """Ends it, where it has not ended by itself, and lets go of all that it had. May be repeated."""
+        """End it where it has not ended by itself, and let go of all that it had. May be repeated."""
         if self._timer is not None:
             self._timer.cancel()
         process = self._process
@@ -243,7 +243,7 @@ class _Program:
         assert process.stderr is not None
         if process.poll() is None:
             process.terminate()  # it then cancels its statement in the engine
-            await self._ended()
+            await self._wait_ended()
         self._loop.remove_reader(process.stderr.fileno())
         process.stdout.close()
         process.stderr.close()
@@ -261,7 +261,7 @@ class _Program:
             self._process.terminate()
 
     def _hear(self) -> None:
-        """Keeps the end of what it says beside the dump, which must not stand still because nobody listens."""
+        """Keep the end of what it says beside the dump, which must not stand still because nobody listens."""
         assert self._process is not None
         assert self._process.stderr is not None
         descriptor = self._process.stderr.fileno()
@@ -281,8 +281,8 @@ class _Program:
         finally:
             self._loop.remove_reader(descriptor)
 
-    async def _ended(self) -> int:
-        """Its exit status. It is waited for: as a rule it has closed its output a moment ago."""
+    async def _wait_ended(self) -> int:
+        """Wait for its exit status: as a rule it has closed its output a moment ago."""
         assert self._process is not None
         deadline = self._loop.time() + _END_S
         while (status := self._process.poll()) is None:
@@ -297,12 +297,12 @@ class _Program:
         self._hear_rest()
         said = self._said.decode("utf-8", "replace")
         if _NO_CONNECTION in said:
-            return port.EngineUnavailable(_bounded(said))
+            return port.EngineUnavailable(_bound_length(said))
         if _LOCKED in said:
             return port.EngineBusy(f"a table was locked by a statement for {_LOCK_WAIT_S} s; try again later")
         errors = [line.partition("error: ")[2] for line in said.splitlines() if "error: " in line]
         message = errors[0] if errors else "the engine's program ended without a word"
-        return port.DumpFailed(_bounded(message), _bounded(said))
+        return port.DumpFailed(_bound_length(message), _bound_length(said))
 
     def _hear_rest(self) -> None:
         before = None
@@ -311,8 +311,9 @@ class _Program:
             self._hear()
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Waits for it also where whoever waits is cancelled: a program of which nobody knows is worse than the wait."""
+async def _wait_to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for a program to end, also where the waiter is cancelled: a program that nobody knows of is worse than the
+    wait."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -330,5 +331,5 @@ def _set(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def _bounded(text: str) -> str:
+def _bound_length(text: str) -> str:
     return text.strip()[:_SAID_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""A copy of a database that is in use, kept up to date by logical decoding until the source is silent.
+"""Keeps the copy of a database in use up to date, by logical decoding, until the source is silent.
 
 A slot at the source gathers what is committed from before the copy is made, and the plugin `pgoutput` tells it. The
 service itself reads it and applies it: the two engines need not reach each other. The slot comes first, then a snapshot
@@ -17,7 +17,7 @@ import structlog
 
 from tuplegate.engine.port import EngineFailure, MoveFailed, NotSupported, StatementFailed
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, TenantSession
-from tuplegate.engine.postgres.own.owners import literal
+from tuplegate.engine.postgres.own.owners import quote_literal
 from tuplegate.engine.postgres.tenancy import roles
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.tenancy.pgoutput import Changes, Snapshot, Step, Unreadable
@@ -98,7 +98,7 @@ _VOLATILE = (
 
 
 def _fingerprint() -> str:
-    """A question for what stands for all definitions of the tenant's: another answer where one of them is another."""
+    """Return a question for a fingerprint of all definitions of the tenant's: it differs where one of them differs."""
     conditions = {
         **{catalog: f"{column} IN ({_KEPT})" for catalog, column in _IN_KEPT.items()},
         **{
@@ -118,26 +118,26 @@ def _fingerprint() -> str:
 _FINGERPRINT = _fingerprint()
 
 
-def slot_of(source: str) -> str:
+def name_slot(source: str) -> str:
     return f"tuplegate_move_{source}"
 
 
 async def stop_following(source: Side, role: str | None = None) -> None:
-    """Removes slot and publication from a source, if they are there. The slot keeps the engine's log of changes.
+    """Remove slot and publication from a source, if they are there. The slot keeps the engine's log of changes.
 
     `role` is one that has the tenant's rights, if not the tenant's own.
     """
     async with source.session() as session:
         await session.fetch(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active",
-            slot_of(source.database),
+            name_slot(source.database),
         )
     async with TenantSession(source.connector, source.secret, source.database, role) as session:
         await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
 
 
 class Follower:
-    """See the module's text. `role` may write what belongs to the tenant at the destination, and read at the source as
+    """Follows one database. `role` may write what belongs to the tenant at the destination, and read at the source as
     the one that dumps does."""
 
     def __init__(self, source: Side, destination: Side, role: str) -> None:
@@ -149,7 +149,7 @@ class Follower:
         self._changes = Changes(Snapshot(0, frozenset()))
 
     async def begin(self) -> None:
-        """Makes publication and slot. Raises NotSupported where the source cannot be followed."""
+        """Make publication and slot. Raises NotSupported where the source cannot be followed."""
         async with self._source.session() as session:
             [(logical, has_slot, may, large)] = await session.fetch(_CAN)
             for wrong, reason in (
@@ -168,12 +168,12 @@ class Follower:
             await session.fetch(f"CREATE PUBLICATION {PUBLICATION}" + (f" FOR TABLE {', '.join(told)}" if told else ""))
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch(
-                "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot_of(self._source.database)
+                "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", name_slot(self._source.database)
             )
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[str]:
-        """Of the source, for whoever copies it: it has seen all that the slot does not tell."""
+        """Take a snapshot of the source, for whoever copies it: it has seen all that the slot does not tell."""
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             [(end,)] = await session.fetch("SELECT pg_snapshot_xmax(pg_current_snapshot())")
             deadline = asyncio.get_running_loop().time() + _OLDER_END_S
@@ -190,11 +190,11 @@ class Follower:
             yield str(exported)
 
     async def catch_up(self) -> int:
-        """Applies what was committed at the source since the last time; how many changes."""
+        """Apply what was committed at the source since the last time; return how many changes."""
         count = 0
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch("BEGIN")
-            await session.fetch(_CHANGES.replace("$1", literal(slot_of(self._source.database))))
+            await session.fetch(_CHANGES.replace("$1", quote_literal(name_slot(self._source.database))))
             async with self._writer() as writer:
                 while rows := await session.fetch(f"FETCH {_PORTION} FROM changes"):
                     try:
@@ -207,7 +207,7 @@ class Follower:
         return count
 
     async def finish(self, timeout_s: float) -> None:
-        """Brings the rest from a source that is silent. Raises MoveFailed where the copy is not one any more."""
+        """Bring the rest from a silent source. Raises MoveFailed where the copy is not one any more."""
         async with AdminSession(self._source.connector, METADATA_DATABASE) as session:
             # What was committed without waiting for the disk is told only once it is there.
             await session.fetch("SELECT pg_logical_emit_message(true, 'tuplegate', '')")
@@ -233,8 +233,10 @@ class Follower:
     async def _set_sequences(self, names: list[str]) -> None:
         if not names:
             return
-        reader = roles.dump_role_of(self._source.database)
-        question = " UNION ALL ".join(f"SELECT {literal(name)}, last_value, is_called FROM {name}" for name in names)
+        reader = roles.name_dump_role(self._source.database)
+        question = " UNION ALL ".join(
+            f"SELECT {quote_literal(name)}, last_value, is_called FROM {name}" for name in names
+        )
         async with TenantSession(self._source.connector, self._source.secret, self._source.database, reader) as session:
             rows = await session.fetch(question)
         async with self._writer() as writer:
@@ -246,7 +248,7 @@ class Follower:
 
 
 async def _apply(writer: AdminSession, steps: list[Step]) -> None:
-    """In one transaction, in which neither triggers nor foreign keys act: their effects come as changes themselves."""
+    """Apply changes in one transaction without triggers and foreign keys, whose effects come as changes themselves."""
     if not steps:
         return
     try:
@@ -256,8 +258,9 @@ async def _apply(writer: AdminSession, steps: list[Step]) -> None:
 
 
 async def try_to_stop(source: Side) -> None:
-    """When a move is over. The source may be silent; what is in the way is tried again with all that is left over."""
+    """Stop following when a move is over. The source may be silent; what fails is tried again with all that is left
+    over."""
     try:
-        await stop_following(source, roles.dump_role_of(source.database))
+        await stop_following(source, roles.name_dump_role(source.database))
     except EngineFailure as failure:
         _log.warning("a source is still followed", database=source.database, reason=str(failure))

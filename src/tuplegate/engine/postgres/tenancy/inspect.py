@@ -1,4 +1,4 @@
-"""What there is in a tenant's database, and whether the engine keeps its word: questions to its catalog.
+"""Asks the catalog what is in a tenant's database, and whether the engine keeps its word.
 
 They run with the rights of whoever asks, in a function that was parsed where nothing of a tenant's was, so no operator
 or function of a tenant's can be meant by them.
@@ -8,7 +8,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.connection import CHUNK_ROWS, Command
 from tuplegate.engine.port import Durability, EngineBusy, StatementFailed, Tables
-from tuplegate.engine.postgres.query.session import Session
+from tuplegate.engine.postgres.query.session import SessionRun
 
 _BEGIN = [
     Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
@@ -92,7 +92,7 @@ _DURABLE = {
 _STANDBYS = "synchronous_standby_names"
 
 
-async def find_tables(session: Session, bytes_max: int) -> Tables:
+async def find_tables(session: SessionRun, bytes_max: int) -> Tables:
     attempt = 1
     while True:
         items = _Items(bytes_max)
@@ -127,7 +127,7 @@ class _Items:
             self.texts.append(text)
 
 
-async def read_durability(session: Session) -> Durability:
+async def read_durability(session: SessionRun) -> Durability:
     names = "{" + ",".join((*_DURABLE, _STANDBYS)) + "}"
     settings = {str(name): str(value) for name, value in (await session.run(_DURABILITY, names)).rows}
     durable = all(settings.get(name) in values for name, values in _DURABLE.items())

@@ -1,4 +1,4 @@
-"""Changes of a database as PostgreSQL's own plugin `pgoutput` tells them, made into statements. Pure.
+"""Makes statements of the changes that PostgreSQL's own plugin `pgoutput` tells. Pure.
 
 It is version 1 of the plugin's protocol, with values as text. Every statement changes one row, found by its replica
 identity, and fails where there is none: a copy that has become another is noticed.
@@ -7,7 +7,7 @@ identity, and fails where there is none: a copy that has become another is notic
 from dataclasses import dataclass, field
 from struct import unpack_from
 
-from tuplegate.engine.postgres.own.owners import quoted
+from tuplegate.engine.postgres.own.owners import quote_name
 
 Step = tuple[str, tuple[str | None, ...]]
 """A statement, and its parameters."""
@@ -36,7 +36,7 @@ class Changes:
     _skips: bool = False
 
     def read(self, message: bytes) -> Step | None:
-        """The statement that the message stands for, if it stands for one."""
+        """Return the statement that the message stands for, if any."""
         kind = message[:1]
         match kind:
             case b"B":
@@ -53,17 +53,17 @@ class Changes:
 
     def _note(self, message: bytes) -> None:
         [oid] = unpack_from("!I", message, 1)
-        namespace, place = _text(message, 5)
-        name, place = _text(message, place)
+        namespace, place = _read_text(message, 5)
+        name, place = _read_text(message, place)
         [count] = unpack_from("!H", message, place + 1)
         place += 3
         columns, keys = [], []
         for _ in range(count):
             keys.append(bool(message[place] & _KEY))
-            column, place = _text(message, place + 1)
-            columns.append(quoted(column))
+            column, place = _read_text(message, place + 1)
+            columns.append(quote_name(column))
             place += 8  # the number of its type, and the modifier
-        self._relations[oid] = _Relation(f"{quoted(namespace)}.{quoted(name)}", columns, keys)
+        self._relations[oid] = _Relation(f"{quote_name(namespace)}.{quote_name(name)}", columns, keys)
 
     def _step(self, kind: bytes, message: bytes) -> Step:
         if kind == b"T":
@@ -72,11 +72,11 @@ class Changes:
         old: list[str | bool | None] | None = None
         place = 5
         if message[place : place + 1] in (b"K", b"O"):
-            old, place = _tuple(message, place + 1)
+            old, place = _read_tuple(message, place + 1)
         if kind == b"D":
             assert old is not None, "a deletion names its row"
             return _delete(relation, old)
-        new, _ = _tuple(message, place + 1)
+        new, _ = _read_tuple(message, place + 1)
         return _insert(relation, new) if kind == b"I" else _update(relation, old or new, new)
 
     def _truncate(self, message: bytes) -> Step:
@@ -89,19 +89,20 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a transaction sees, by the numbers of others: all below `end` but those that were running."""
+    """The view of a transaction, by the numbers of others: all below `end` but those that were running."""
 
     end: int
     running: frozenset[int]
 
     @classmethod
     def parse(cls, text: str) -> "Snapshot":
-        """As the engine writes it: `xmin:xmax:xip,xip`."""
+        """Parse a snapshot as the engine writes it: `xmin:xmax:xip,xip`."""
         _, end, running = text.split(":")
         return cls(int(end), frozenset(int(number) for number in running.split(",") if number))
 
     def has_seen(self, number: int) -> bool:
-        """`number` has 32 bits, as the plugin tells it; the engine's own have 64."""
+        """Return whether it has seen a transaction. `number` has 32 bits, as the plugin tells it; the engine's own have
+        64."""
         whole = (self.end & ~0xFFFFFFFF) | number
         if whole > self.end + 2**31:
             whole -= 2**32
@@ -110,13 +111,14 @@ class Snapshot:
         return whole < self.end and whole not in self.running
 
 
-def _text(message: bytes, place: int) -> tuple[str, int]:
+def _read_text(message: bytes, place: int) -> tuple[str, int]:
     end = message.index(b"\0", place)
     return message[place:end].decode(), end + 1
 
 
-def _tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
-    """The values of a row: texts, None for NULL, and False for a long one that has not changed and is not told."""
+def _read_tuple(message: bytes, place: int) -> tuple[list[str | bool | None], int]:
+    """Return the values of a row: texts, None for NULL, and False for a long one that has not changed and is not
+    told."""
     [count] = unpack_from("!H", message, place)
     place += 2
     values: list[str | bool | None] = []
@@ -139,40 +141,40 @@ def _insert(relation: _Relation, new: list[str | bool | None]) -> Step:
         return f"INSERT INTO {relation.name} DEFAULT VALUES", ()
     places = ", ".join(f"${number}" for number in range(1, len(new) + 1))
     sql = f"INSERT INTO {relation.name} ({', '.join(relation.columns)}) OVERRIDING SYSTEM VALUE VALUES ({places})"
-    return sql, tuple(_told(value) for value in new)
+    return sql, tuple(_require_told(value) for value in new)
 
 
 def _update(relation: _Relation, old: list[str | bool | None], new: list[str | bool | None]) -> Step:
-    where, params = _where(relation, old)
+    where, params = _write_where(relation, old)
     sets = []
     for column, value in zip(relation.columns, new, strict=True):
         if value is not False:
-            params.append(_told(value))
+            params.append(_require_told(value))
             sets.append(f"{column} = ${len(params)}")
-    return _checked(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
+    return _require_row(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
 
 
 def _delete(relation: _Relation, old: list[str | bool | None]) -> Step:
-    where, params = _where(relation, old)
-    return _checked(f"DELETE FROM ONLY {relation.name} WHERE {where}"), tuple(params)
+    where, params = _write_where(relation, old)
+    return _require_row(f"DELETE FROM ONLY {relation.name} WHERE {where}"), tuple(params)
 
 
-def _where(relation: _Relation, old: list[str | bool | None]) -> tuple[str, list[str | None]]:
+def _write_where(relation: _Relation, old: list[str | bool | None]) -> tuple[str, list[str | None]]:
     params: list[str | None] = []
     parts = []
     for column, is_key, value in zip(relation.columns, relation.keys, old, strict=True):
         if is_key:
-            params.append(_told(value))
+            params.append(_require_told(value))
             parts.append(f"{column} = ${len(params)}")
     return " AND ".join(parts), params
 
 
-def _checked(sql: str) -> str:
-    """Fails with a division by zero where there was no such row."""
+def _require_row(sql: str) -> str:
+    """Return the statement so that it fails, with a division by zero, where there was no such row."""
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / count(*) FROM done"
 
 
-def _told(value: str | bool | None) -> str | None:
+def _require_told(value: str | bool | None) -> str | None:
     if isinstance(value, bool):
         raise Unreadable("a value that is needed is not told")
     return value

@@ -5,7 +5,7 @@ could change settings for everybody. The service logs in as these roles and neve
 """
 
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
@@ -15,16 +15,16 @@ PASSING = "^tg_[a-z0-9]+_[dc]$"
 """Matches the names of roles that a database has while it is dumped or copied."""
 
 
-def role_of(database: str, access: Access) -> str:
+def name_role(database: str, access: Access) -> str:
     return f"{database}_{'r' if access is Access.READ else 'w'}"
 
 
-def dump_role_of(database: str) -> str:
+def name_dump_role(database: str) -> str:
     return f"{database}_d"
 
 
-def copy_role_of(database: str) -> str:
-    """Has the rights of a new copy's roles and of its source's, while the copy is made."""
+def name_copy_role(database: str) -> str:
+    """Return the role that has the rights of a new copy's roles and of its source's while the copy is made."""
     return f"{database}_c"
 
 
@@ -32,13 +32,13 @@ def is_copying(role: str) -> bool:
     return role.endswith("_c")
 
 
-def roles_of(database: str) -> tuple[str, str]:
-    """The writing role and the reading one."""
-    return role_of(database, Access.WRITE), role_of(database, Access.READ)
+def name_roles(database: str) -> tuple[str, str]:
+    """Return the writing role and the reading one."""
+    return name_role(database, Access.WRITE), name_role(database, Access.READ)
 
 
 def make_role(name: str, attributes: str) -> str:
-    """A statement that may be repeated."""
+    """Return a statement that makes a role, and may be repeated."""
     return (
         f"DO $$ BEGIN CREATE ROLE {name} {attributes};"
         " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -46,7 +46,8 @@ def make_role(name: str, attributes: str) -> str:
 
 
 def watch_over(role: str) -> str:
-    """A statement that lets the service's role, which runs it, see and end the sessions of a role that it has made.
+    """Return a statement that lets the service's role, which runs it, see and end the sessions of a role that it has
+    made.
 
     A member of `pg_signal_backend` needs nothing for that; where there is none, it needs the rights of the role. It may
     be repeated.
@@ -69,25 +70,27 @@ MAY_END = (
 the engine ends none of them."""
 
 
-def creation(database: str, template: str) -> list[str]:
-    """Statements for the metadata database: roles and the database itself. Each may be repeated after a crash."""
+def write_creation(database: str, template: str) -> list[str]:
+    """Return statements for the metadata database: roles and the database itself. Each may be repeated after a
+    crash."""
     return [
-        *(make_role(role, "LOGIN INHERIT") for role in roles_of(database)),
-        *(watch_over(role) for role in roles_of(database)),
-        f"CREATE DATABASE {database} TEMPLATE {quoted(template)} ENCODING 'UTF8'",
+        *(make_role(role, "LOGIN INHERIT") for role in name_roles(database)),
+        *(watch_over(role) for role in name_roles(database)),
+        f"CREATE DATABASE {database} TEMPLATE {quote_name(template)} ENCODING 'UTF8'",
     ]
 
 
-def entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
-    """Who may enter the database, and with which settings. These belong to it and not to what is in it, so a copy has
-    none of them. A tenant may not set such settings, so they cannot go with the start-up of a connection."""
-    writer, reader = roles_of(database)
+def write_entry(database: str, temp_mb: int | None, walls: Walls = FULL) -> list[str]:
+    """Return statements about who may enter the database, and with which settings. These belong to it and not to what
+    is in it, so a copy has none of them. A tenant may not set such settings, so they cannot go with the start-up of a
+    connection."""
+    writer, reader = name_roles(database)
     return [
         f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
         f"GRANT CREATE, TEMPORARY ON DATABASE {database} TO {writer}",
         *(
-            walls.tried(f"ALTER DATABASE {database} SET {name} TO {value}")
+            walls.tolerate(f"ALTER DATABASE {database} SET {name} TO {value}")
             for name, value in _settings(temp_mb).items()
         ),
     ]
@@ -108,9 +111,10 @@ SETTINGS_OF_DATABASES = tuple(_settings(0))
 """What only a superuser may set, unless it is granted."""
 
 
-def public_rights(database: str) -> list[str]:
-    """Statements for a new database itself. What the tenant may change of it later is not to be repeated then."""
-    writer, reader = roles_of(database)
+def write_public_rights(database: str) -> list[str]:
+    """Return statements for a new database itself. What the tenant may change of it later is not to be repeated
+    then."""
+    writer, reader = name_roles(database)
     return [
         "REVOKE ALL ON SCHEMA public FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
@@ -118,9 +122,9 @@ def public_rights(database: str) -> list[str]:
     ]
 
 
-def default_rights(database: str) -> list[str]:
-    """Statements for the writing role of a new database: what it makes can be read by who reads."""
-    _, reader = roles_of(database)
+def write_default_rights(database: str) -> list[str]:
+    """Return statements for the writing role of a new database: the reading role may read what it makes."""
+    _, reader = name_roles(database)
     return [
         f"ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {reader}",
         f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {reader}",
@@ -129,19 +133,20 @@ def default_rights(database: str) -> list[str]:
 
 
 def forget_settings(database: str, role: str) -> list[str]:
-    """Undoes what a role has told the server to start its next connections with."""
+    """Return statements that undo the settings which a role has told the server to start its next connections with."""
     return [f"ALTER ROLE {role} RESET ALL", f"ALTER ROLE {role} IN DATABASE {database} RESET ALL"]
 
 
-def dumping(database: str, owners: Owners) -> list[str]:
-    """Statements for the metadata database: the role that dumps a database has the rights of the one that writes.
+def write_dumping(database: str, owners: Owners) -> list[str]:
+    """Return statements for the metadata database: the role that dumps a database has the rights of the one that
+    writes.
 
     That one itself cannot: what it must not read, since it is of all databases, the engine's program wants to read.
     Nobody's statements run as this role. Each may be repeated.
     """
-    role = dump_role_of(database)
+    role = name_dump_role(database)
     return [
         make_role(role, "LOGIN INHERIT"),
         watch_over(role),
-        f"GRANT {role_of(database, Access.WRITE)}, {quoted(owners.dump)} TO {role}",
+        f"GRANT {name_role(database, Access.WRITE)}, {quote_name(owners.dump)} TO {role}",
     ]

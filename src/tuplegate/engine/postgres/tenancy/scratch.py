@@ -47,7 +47,7 @@ class Scratch:
         refusal = self._connector.primary.refuses
         if refusal is not None:
             raise CommitsRefused(refusal)
-        name = _signed(self._secret, secrets.token_hex(8))
+        name = _sign_name(self._secret, secrets.token_hex(8))
         async with self._hold(f"scratch/{name}"):
             making = asyncio.get_running_loop().create_task(self._make(database, name))
             try:
@@ -62,7 +62,7 @@ class Scratch:
             await session.fetch(f"CREATE SCHEMA {name}")
 
     async def _unmake(self, making: "asyncio.Task[None]", database: str, name: str) -> None:
-        """Also after a client that left while it was being made."""
+        """Drop a schema, also after a client that left while it was being made."""
         await asyncio.wait([making])
         try:
             async with self._session(database) as session:
@@ -74,7 +74,7 @@ class Scratch:
     # -- what others have left ----------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Drops what was left in any database by workers that died, and later what this one could not drop itself."""
+        """Drop what was left in any database by workers that died, and later what this one could not drop itself."""
         everywhere = True
         while True:
             try:
@@ -95,7 +95,7 @@ class Scratch:
         return {str(row[0]) for row in rows}
 
     async def _sweep_database(self, database: str) -> bool:
-        """Whether no scratch schema is left there."""
+        """Drop its scratch schemas; return whether none is left."""
         try:
             async with self._session(database) as session:
                 return await self._sweep(session)
@@ -127,14 +127,14 @@ class Scratch:
         return TenantSession(self._connector, self._secret, database)
 
 
-def _signed(secret: bytes, nonce: str) -> str:
-    """The same in every database: a copy of one may hold what was scratch in it."""
+def _sign_name(secret: bytes, nonce: str) -> str:
+    """Return the name with its MAC, the same in every database: a copy of one may hold what was scratch in it."""
     mac = hmac.new(secret, f"scratch/{nonce}".encode(), hashlib.sha256).hexdigest()
     return f"{PREFIX}{nonce}{mac[:16]}"
 
 
 async def find_schemas(session: AdminSession, secret: bytes) -> list[str]:
-    """The scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
+    """Return the scratch schemas of a database. One of the tenant's own is never among them, however it is called."""
     rows = await session.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", PREFIX)
     names = (str(name) for (name,) in rows)
-    return [name for name in names if name == _signed(secret, name[len(PREFIX) :][:16])]
+    return [name for name in names if name == _sign_name(secret, name[len(PREFIX) :][:16])]

@@ -1,4 +1,4 @@
-"""What every database of a tenant has from the start: its template, and the same for those made by older versions.
+"""Makes what every database of a tenant has from the start: its template, and the same for those of older versions.
 
 A superuser makes it, when the service starts and never later: tenants' databases are copies of the template, which need
 no more than the service's own role. What is revoked here stays revoked in every copy. A role that is no superuser makes
@@ -14,7 +14,7 @@ import hashlib
 from typing import Final
 
 from tuplegate.engine.libpq import types
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 from tuplegate.engine.postgres.safety import commit_room, database_state, sizes, traces
 from tuplegate.engine.postgres.tenancy import inspect, windows
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
@@ -130,45 +130,47 @@ _FUNCTIONS: Final = (
 """With the rights of whoever calls them."""
 
 
-def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
-    """Statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
+def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
+    """Return statements that make what is the service's own in a database, in one transaction. Whoever runs them is a
     superuser, or has the rights of the installation's own roles and makes what `walls` says."""
     return [
         "CREATE SCHEMA IF NOT EXISTS tuplegate",
         "REVOKE ALL ON SCHEMA tuplegate FROM PUBLIC",
         "GRANT USAGE ON SCHEMA tuplegate TO PUBLIC",
-        *_lent(owners, "GRANT {} TO", walls),
+        *_lend_rights(owners, "GRANT {} TO", walls),
         _DROP_FUNCTIONS,
         _REVOKE_FUNCTIONS if walls.full else _TRY_TO_REVOKE_FUNCTIONS,
-        walls.tried(f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC"),
+        walls.tolerate(f"REVOKE ALL ON {_REVOKED_CATALOGS} FROM PUBLIC"),
         # A SET in disguise, which no text need show.
-        walls.tried("REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC"),
+        walls.tolerate("REVOKE UPDATE ON pg_catalog.pg_settings FROM PUBLIC"),
         *(
-            walls.tried(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC")
+            walls.tolerate(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC")
             for view, columns in _SHOWN_COLUMNS.items()
         ),
-        walls.tried(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quoted(owners.dump)}"),
+        walls.tolerate(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quote_name(owners.dump)}"),
         # How the service finds out that a setting of an earlier request is still there.
-        walls.tried("GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC"),
-        walls.tried(_grant_writing_functions(owners)),
-        walls.tried(_grant_following(owners)),
-        *records.furnishing(owners),
-        *windows.furnishing(owners, walls),
+        walls.tolerate("GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC"),
+        walls.tolerate(_grant_writing_functions(owners)),
+        walls.tolerate(_grant_following(owners)),
+        *records.write_furnishing(owners),
+        *windows.write_furnishing(owners, walls),
         *_FUNCTIONS,
-        *_of_memory(owners, walls),
-        *_lent(owners, "REVOKE {} FROM", walls),
+        *_list_memory_functions(owners, walls),
+        *_lend_rights(owners, "REVOKE {} FROM", walls),
     ]
 
 
-def _lent(owners: Owners, action: str, walls: Walls) -> list[str]:
-    """Who is to own a function needs the right to make one where it lies, unless a superuser gives it away."""
+def _lend_rights(owners: Owners, action: str, walls: Walls) -> list[str]:
+    """Return statements that lend the right to make functions to their owners, who need it unless a superuser makes
+    them."""
     if walls.full:
         return []
-    return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quoted(owners.records)}, {quoted(owners.warden)}"]
+    return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quote_name(owners.records)}, {quote_name(owners.warden)}"]
 
 
-def _of_memory(owners: Owners, walls: Walls) -> list[str]:
-    """The functions that ask how much memory a session takes. By default only who reads all statistics may ask."""
+def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
+    """Return the functions that ask how much memory a session takes. By default only who reads all statistics may
+    ask."""
     if walls.full:
         return [commit_room.FUNCTION, traces.FUNCTION]
     if not walls.sees_memory:
@@ -176,42 +178,43 @@ def _of_memory(owners: Owners, walls: Walls) -> list[str]:
     return [
         commit_room.FUNCTION_WITHOUT_MEMORY,  # nobody bounds the memory of a server elsewhere
         traces.MEMORY_FUNCTION,
-        f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quoted(owners.warden)}",
+        f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote_name(owners.warden)}",
         traces.FUNCTION_OF_WARDEN,
     ]
 
 
-def version(statements: list[str]) -> str:
-    """Stands for what a database was furnished with."""
+def stamp_version(statements: list[str]) -> str:
+    """Return a version that stands for what a database was furnished with."""
     return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
 
 
-def keep_for(writer: str) -> str:
-    """Gives the writing role alone, by the service's own, what a read-only transaction would not keep from writing."""
-    return _of_writing_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
+def give_writing_functions(writer: str) -> str:
+    """Return a statement that gives the writing role alone what writes even in a read-only transaction."""
+    return _write_for_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
 
 
 def _grant_writing_functions(owners: Owners) -> str:
-    return _of_writing_functions(
+    return _write_for_functions(
         "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);"
-        f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quoted(owners.service)} WITH GRANT OPTION', f);"
+        f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote_name(owners.service)} WITH GRANT OPTION', f);"
     )
 
 
 def _grant_following(owners: Owners) -> str:
-    """How a database is followed that moves to another engine: `following.py`."""
+    """Return a statement that grants what it takes to follow a database that moves to another engine
+    (`following.py`)."""
     names = ", ".join(f"'{name}'" for name in _FOLLOWING_FUNCTIONS)
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ({names})
   LOOP
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quoted(owners.service)}', f);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote_name(owners.service)}', f);
   END LOOP;
 END $$
 """
 
 
-def _of_writing_functions(action: str) -> str:
+def _write_for_functions(action: str) -> str:
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace

@@ -1,4 +1,4 @@
-"""What tenants can reach on an engine that was not prepared by a superuser: one table, and how each is found.
+"""The table of what tenants can reach on an engine that no superuser has prepared, and how each is found.
 
 Nothing here is known by the version or the vendor of a server. Each weakness has a question that is asked as a tenant,
 in a database of a tenant's own: so what an operator has closed in another way is not listed. Where a question cannot be
@@ -11,7 +11,7 @@ from typing import Final
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.tenancy import template
-from tuplegate.engine.postgres.tenancy.roles import role_of
+from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSALS: Final = ("42501", "25006")
 """No right; not in a transaction that only reads."""
@@ -181,11 +181,11 @@ class ForeignWords(Exception):
 
 
 async def find_weaknesses(connector: AdminConnector, database: str, secret: bytes) -> tuple[Weakness, ...]:
-    """Tries all of them as the roles of a tenant's database. Raises ForeignWords."""
+    """Try all of them as the roles of a tenant's database. Raises ForeignWords."""
     found = []
     async with (
-        TenantSession(connector, secret, database, role_of(database, Access.WRITE)) as writer,
-        TenantSession(connector, secret, database, role_of(database, Access.READ)) as reader,
+        TenantSession(connector, secret, database, name_role(database, Access.WRITE)) as writer,
+        TenantSession(connector, secret, database, name_role(database, Access.READ)) as reader,
         AdminSession(connector, METADATA_DATABASE) as service,
     ):
         await _check_words(writer)
@@ -204,7 +204,7 @@ async def _is_open(session: AdminSession, question: str) -> bool:
 
 
 async def _check_words(session: AdminSession) -> None:
-    """A few errors are told apart by their words."""
+    """Check the language of the server's messages: a few errors are told apart by their words."""
     try:
         await session.fetch("SELECT 1 / (length(current_user) - length(current_user))")
     except StatementFailed as failure:

@@ -1,4 +1,4 @@
-"""What tenants get to see and use of what all databases of the engine share: their own part of it.
+"""Shows tenants their own part of what all databases of the engine share.
 
 Activity, locks, progress and statistics of databases show the rows of one's own database, and statistics of tables
 leave out the catalogs that all share, under the names that every tool knows. The engine's functions behind them show
@@ -12,7 +12,7 @@ fills it before the watch over locks (`locks.py`) has looked.
 
 from typing import Final
 
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 from tuplegate.engine.postgres.tenancy.roles import PASSING
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 
@@ -171,19 +171,19 @@ RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.set
 """Whether the role that logged in has told the server to start its next connections with settings of its own."""
 
 
-def furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
-    """Statements that make the windows of a database. Each may be repeated."""
-    warden = quoted(owners.warden)
+def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
+    """Return statements that make the windows of a database. Each may be repeated."""
+    warden = quote_name(owners.warden)
     views = ", ".join(
         f"($c${name}$c$, $c${condition}$c$)"
         for name, condition in {"pg_stat_activity": _ACTIVITY_CONDITION, **_VIEWS}.items()
     )
     return [
-        walls.tried(_GRANT_BEHIND.format(behind=_BEHIND, warden=warden)),
-        walls.tried(_SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden)),
-        walls.tried(_ROLES),
-        walls.tried(_ADVISORY.format(warden=warden, seconds=_LOCK_S)),
-        walls.tried(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}"),
+        walls.tolerate(_GRANT_BEHIND.format(behind=_BEHIND, warden=warden)),
+        walls.tolerate(_SHOW.format(views=views, activity=f"$a${_ACTIVITY}$a$", warden=warden)),
+        walls.tolerate(_ROLES),
+        walls.tolerate(_ADVISORY.format(warden=warden, seconds=_LOCK_S)),
+        walls.tolerate(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {warden}"),
         _ROLE_HAS_SETTINGS,
         f"ALTER FUNCTION tuplegate.role_has_settings() OWNER TO {warden}",
     ]

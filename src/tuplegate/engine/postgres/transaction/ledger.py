@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.leftovers import Leftovers
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.safety.sizes import full
+from tuplegate.engine.postgres.safety.sizes import explain_full
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
 
 _BEGIN = Command(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", begins=False)
@@ -52,7 +52,7 @@ class Ledger:
         pool.check_commits()
         bound = pool.state.full_at
         if bound is not None:
-            raise full(bound)
+            raise explain_full(bound)
         return await self._call(database, self.records(database).begin(id)) == [b"t"]
 
     async def abort_id(self, database: str, id: str) -> port.Outcome:

@@ -24,9 +24,9 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, begin, changes_types, chunk_rows
-from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, too_wide
+from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_too_wide
 from tuplegate.engine.postgres.query.stream_run import StreamRun
-from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
+from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import (
     CHECK_NOW,
@@ -81,8 +81,20 @@ class OpenTransaction(TransactionRun):
     """
 
     __slots__ = (
-        "_cancelling", "_forgets_types", "_id", "_in_doubt", "_is_busy", "_left", "_notifies", "_room", "_runs",
-        "_stream", "_waiting", "_wish", "on_over", "over",
+        "_cancelling",
+        "_forgets_types",
+        "_id",
+        "_in_doubt",
+        "_is_busy",
+        "_left",
+        "_notifies",
+        "_runs",
+        "_size_check",
+        "_stream",
+        "_waiting",
+        "_wish",
+        "on_over",
+        "over",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +110,7 @@ class OpenTransaction(TransactionRun):
         self._left = Leftovers.NOTHING
         self._forgets_types = False
         self._notifies = False
-        self._room: Room | None = None
+        self._size_check: SizeCheck | None = None
         self._is_busy = False
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
@@ -115,7 +127,7 @@ class OpenTransaction(TransactionRun):
         full_at = None if self.is_read_only else self.pool.state.full_at
         try:
             if full_at is not None:
-                self._room = await Room.before(member, full_at)
+                self._size_check = await SizeCheck.before(member, full_at)
         except BaseException as exc:
             self.pool.abandon(member)
             self._end_with(port.EndReason.LOST)
@@ -291,7 +303,7 @@ class OpenTransaction(TransactionRun):
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
-            return too_wide(STREAM_IT, exec_us)
+            return explain_too_wide(STREAM_IT, exec_us)
         return port.CopyRefused() if isinstance(exc, CopyStarted) else exc
 
     # -- ending -------------------------------------------------------------------------------------------------
@@ -343,8 +355,8 @@ class OpenTransaction(TransactionRun):
             rows = [await self._result(0)]
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        if self._room is not None:
-            await self._room.check(self.member)
+        if self._size_check is not None:
+            await self._size_check.check(self.member)
         text = results[-1].get_value(0, 0)
         number = None if text is None else int(text)
         commit = port.Commit.READ_ONLY
@@ -444,7 +456,7 @@ class OpenTransaction(TransactionRun):
             pool.retire(self.member)
         elif self.ended is not None or self.member.closed:
             pool.abandon(self.member)
-        elif self._reset is not None or pool.inspects(plain, asyncio.get_running_loop().time()):
+        elif self._reset is not None or pool.must_inspect(plain, asyncio.get_running_loop().time()):
             pool.give_back_unclean(self.member, plain=plain)
         else:
             pool.give_back(self.member, self._left)

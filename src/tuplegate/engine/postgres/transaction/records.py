@@ -21,7 +21,7 @@ from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.port import Outcome, Promise, TransactionResult
-from tuplegate.engine.postgres.own.owners import Owners, quoted
+from tuplegate.engine.postgres.own.owners import Owners, quote_name
 
 _DEFINER: Final = "LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
@@ -122,9 +122,9 @@ ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 """Gives a database its secret."""
 
 
-def furnishing(owners: Owners) -> list[str]:
+def write_furnishing(owners: Owners) -> list[str]:
     """Statements that make the records in a database. Each may be repeated."""
-    records, service = quoted(owners.records), quoted(owners.service)
+    records, service = quote_name(owners.records), quote_name(owners.service)
     tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [
         *_MAKE_TABLES,

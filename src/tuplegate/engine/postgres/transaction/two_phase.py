@@ -21,16 +21,23 @@ from psycopg.pq.abc import PGresult
 from tuplegate.direct_future import DirectFuture
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
-from tuplegate.engine.libpq.failures import check, field, is_internal, to_failure
+from tuplegate.engine.libpq.failures import check, is_internal, read_field, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector, affected_rows
+from tuplegate.engine.libpq.rows import Budget, RowCollector, count_affected_rows
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
-from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, outlived, too_wide
+from tuplegate.engine.postgres.query.run import (
+    STREAM_IT,
+    RepeatableRun,
+    RunAgain,
+    Why,
+    explain_outlived,
+    explain_too_wide,
+)
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
-from tuplegate.engine.postgres.safety.sizes import Room, check_keyword
+from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.ledger import Ledger
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 
@@ -237,7 +244,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 raise self.explain_cancel(failure) from failure
             raise
         except RowsTooWide as wide:
-            raise too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
+            raise explain_too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
             raise self.explain_harmless_loss() from lost
         except CopyStarted as copy:
@@ -257,7 +264,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         if has_code or not self.is_plain:
             self.member.hide_kept()
         self._reset = self.pool.freshen_ahead(self.member)
-        room = await self._find_room()
+        size_check = await self._find_size_check()
         access = port.Access.READ if self.is_read_only else port.Access.WRITE
         # What is plain cannot change the isolation, and takes its snapshot with its first statement.
         waiting: list[Command] = begin(access, on_replica=self.target.on_replica)
@@ -292,8 +299,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             raise ConnectionLost("the connection was lost right behind the answer")
         if status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
-        if room is not None:
-            await room.check(self.member)
+        if size_check is not None:
+            await size_check.check(self.member)
         number = results[-1].get_value(0, 0)
         return int(number) if number is not None else None
 
@@ -305,7 +312,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             return _NEW_NUMBER
         return _NUMBER_OF_HELD if careful else NUMBER
 
-    async def _find_room(self) -> Room | None:
+    async def _find_size_check(self) -> SizeCheck | None:
         """What the transaction must be held to, where its database is full."""
         full_at = None if self.is_read_only else self.pool.state.full_at
         if full_at is None:
@@ -316,7 +323,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             except port.StatementFailed as exc:
                 exc.statement = index
                 raise
-        return await Room.before(self.member, full_at)
+        return await SizeCheck.before(self.member, full_at)
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
@@ -356,11 +363,11 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
     async def _result(self, index: int) -> port.Result:
         rows, last = self._rows[index], self._closing[index]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", affected_rows(last))
-        result = rows.finished(last)
+            return port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+        result = rows.finish(last)
         if result is None:
             await rows.learn(self.member, last)
-            result = rows.finished(last)
+            result = rows.finish(last)
         assert result is not None, "the types were asked for"
         return result
 
@@ -411,13 +418,13 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         seal = await self._decider.guard.seal(self.begun)
         if seal is None:
             self._decider.guard.ended += 1
-            raise outlived()
+            raise explain_outlived()
         results = await self._decided(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
-        if field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
+        if read_field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
             self._decider.guard.ended += 1
-            raise outlived()
+            raise explain_outlived()
         return results
 
     async def _decided(self, *commands: Command) -> list[PGresult]:
@@ -509,7 +516,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             self.pool.retire(self.member)
         elif self.ended is not None or self.member.closed:
             self.pool.abandon(self.member)
-        elif self._reset is not None or self.pool.inspects(plain, asyncio.get_running_loop().time()):
+        elif self._reset is not None or self.pool.must_inspect(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member, plain=plain)
         else:
             left = {find_leftovers(statement.sql, statement.keyword) for statement in self.statements}
