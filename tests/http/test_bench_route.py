@@ -126,36 +126,35 @@ def test_a_benchmark_whose_client_leaves_is_cancelled(service: Service, inside: 
     wait_until(lambda: scratch_schemas(inside) == [])
 
 
-def test_nothing_is_left_of_a_worker_that_was_killed() -> None:
+@pytest.fixture(scope="module")
+def hurt() -> Iterator[Service]:
+    """Its worker and its engine are killed."""
+    data_dir = new_data_dir()
+    service = start_service(data_dir)
+    yield service
+    assert service.stop() == 0
+    remove(data_dir)
+
+
+def test_nothing_is_left_of_a_worker_that_was_killed(hurt: Service) -> None:
     """The next one drops what it finds, but no schema of the tenant's that only looks alike."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir)
-    try:
-        with service.client() as client:
-            Sql(client)("create schema tuplegate_scratch_0123456789abcdef0123456789abcdef")
-            Sql(client)("create table tuplegate_scratch_0123456789abcdef0123456789abcdef.t (a int)")
-        mine = ["tuplegate_scratch_0123456789abcdef0123456789abcdef"]
-        with owner(service) as inside:
-            with running(service, inside) as schema:
-                assert sorted(scratch_schemas(inside)) == sorted([*mine, schema])
-                kill_worker(service)
-            wait_until(lambda: scratch_schemas(inside) == mine)
-    finally:
-        assert service.stop() == 0
-        remove(data_dir)
+    mine = "tuplegate_scratch_0123456789abcdef0123456789abcdef"
+    with hurt.client() as client:
+        Sql(client)(f"create schema {mine}")
+        Sql(client)(f"create table {mine}.t (a int)")
+    with owner(hurt) as inside:
+        with running(hurt, inside) as schema:
+            assert sorted(scratch_schemas(inside)) == sorted([mine, schema])
+            kill_worker(hurt)
+        wait_until(lambda: scratch_schemas(inside) == [mine])
+        inside.execute(f"drop schema {mine} cascade")
 
 
-def test_nothing_is_left_where_the_engine_crashed() -> None:
+def test_nothing_is_left_where_the_engine_crashed(hurt: Service) -> None:
     """The worker lives on, cannot drop its schema just then, and does so when the engine is back."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir)
-    try:
-        with owner(service) as inside, running(service, inside) as schema:
-            os.kill(inside.info.backend_pid, signal.SIGKILL)  # the server takes all its processes with it
-        wait_until(lambda: _is_gone(service, schema))
-    finally:
-        assert service.stop() == 0
-        remove(data_dir)
+    with owner(hurt) as inside, running(hurt, inside) as schema:
+        os.kill(inside.info.backend_pid, signal.SIGKILL)  # the server takes all its processes with it
+    wait_until(lambda: _is_gone(hurt, schema))
 
 
 def _is_gone(service: Service, schema: str) -> bool:

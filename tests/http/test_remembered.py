@@ -1,5 +1,6 @@
 """What the service remembers of what clients send stays small."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,20 @@ def resident_mb(service: Service) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
-@needs_linux
-def test_results_of_many_columns_with_ever_new_names() -> None:
-    """How to write a row is remembered by its columns; the memory for that is bounded, however wide rows are."""
+@pytest.fixture(scope="module")
+def own() -> Iterator[Service]:
+    """Whose memory is measured, so nobody else uses it."""
     data_dir = new_data_dir()
-    service = start_service(data_dir)
-    with service.client() as client:
+    running = start_service(data_dir)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+@needs_linux
+def test_results_of_many_columns_with_ever_new_names(own: Service) -> None:
+    """How to write a row is remembered by its columns; the memory for that is bounded, however wide rows are."""
+    with own.client() as client:
         sql = Sql(client)
 
         def ask(number: int) -> None:
@@ -30,12 +39,10 @@ def test_results_of_many_columns_with_ever_new_names() -> None:
 
         for number in range(20):
             ask(number)
-        before = resident_mb(service)
+        before = resident_mb(own)
         for number in range(20, 220):
             ask(number)
-        assert resident_mb(service) - before < 40
-    assert service.stop() == 0
-    remove(data_dir)
+        assert resident_mb(own) - before < 40
 
 
 @pytest.mark.parametrize("length", [64, 5000])
@@ -48,23 +55,19 @@ def test_a_database_name_that_is_too_long(sql: Sql, length: int) -> None:
 
 
 @needs_linux
-def test_long_request_targets() -> None:
+def test_long_request_targets(own: Service) -> None:
     """Anybody may send them, without a token, and each another one."""
-    data_dir = new_data_dir()
-    service = start_service(data_dir)
-    with service.client() as client:
+    with own.client() as client:
 
         def ask(number: int) -> None:
             assert client.get(f"/{number}/{'x' * 20_000}?{'y' * 10_000}").status_code == 404
 
         for number in range(50):
             ask(number)
-        before = resident_mb(service)
+        before = resident_mb(own)
         for number in range(50, 1050):
             ask(number)
-        assert resident_mb(service) - before < 20
-    assert service.stop() == 0
-    remove(data_dir)
+        assert resident_mb(own) - before < 20
 
 
 @needs_linux
