@@ -169,21 +169,25 @@ def test_thousands_of_tables_are_listed_at_once(service: Service) -> None:
     control.delete("/v1/databases/wide")
 
 
-def test_an_answer_over_its_limit_is_cut_between_tables() -> None:
-    """With the sign that it was."""
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Service]:
+    """With small answers, and one connection to a database."""
     data_dir = new_data_dir()
-    service = start_service(data_dir, "--answer-bytes-max", "1024")
-    try:
-        with service.client() as client:
-            for number in range(20):
-                Sql(client)(f"create table t{number} (a int)")
-            body = client.get("/tables").json()
-        assert body["truncated"] is True
-        assert [table["name"] for table in body["tables"]] == ["t0", "t1", "t10", "t11", "t12"][: len(body["tables"])]
-        assert 0 < len(body["tables"]) < 20
-    finally:
-        assert service.stop() == 0
-        remove(data_dir)
+    running = start_service(data_dir, "--answer-bytes-max", "1024", "--connections-per-database", "1")
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
+
+
+def test_an_answer_over_its_limit_is_cut_between_tables(narrow: Service) -> None:
+    """With the sign that it was."""
+    with narrow.client() as client:
+        for number in range(20):
+            Sql(client)(f"create table t{number} (a int)")
+        body = client.get("/tables").json()
+    assert body["truncated"] is True
+    assert [table["name"] for table in body["tables"]] == ["t0", "t1", "t10", "t11", "t12"][: len(body["tables"])]
+    assert 0 < len(body["tables"]) < 20
 
 
 def test_a_parameter_is_refused(client: httpx.Client) -> None:
