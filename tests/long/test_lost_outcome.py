@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
+from tests.control import Organization
 from tests.faults import child, children, send_signal
 from tests.inside import conninfo, engine_of, tenant_of
 from tests.service import Service, Sql, needs_bundled
@@ -114,6 +115,52 @@ def test_what_was_prepared_is_found_to_be_committed(service: Service, sql: Sql, 
 
     assert asyncio.run(run()) is (port.Outcome.COMMITTED if prepared else port.Outcome.ABORTED)
     assert sql.value(f"select count(*) from {t}") == prepared
+
+
+def test_a_database_that_cannot_be_entered_holds_up_no_other(
+    service: Service, sql: Sql, t: str, organization: Organization
+) -> None:
+    """What is prepared in it stays so until it can be; what was prepared later, elsewhere, is committed."""
+    with psycopg.connect(service.conninfo("tuplegate")) as catalog:
+        found = catalog.execute(
+            "select engine_name from database where organization = %s", (organization.id,)
+        ).fetchone()
+    assert found is not None
+    closed, open_one = str(found[0]), str(sql.value("select current_database()"))
+
+    async def run() -> list[str]:
+        with psycopg.connect(service.conninfo("postgres"), autocommit=True) as owner:
+            owner.execute(f"alter database {closed} allow_connections false".encode())
+            try:
+                async with engine_of(service):
+                    return left(service)
+            finally:
+                owner.execute(f"alter database {closed} allow_connections true".encode())
+
+    prepare(service, closed, "tuplegate_test_1_closed", "select pg_current_xact_id()")
+    prepare(service, open_one, "tuplegate_test_1_open", f"insert into {t} values (1)")
+    assert asyncio.run(run()) == ["tuplegate_test_1_closed"]
+    assert sql.value(f"select count(*) from {t}") == 1
+
+    async def resolve() -> None:
+        async with engine_of(service):
+            pass
+
+    asyncio.run(resolve())
+    assert left(service) == []
+
+
+def prepare(service: Service, database: str, gid: str, statement: str) -> None:
+    with closing(psycopg.connect(service.conninfo(database))) as connection:
+        connection.execute(f"set session authorization {database}_w".encode())
+        connection.execute(statement.encode())
+        connection.execute(f"prepare transaction '{gid}'".encode())
+
+
+def left(service: Service) -> list[str]:
+    with psycopg.connect(service.conninfo("postgres")) as looking:
+        rows = looking.execute("select gid from pg_prepared_xacts where gid like 'tuplegate\\_test\\_%'")
+        return [str(gid) for (gid,) in rows]
 
 
 @needs_bundled

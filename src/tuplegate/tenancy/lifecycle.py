@@ -23,6 +23,7 @@ from tuplegate.catalog.moves import MoveRecord
 from tuplegate.engine.port import (
     FIRST_ENGINE,
     AllDatabases,
+    CommitsRefused,
     Engine,
     EngineBusy,
     EngineFailure,
@@ -113,6 +114,8 @@ class Lifecycle:
             try:
                 await self.finish_all()
                 await self._catalog.sessions.remove_old()
+            except CommitsRefused:
+                pass  # the health of the service tells
             except EngineFailure as failure:
                 _log.warning("databases could not be looked after", reason=str(failure))
             await asyncio.sleep(_SWEEP_S)

@@ -59,6 +59,7 @@ class Ledger:
         if await self._is_new(database, id):
             await self.begin_id(database, id)
         # Waits for one that is being committed, and finds that it was.
+        self._pool_of(database).check_commits()
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))
         (state, _), server = await self._call_of(database, self.records(database).look(id))
         return await self._certain(port.Outcome((state or b"").decode()), server)
