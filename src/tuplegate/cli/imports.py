@@ -25,7 +25,7 @@ import msgspec
 from tuplegate.cli.ahead import run_ahead
 from tuplegate.cli.array_literals import array_literal
 from tuplegate.cli.files import BadFile, Batch, Guessed, RowSource, Texts
-from tuplegate.client.statements import quote_name
+from tuplegate.client.statements import quote
 from tuplegate.client.values import JsonText
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def fit_columns(source: RowSource, target: TargetTable) -> None:
 
 def create_target(client: "Client", table: str, source: RowSource, guessed: Guessed) -> None:
     """Create a table with the guessed types."""
-    columns = ", ".join(f"{quote_name(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
+    columns = ", ".join(f"{quote(n)} {t}" for n, t in zip(source.columns, guessed.types, strict=True))
     client.query(f"create table if not exists {table} ({columns})")
 
 
@@ -166,7 +166,7 @@ class ImportJob:
         self._client = client
         self._source = source
         self._target = target
-        self._columns = ", ".join(map(quote_name, source.columns))
+        self._columns = ", ".join(map(quote, source.columns))
         file = (source.digest, format, source.form)
         parts = (_VERSION, *file, str(target.oid), target.name, self._columns, label)
         self._id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
@@ -404,7 +404,7 @@ class ImportJob:
             self._client.query(f"insert into {self._places} {rows}", ready.params)
 
     def _insert_one_by_one(self) -> str:
-        names = ", ".join(f"sent.{quote_name(name)}" for name in self._source.columns)
+        names = ", ".join(f"sent.{quote(name)}" for name in self._source.columns)
         tag = f"$t{secrets.token_hex(8)}$"
         # An insert of no rows tells what is wrong with the table or the key from what is wrong with a row. A deferred
         # constraint is checked at once, unless a later row could still satisfy it.

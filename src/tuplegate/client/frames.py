@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuplegate.client.errors import TuplegateError
-from tuplegate.client.statements import quote_name
+from tuplegate.client.statements import quote
 from tuplegate.client.values import library_of, write
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _without_nan(values: list[Any]) -> list[Any]:
 
 def write_insert(table: str, names: Sequence[str]) -> str:
     """Return the statement that inserts rows from one JSON text, whatever the types of the columns."""
-    columns = ", ".join(map(quote_name, names))
+    columns = ", ".join(map(quote, names))
     return (
         f"insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::text::json)"
     )

@@ -20,5 +20,5 @@ def seems_to_read(sql: str) -> bool:
     return keyword in _READ_KEYWORDS or (keyword == "with" and _WRITE_KEYWORDS.search(sql) is None)
 
 
-def quote_name(name: str) -> str:
+def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tuplegate.cli.shell.keywords import KEYWORDS, RESERVED
 from tuplegate.cli.shell.names import Names
 from tuplegate.cli.splitting import CommandLine, Reader
-from tuplegate.client.statements import quote_name
+from tuplegate.client.statements import quote
 
 _TYPED = re.compile(r'(?:(?:"[^"]*"|[\w$]+)\.)*(?:"[^"]*|[\w$]*)$')
 _TOKEN = re.compile(
@@ -88,7 +88,7 @@ def _filter_matching(found: Iterable[tuple[str, str]], prefix: str, typed: int) 
 def quote_if_needed(name: str) -> str:
     if _PLAIN.fullmatch(name) and name not in RESERVED:
         return name
-    return quote_name(name)
+    return quote(name)
 
 
 # -- where the cursor is -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
 from tuplegate.cli.shell.listing import build_listing, is_pattern
-from tuplegate.client.statements import quote_name
+from tuplegate.client.statements import quote
 
 if TYPE_CHECKING:
     from tuplegate.client import Client, Rows
@@ -106,7 +106,7 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{quote_name(schema)}.{quote_name(relation)}", plus)
+            yield from describe(client, f"{quote(schema)}.{quote(relation)}", plus)
         return
     sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
     statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]

@@ -101,7 +101,7 @@ class OftenSeen:
             self._noisy.clear()
         self._noisy.add(hash(key))
 
-    def find_verdict(self, key: Key, now: float, changes: int) -> Verdict | None:
+    def recall(self, key: Key, now: float, changes: int) -> Verdict | None:
         """None where there is none, or not any more: it is then looked for when the text has come often again."""
         found = self._verdicts.get(key)
         if found is not None and (found.until <= now or found.changes != changes):

@@ -16,7 +16,7 @@ from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.port import Access, CommitsRefused, EngineLost, EngineUnavailable, NotInTime, StatementFailed
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.logins import find_database_name
-from tuplegate.engine.postgres.own.owners import Owners, quote_name
+from tuplegate.engine.postgres.own.owners import Owners, quote
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
@@ -248,7 +248,7 @@ def _command(sql: str, params: Sequence[str | None]) -> Command:
 async def set_password(session: AdminSession, role: str, secret: bytes) -> None:
     """Give a role the password that the service logs in with."""
     verifier = await session.make_verifier(role, logins.derive_password(secret, role))
-    await session.fetch(f"ALTER ROLE {quote_name(role)} PASSWORD '{verifier}'")
+    await session.fetch(f"ALTER ROLE {quote(role)} PASSWORD '{verifier}'")
 
 
 async def restore_password(connector: AdminConnector, role: str, secret: bytes) -> None:

@@ -19,7 +19,7 @@ from tuplegate.engine.postgres.own.admin import (
     set_password,
     write_membership,
 )
-from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners, quote_literal, quote_name
+from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners, quote, quote_text
 from tuplegate.engine.postgres.own.probes import Capabilities, probe
 from tuplegate.engine.postgres.tenancy import roles, template
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls, tolerate
@@ -87,7 +87,7 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
     owners = connector.owners
     if len(owners.metadata) > NAME_LENGTH_MAX:
         raise NameTaken(f"the name of the metadata database is longer than {NAME_LENGTH_MAX} characters: shorten it")
-    name = quote_name(owners.metadata)
+    name = quote(owners.metadata)
     async with _open_anywhere(connector) as session:
         await _make_database(session, owners.metadata)
         if foreign := await session.fetch(_OWNER_OF_OTHERS, owners.metadata):
@@ -105,7 +105,7 @@ async def make_metadata_database(connector: AdminConnector, *, exclusive: bool =
         if is_superuser != "t":
             await _take_rights(session, owners)
         await _equip_owners(session, owners, full=is_superuser == "t")
-        await session.fetch(f"ALTER DATABASE {name} OWNER TO {quote_name(owners.service)}")
+        await session.fetch(f"ALTER DATABASE {name} OWNER TO {quote(owners.service)}")
         if exclusive:
             await _equip_exclusively(session, owners)
         for statement in metadata.SCHEMA:
@@ -122,7 +122,7 @@ async def _make_database(session: AdminSession, name: str, sorting: str = "") ->
     if await session.fetch("SELECT 1 FROM pg_database WHERE datname = $1", name):
         return
     try:
-        await session.fetch(f"CREATE DATABASE {quote_name(name)} TEMPLATE template0 ENCODING 'UTF8' {sorting}")
+        await session.fetch(f"CREATE DATABASE {quote(name)} TEMPLATE template0 ENCODING 'UTF8' {sorting}")
     except StatementFailed as exc:
         if exc.sqlstate not in _EXISTS:  # somebody else was quicker
             raise
@@ -141,13 +141,13 @@ async def _make_owners(session: AdminSession, owners: Owners, *, exclusive: bool
                 f"it has a role {role} that this service did not make: rename that role, or name another database in"
                 " the URL"
             )
-        await session.fetch(roles.make_role(quote_name(role), attributes))
-        await session.fetch(f"COMMENT ON ROLE {quote_name(role)} IS {quote_literal(owners.mark)}")
+        await session.fetch(roles.make_role(quote(role), attributes))
+        await session.fetch(f"COMMENT ON ROLE {quote(role)} IS {quote_text(owners.mark)}")
 
 
 async def _take_rights(session: AdminSession, owners: Owners) -> None:
     """Give whoever prepares the engine the rights of the roles that it has made: a superuser has them anyway."""
-    names = ", ".join(quote_name(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
+    names = ", ".join(quote(role) for role in (owners.service, owners.records, owners.warden, owners.dump))
     [(version,)] = await session.fetch("SELECT current_setting('server_version_num')::int")
     options = " WITH INHERIT TRUE, SET TRUE" if int(str(version)) >= _VERSION_WITH_MEMBERSHIP_OPTIONS else ""
     await session.fetch(f"GRANT {names} TO CURRENT_USER{options}")
@@ -156,8 +156,8 @@ async def _take_rights(session: AdminSession, owners: Owners) -> None:
 async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) -> None:
     """Give the installation's roles the server's rights that they need; where not `full`, as many as there are to
     give."""
-    service, warden = quote_name(owners.service), quote_name(owners.warden)
-    await session.fetch(f"GRANT {quote_name(owners.dump)} TO {service} WITH ADMIN OPTION")
+    service, warden = quote(owners.service), quote(owners.warden)
+    await session.fetch(f"GRANT {quote(owners.dump)} TO {service} WITH ADMIN OPTION")
     for statement in (
         *(f"GRANT {role} TO {service}" for role in ("pg_read_all_stats", "pg_read_all_settings", "pg_signal_backend")),
         f"GRANT pg_read_all_stats TO {warden}",
@@ -173,7 +173,7 @@ async def _equip_owners(session: AdminSession, owners: Owners, *, full: bool) ->
 
 
 async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
-    service = quote_name(owners.service)
+    service = quote(owners.service)
     # How often autovacuum comes: vacuum_pace.py.
     await session.fetch(f"GRANT ALTER SYSTEM ON PARAMETER autovacuum_naptime TO {service}")
     await session.fetch(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {service}")
@@ -184,8 +184,8 @@ async def _equip_exclusively(session: AdminSession, owners: Owners) -> None:
 async def hand_over(session: AdminSession, owners: Owners, secret: bytes) -> None:
     """Give the service's role what is in the metadata database, and its password. The schema first: who gets what is in
     it must be able to have made it there."""
-    await session.fetch(f"ALTER SCHEMA engine OWNER TO {quote_name(owners.service)}")
-    await session.fetch(_HAND_OVER.replace("{service}", quote_literal(quote_name(owners.service))))
+    await session.fetch(f"ALTER SCHEMA engine OWNER TO {quote(owners.service)}")
+    await session.fetch(_HAND_OVER.replace("{service}", quote_text(quote(owners.service))))
     await set_password(session, owners.service, secret)
 
 
@@ -195,7 +195,7 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
     `sorting` is how its databases sort texts, where it is not as the server does by itself.
     """
     owners = connector.owners
-    name, made_of = quote_name(owners.template), template.write_furnishing(owners, walls)
+    name, made_of = quote(owners.template), template.write_furnishing(owners, walls)
     version = f"{owners.mark} {template.stamp_version(made_of)}"
     async with AdminSession(connector, METADATA_DATABASE) as session:
         await _make_database(session, owners.template, sorting)
@@ -210,7 +210,7 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
             await furnish(connector, owners.template, walls)
         finally:
             await session.fetch(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
-        await session.fetch(f"COMMENT ON DATABASE {name} IS {quote_literal(version)}")
+        await session.fetch(f"COMMENT ON DATABASE {name} IS {quote_text(version)}")
 
 
 async def furnish(connector: AdminConnector, database: str, walls: Walls) -> None:
@@ -221,7 +221,7 @@ async def furnish(connector: AdminConnector, database: str, walls: Walls) -> Non
 
 async def adopt(connector: AdminConnector, database: str) -> None:
     """Give the service's role a tenant's database that an older version has made."""
-    service, both = quote_name(connector.owners.service), ", ".join(roles.name_roles(database))
+    service, both = quote(connector.owners.service), ", ".join(roles.name_roles(database))
     async with AdminSession(connector, METADATA_DATABASE) as session:
         options = await write_membership(session, admin=True)
         await session.fetch(f"GRANT {both} TO {service}{options}")

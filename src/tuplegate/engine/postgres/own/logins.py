@@ -31,10 +31,7 @@ def read_url(url: str) -> str:
     except OperationalError:
         # libpq's own words would repeat the URL, and the password with it.
         raise BadUrl("it is not of the form postgresql://user:password@host:port/database") from None
-    if len(_list_values(given, b"port")) not in (
-        1,
-        max(len(_list_values(given, b"host")), len(_list_values(given, b"hostaddr"))),
-    ):
+    if len(_split(given, b"port")) not in (1, max(len(_split(given, b"host")), len(_split(given, b"hostaddr")))):
         raise BadUrl("it must have one port for all hosts, or one for each")
     refused = sorted(keyword.decode() for keyword, _ in given if keyword in _REFUSED)
     if refused:
@@ -44,7 +41,7 @@ def read_url(url: str) -> str:
     )
 
 
-def _list_values(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
+def _split(given: Sequence[tuple[bytes, bytes | None]], keyword: bytes) -> list[bytes]:
     return next((value or b"" for name, value in given if name == keyword), b"").split(b",")
 
 

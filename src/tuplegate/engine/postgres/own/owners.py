@@ -49,10 +49,10 @@ class Owners:
         return f"Tuplegate: {self.metadata}"
 
 
-def quote_name(name: str) -> str:
+def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def quote_literal(text: str) -> str:
+def quote_text(text: str) -> str:
     """Quote a text without backslashes."""
     return "'" + text.replace("'", "''") + "'"

@@ -50,7 +50,7 @@ from tuplegate.engine.postgres.query.rules import (
     text_may_write,
     works_in_steps,
 )
-from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, explain_too_wide
+from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, explain_width
 from tuplegate.engine.postgres.replication.positions import read_answer
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full, vacuum_runs_code
 
@@ -215,7 +215,7 @@ class Execution(RepeatableRun[port.Result]):
         """Say what became of a statement whose rows were too wide."""
         if self.access is port.Access.WRITE and (had_code or text_may_write(self.statement)):
             return port.OutcomeUnknown(f"{TOO_WIDE}; what the statement wrote may or may not have been applied")
-        return explain_too_wide(STREAM_IT, exec_us)
+        return explain_width(STREAM_IT, exec_us)
 
     def _add_notices(self, result: port.Result, key: Key | None, kept: KeptStatement | None) -> None:
         """Add the notices. A statement that gave some is not kept prepared: it would give them only when it is
@@ -254,9 +254,7 @@ class Execution(RepeatableRun[port.Result]):
         often, changes = self.pool.state.often_seen, self.pool.state.changes
         if not often.note(key) or not is_lasting(key[0]):
             return None
-        verdict = (
-            often.find_verdict(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
-        )
+        verdict = often.recall(key, now, changes) if template is not None or self.statement.params else _NO_PARAMETERS
         if verdict is None:
             self.unjudged = find_form(key[0], self.statement.keyword)
             if self.unjudged is not None:
@@ -368,9 +366,8 @@ class Execution(RepeatableRun[port.Result]):
             return await self._run_in_block(params, size_check)
         except port.StatementFailed as failure:
             if failure.sqlstate == "25001" and failure.context is None:
-                raise explain_full(
-                    size_check.bound
-                ) from failure  # what cannot run in a block cannot be looked at either
+                # What cannot run in a block cannot be looked at either.
+                raise explain_full(size_check.bound) from failure
             raise
 
     async def _run_in_block(self, params: list[bytes | None] | None, size_check: SizeCheck | None) -> port.Result:

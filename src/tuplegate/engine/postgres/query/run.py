@@ -139,7 +139,7 @@ class Run:
         if self.ended is Why.LEFT or self.ended is Why.OVER:
             return port.StatementFailed(f"the statement was cancelled: {self.ended.value}", sqlstate=_CANCELLED)
         if self.ended is Why.OUTLIVED:
-            return explain_outlived()
+            return explain_age()
         limit = f"the statement was cancelled after {self.bounds.timeout_ms} ms, its time limit"
         return port.TimedOut(limit, sqlstate=_CANCELLED)
 
@@ -232,12 +232,12 @@ class Running:
             run.end(Why.STOPPING)
 
 
-def explain_outlived() -> port.Conflict:
+def explain_age() -> port.Conflict:
     message = "the statement ran while so many others began that the engine could not check it against them all"
     return port.Conflict(message, sqlstate="40001")
 
 
-def explain_too_wide(hint: str, exec_us: int) -> port.StatementFailed:
+def explain_width(hint: str, exec_us: int) -> port.StatementFailed:
     failure = port.StatementFailed(f"{TOO_WIDE}; nothing was applied", sqlstate="54000", hint=hint)
     failure.exec_us = exec_us
     return failure

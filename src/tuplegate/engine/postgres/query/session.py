@@ -12,7 +12,7 @@ from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStart
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.run import Run, Why, explain_outlived
+from tuplegate.engine.postgres.query.run import Run, Why, explain_age
 
 _IDLE = pq.TransactionStatus.IDLE
 
@@ -67,7 +67,7 @@ class SessionRun(Run):
             raise port.CopyRefused from copied
         except port.StatementFailed as failure:
             if self.ended is Why.OUTLIVED:
-                raise explain_outlived() from failure
+                raise explain_age() from failure
             if self.was_cancelled(failure):
                 raise self.explain_cancel(failure) from failure
             raise

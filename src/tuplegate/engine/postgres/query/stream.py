@@ -33,7 +33,7 @@ from tuplegate.engine.postgres.query.rules import (
     may_commit_lazily,
     must_only_read,
 )
-from tuplegate.engine.postgres.query.run import explain_too_wide
+from tuplegate.engine.postgres.query.run import explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.query.turns import choose_pause_s
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
@@ -194,7 +194,7 @@ class Stream:
                 if run.pool.demands and run.writes and not run.is_inside:
                     await run.pool.see_confirmed(run.member)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
-            raise explain_too_wide(_APART, self.exec_us) from exc
+            raise explain_width(_APART, self.exec_us) from exc
         except ConnectionLost as exc:
             raise run.explain_loss(exc) from exc
         except CopyStarted as exc:

@@ -10,7 +10,7 @@ import structlog
 
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.owners import quote_name
+from tuplegate.engine.postgres.own.owners import quote
 from tuplegate.engine.postgres.tenancy.roles import TENANTS
 
 _log = structlog.get_logger()
@@ -37,7 +37,7 @@ async def undo_settings(connector: AdminConnector) -> None:
 
 
 async def _undo(session: AdminSession, role: str, database: str | None) -> None:
-    place = "" if database is None else f" IN DATABASE {quote_name(database)}"
+    place = "" if database is None else f" IN DATABASE {quote(database)}"
     try:
         await session.fetch(f"ALTER ROLE {role}{place} RESET ALL")
     except EngineFailure as failure:

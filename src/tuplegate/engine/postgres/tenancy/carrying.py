@@ -23,7 +23,7 @@ from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
-from tuplegate.engine.postgres.own.owners import quote_literal, quote_name
+from tuplegate.engine.postgres.own.owners import quote, quote_text
 from tuplegate.engine.postgres.tenancy import roles, scratch
 
 _TICK_S = 0.01
@@ -80,13 +80,11 @@ async def read_sorting(session: AdminSession, database: str) -> str:
     found = msgspec.json.decode(str(row))
     match found["datlocprovider"]:
         case "b":
-            return f"LOCALE_PROVIDER builtin BUILTIN_LOCALE {quote_literal(found['datlocale'])}"
+            return f"LOCALE_PROVIDER builtin BUILTIN_LOCALE {quote_text(found['datlocale'])}"
         case "i":
-            return (
-                f"LOCALE_PROVIDER icu ICU_LOCALE {quote_literal(found.get('datlocale') or found.get('daticulocale'))}"
-            )
+            return f"LOCALE_PROVIDER icu ICU_LOCALE {quote_text(found.get('datlocale') or found.get('daticulocale'))}"
         case _:
-            collate, ctype = quote_literal(found["datcollate"]), quote_literal(found["datctype"])
+            collate, ctype = quote_text(found["datcollate"]), quote_text(found["datctype"])
             return f"LOCALE_PROVIDER libc LC_COLLATE {collate} LC_CTYPE {ctype}"
 
 
@@ -115,7 +113,7 @@ async def allow_dump(source: Side) -> AsyncIterator[None]:
         for statement in roles.write_dumping(database, owners):
             await session.fetch(statement)
         await set_password(session, role, source.secret)
-        await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quote_name(owners.dump)}")
+        await session.fetch(f"GRANT CONNECT ON DATABASE {database} TO {quote(owners.dump)}")
     try:
         yield
     finally:
@@ -125,9 +123,7 @@ async def allow_dump(source: Side) -> AsyncIterator[None]:
 async def forbid_dump(source: Side) -> None:
     """Take back what `allow_dump` gives. May be repeated."""
     async with AdminSession(source.connector, METADATA_DATABASE) as session:
-        await session.fetch(
-            f"REVOKE CONNECT ON DATABASE {source.database} FROM {quote_name(source.connector.owners.dump)}"
-        )
+        await session.fetch(f"REVOKE CONNECT ON DATABASE {source.database} FROM {quote(source.connector.owners.dump)}")
         await session.fetch(f"DROP ROLE IF EXISTS {roles.name_dump_role(source.database)}")
 
 

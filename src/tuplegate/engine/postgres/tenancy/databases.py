@@ -32,7 +32,7 @@ from tuplegate.engine.postgres.own.admin import (
     write_membership,
 )
 from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
-from tuplegate.engine.postgres.own.owners import quote_literal
+from tuplegate.engine.postgres.own.owners import quote_text
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
 from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore, forbid_dump
@@ -444,7 +444,7 @@ class _Following:
 
 async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
     """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
-    later = "" if since is None else f" WHERE at > {quote_literal(since)}::timestamptz - interval '1 hour'"
+    later = "" if since is None else f" WHERE at > {quote_text(since)}::timestamptz - interval '1 hour'"
     for table, portion in _PORTIONS.items():
         await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
         while rows := await old.fetch(f"FETCH {portion} FROM {table}"):

@@ -17,7 +17,7 @@ import structlog
 
 from tuplegate.engine.port import EngineFailure, MoveFailed, NotSupported, StatementFailed
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, TenantSession
-from tuplegate.engine.postgres.own.owners import quote_literal
+from tuplegate.engine.postgres.own.owners import quote_text
 from tuplegate.engine.postgres.tenancy import roles
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.tenancy.pgoutput import Changes, Snapshot, Step, Unreadable
@@ -194,7 +194,7 @@ class Follower:
         count = 0
         async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
             await session.fetch("BEGIN")
-            await session.fetch(_CHANGES.replace("$1", quote_literal(name_slot(self._source.database))))
+            await session.fetch(_CHANGES.replace("$1", quote_text(name_slot(self._source.database))))
             async with self._writer() as writer:
                 while rows := await session.fetch(f"FETCH {_PORTION} FROM changes"):
                     try:
@@ -234,9 +234,7 @@ class Follower:
         if not names:
             return
         reader = roles.name_dump_role(self._source.database)
-        question = " UNION ALL ".join(
-            f"SELECT {quote_literal(name)}, last_value, is_called FROM {name}" for name in names
-        )
+        question = " UNION ALL ".join(f"SELECT {quote_text(name)}, last_value, is_called FROM {name}" for name in names)
         async with TenantSession(self._source.connector, self._source.secret, self._source.database, reader) as session:
             rows = await session.fetch(question)
         async with self._writer() as writer:

@@ -7,7 +7,7 @@ identity, and fails where there is none: a copy that has become another is notic
 from dataclasses import dataclass, field
 from struct import unpack_from
 
-from tuplegate.engine.postgres.own.owners import quote_name
+from tuplegate.engine.postgres.own.owners import quote
 
 Step = tuple[str, tuple[str | None, ...]]
 """A statement, and its parameters."""
@@ -61,9 +61,9 @@ class Changes:
         for _ in range(count):
             keys.append(bool(message[place] & _KEY))
             column, place = _read_text(message, place + 1)
-            columns.append(quote_name(column))
+            columns.append(quote(column))
             place += 8  # the number of its type, and the modifier
-        self._relations[oid] = _Relation(f"{quote_name(namespace)}.{quote_name(name)}", columns, keys)
+        self._relations[oid] = _Relation(f"{quote(namespace)}.{quote(name)}", columns, keys)
 
     def _step(self, kind: bytes, message: bytes) -> Step:
         if kind == b"T":

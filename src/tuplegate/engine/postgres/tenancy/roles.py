@@ -5,7 +5,7 @@ could change settings for everybody. The service logs in as these roles and neve
 """
 
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.own.owners import Owners, quote_name
+from tuplegate.engine.postgres.own.owners import Owners, quote
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
@@ -76,7 +76,7 @@ def write_creation(database: str, template: str) -> list[str]:
     return [
         *(make_role(role, "LOGIN INHERIT") for role in name_roles(database)),
         *(watch_over(role) for role in name_roles(database)),
-        f"CREATE DATABASE {database} TEMPLATE {quote_name(template)} ENCODING 'UTF8'",
+        f"CREATE DATABASE {database} TEMPLATE {quote(template)} ENCODING 'UTF8'",
     ]
 
 
@@ -148,5 +148,5 @@ def write_dumping(database: str, owners: Owners) -> list[str]:
     return [
         make_role(role, "LOGIN INHERIT"),
         watch_over(role),
-        f"GRANT {name_role(database, Access.WRITE)}, {quote_name(owners.dump)} TO {role}",
+        f"GRANT {name_role(database, Access.WRITE)}, {quote(owners.dump)} TO {role}",
     ]

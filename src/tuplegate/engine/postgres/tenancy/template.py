@@ -14,7 +14,7 @@ import hashlib
 from typing import Final
 
 from tuplegate.engine.libpq import types
-from tuplegate.engine.postgres.own.owners import Owners, quote_name
+from tuplegate.engine.postgres.own.owners import Owners, quote
 from tuplegate.engine.postgres.safety import commit_room, database_state, sizes, traces
 from tuplegate.engine.postgres.tenancy import inspect, windows
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
@@ -147,7 +147,7 @@ def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
             walls.tolerate(f"GRANT SELECT ({columns}) ON pg_catalog.{view} TO PUBLIC")
             for view, columns in _SHOWN_COLUMNS.items()
         ),
-        walls.tolerate(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quote_name(owners.dump)}"),
+        walls.tolerate(f"GRANT SELECT ON pg_catalog.pg_db_role_setting TO {quote(owners.dump)}"),
         # How the service finds out that a setting of an earlier request is still there.
         walls.tolerate("GRANT EXECUTE ON FUNCTION pg_catalog.pg_get_backend_memory_contexts() TO PUBLIC"),
         walls.tolerate(_grant_writing_functions(owners)),
@@ -165,7 +165,7 @@ def _lend_rights(owners: Owners, action: str, walls: Walls) -> list[str]:
     them."""
     if walls.full:
         return []
-    return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quote_name(owners.records)}, {quote_name(owners.warden)}"]
+    return [f"{action.format('CREATE ON SCHEMA tuplegate')} {quote(owners.records)}, {quote(owners.warden)}"]
 
 
 def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
@@ -178,7 +178,7 @@ def _list_memory_functions(owners: Owners, walls: Walls) -> list[str]:
     return [
         commit_room.FUNCTION_WITHOUT_MEMORY,  # nobody bounds the memory of a server elsewhere
         traces.MEMORY_FUNCTION,
-        f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote_name(owners.warden)}",
+        f"ALTER FUNCTION tuplegate.settings_memory() OWNER TO {quote(owners.warden)}",
         traces.FUNCTION_OF_WARDEN,
     ]
 
@@ -196,7 +196,7 @@ def give_writing_functions(writer: str) -> str:
 def _grant_writing_functions(owners: Owners) -> str:
     return _write_for_functions(
         "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);"
-        f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote_name(owners.service)} WITH GRANT OPTION', f);"
+        f" EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote(owners.service)} WITH GRANT OPTION', f);"
     )
 
 
@@ -208,7 +208,7 @@ def _grant_following(owners: Owners) -> str:
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname IN ({names})
   LOOP
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote_name(owners.service)}', f);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {quote(owners.service)}', f);
   END LOOP;
 END $$
 """

@@ -12,7 +12,7 @@ fills it before the watch over locks (`locks.py`) has looked.
 
 from typing import Final
 
-from tuplegate.engine.postgres.own.owners import Owners, quote_name
+from tuplegate.engine.postgres.own.owners import Owners, quote
 from tuplegate.engine.postgres.tenancy.roles import PASSING
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 
@@ -173,7 +173,7 @@ RETURN EXISTS (SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.set
 
 def write_furnishing(owners: Owners, walls: Walls = FULL) -> list[str]:
     """Return statements that make the windows of a database. Each may be repeated."""
-    warden = quote_name(owners.warden)
+    warden = quote(owners.warden)
     views = ", ".join(
         f"($c${name}$c$, $c${condition}$c$)"
         for name, condition in {"pg_stat_activity": _ACTIVITY_CONDITION, **_VIEWS}.items()

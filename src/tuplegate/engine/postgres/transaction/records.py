@@ -21,7 +21,7 @@ from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.port import Outcome, Promise, TransactionResult
-from tuplegate.engine.postgres.own.owners import Owners, quote_name
+from tuplegate.engine.postgres.own.owners import Owners, quote
 
 _DEFINER: Final = "LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
@@ -124,7 +124,7 @@ ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 
 def write_furnishing(owners: Owners) -> list[str]:
     """Statements that make the records in a database. Each may be repeated."""
-    records, service = quote_name(owners.records), quote_name(owners.service)
+    records, service = quote(owners.records), quote(owners.service)
     tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [
         *_MAKE_TABLES,

@@ -28,14 +28,7 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, count_affected_rows
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
-from tuplegate.engine.postgres.query.run import (
-    STREAM_IT,
-    RepeatableRun,
-    RunAgain,
-    Why,
-    explain_outlived,
-    explain_too_wide,
-)
+from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, explain_age, explain_width
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.ledger import Ledger
@@ -244,7 +237,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 raise self.explain_cancel(failure) from failure
             raise
         except RowsTooWide as wide:
-            raise explain_too_wide(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
+            raise explain_width(STREAM_IT, (perf_counter_ns() - started) // 1000) from wide
         except ConnectionLost as lost:
             raise self.explain_harmless_loss() from lost
         except CopyStarted as copy:
@@ -418,13 +411,13 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         seal = await self._decider.guard.seal(self.begun)
         if seal is None:
             self._decider.guard.ended += 1
-            raise explain_outlived()
+            raise explain_age()
         results = await self._decided(*seal, *commands)
         if not seal or results[0].status != _ERROR:
             return results[len(seal) :]
         if read_field(results[0], pq.DiagnosticField.SQLSTATE) == SEAL_BROKEN:
             self._decider.guard.ended += 1
-            raise explain_outlived()
+            raise explain_age()
         return results
 
     async def _decided(self, *commands: Command) -> list[PGresult]:
