@@ -7,6 +7,7 @@ import pytest
 from tests.cli.command import Command
 from tests.inside import wait_until
 from tests.service import Service
+from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed
 from tuplegate.cli.shell.commands import run_command
 from tuplegate.cli.shell.results import Results
@@ -105,6 +106,7 @@ def test_a_transaction_that_has_expired_is_told(service: Service) -> None:
         with pytest.raises(Failed, match="waited too long") as expired:
             shell.statement("select 1")
         assert "ROLLBACK leaves it" in expired.value.more[-1]
+        assert expired.value.code is Exit.NOT_THERE
         assert shell.prompt == "tuplegate!> "
         with pytest.raises(Failed, match="reason: expired"):
             shell.statement("create table shell_late (n int)")

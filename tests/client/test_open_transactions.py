@@ -3,10 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.client.faults import LOSE, PASS, Relay, relay
+from tests.client.faults import ABANDON, LOSE, PASS, Relay, relay
+from tests.inside import wait_until
 from tests.service import Service
 from tuplegate.client import (
     AlreadyExists,
@@ -26,6 +28,8 @@ from tuplegate.client import (
     TransactionExpired,
     UniqueViolation,
 )
+from tuplegate.client.errors import make_error
+from tuplegate.client.progress import can_run_again
 
 
 @pytest.fixture
@@ -275,6 +279,39 @@ def test_lost_answers_are_asked_for_again_and_nothing_runs_twice(
     assert verbs(lossy) == ["begin", *["query"] * 8, "commit", "commit"]
     assert lossy.requests[1] == lossy.requests[2]
     assert numbers(database) == [1, 2, 3]
+
+
+def test_a_repeat_waits_for_the_first_that_still_runs(service: Service, database: Client, notes: str) -> None:
+    """The connection is cut while the statement waits for a lock: it goes on, and its answer is asked for."""
+    database.query("create table open_gate (n int)")
+    fates = iter([PASS, ABANDON])
+    with (
+        relay(service.url, lambda _: next(fates, PASS)) as lossy,
+        Client(lossy.url, service.key) as client,
+        ThreadPoolExecutor(1) as pool,
+        client.transaction() as t,
+    ):
+        t.query("select 1")
+        locking = database.transaction()
+        locking.query("lock table open_gate")
+        done = pool.submit(t.query, f"insert into {notes} select count(*) from open_gate returning n")
+        wait_until(lambda: 409 in lossy.statuses)
+        locking.rollback()
+        assert (done.result().value(), done.result().replayed) == (0, True)
+    database.query("drop table open_gate")
+    assert numbers(database) == [0]
+
+
+def test_a_transaction_that_the_service_lost_can_be_run_again() -> None:
+    """Nothing of it was applied; one that was revoked or has expired is left alone."""
+    for reason, again in (("lost", True), ("conflict", True), ("revoked", False), ("rollback", False)):
+        said = {"code": "transaction_aborted", "message": f"txn_x was rolled back (reason: {reason}); nothing"}
+        assert can_run_again(make_error(409, said, None, None)) is again
+    assert not can_run_again(make_error(410, {"code": "transaction_expired", "message": "late"}, None, None))
+    away = make_error(503, {"code": "engine_unavailable", "message": "away", "retryable": True}, None, None)
+    assert not can_run_again(away)
+    away.answer = {"transaction": {"state": "aborted", "reason": "lost"}}
+    assert can_run_again(away)
 
 
 def test_a_begin_whose_answer_is_lost_is_begun_again(service: Service, database: Client, notes: str) -> None:

@@ -21,7 +21,7 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        """True if this is the answer of an earlier request with the same Idempotency-Key, or the same number within
+        """True if this is the answer of an earlier request with the same Idempotency-Key, or the same sequence within
         its transaction."""
         return "idempotency-replayed" in self.headers or "tuplegate-replayed" in self.headers
 

@@ -1,9 +1,9 @@
-"""What a client knows about its open transaction: state, numbers, and whether an answer is missing. Pure.
+"""What a client knows about its open transaction: state, sequence, and whether an answer is missing. Pure.
 
-Every request of a transaction has a number, and the same number sent again is not run again. The next number is one
-more than the last that the service took. An error without a report on the transaction does not tell whether its number
-was taken; then the highest number that may be next is tried first. If it is too high, the service refuses it and runs
-nothing. A number that was taken is never used for another request: that would get the answer of the first.
+Every request of a transaction has a sequence, and the same sequence sent again is not run again. The next one is one
+more than the last that the service took. An error without a report on the transaction does not tell whether its
+sequence was taken; then the highest that may be next is tried first. If it is too high, the service refuses it and runs
+nothing. A sequence that was taken is never used for another request: that would get the answer of the first.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Progress:
     expires_at: datetime | None = None
     is_running: bool = False
     savepoints: int = 0
-    _number: int = 0
+    _sequence: int = 0
     _lowest: int = 1
     _highest: int = 1
 
@@ -81,23 +81,23 @@ class Progress:
                 code="transaction_in_use",
             )
 
-    def next_number(self) -> int:
-        """Begin a request, and return its number."""
+    def next_sequence(self) -> int:
+        """Begin a request, and return its sequence."""
         self.is_running = True
-        self._number = self._highest
-        return self._number
+        self._sequence = self._highest
+        return self._sequence
 
-    def lower_number(self, error: TuplegateError) -> int | None:
-        """Return the number to send instead of one that was refused as too high; None if that was not the reason."""
+    def lower_sequence(self, error: TuplegateError) -> int | None:
+        """Return the sequence to send instead of one that was refused as too high; None if that was not the reason."""
         is_too_high = error.code == "out_of_sequence" and not isinstance(error, ConnectionFailed)
-        if not is_too_high or self._number <= self._lowest:
+        if not is_too_high or self._sequence <= self._lowest:
             return None
-        self._number -= 1
-        return self._number
+        self._sequence -= 1
+        return self._sequence
 
     def note_taken(self) -> None:
-        """Note that the service has taken the number of the request."""
-        self._lowest = self._highest = self._number + 1
+        """Note that the service has taken the sequence of the request."""
+        self._lowest = self._highest = self._sequence + 1
 
     def note_answer(self, answer: Mapping[str, Any]) -> None:
         """Note the answer to a begin or to a statement."""
@@ -127,7 +127,7 @@ class Progress:
         elif isinstance(error, ConnectionFailed | OutcomeUnknown | StreamCut) and not isinstance(error, NotSent):
             self.lose()
         elif self.id is not None:
-            self._highest = self._number + 1
+            self._highest = self._sequence + 1
 
     def lose(self) -> None:
         """Note that an answer will never be known. Nothing is applied without a commit, so this counts as aborted."""
@@ -149,7 +149,7 @@ def find_report(error: TuplegateError) -> Mapping[str, Any]:
 
 
 def is_settled(error: TuplegateError) -> bool:
-    """Return whether the error is the answer to a numbered request: asking again would give the same."""
+    """Return whether the error is the answer to a request with a sequence: asking again would give the same."""
     answer = error.answer or {}
     return (
         isinstance(error, TransactionAborted | TransactionExpired)

@@ -46,9 +46,9 @@ def write_commit_body(last: Statement | None, timeout_s: float) -> str:
     return f'{{{statement}"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[True]}}}'
 
 
-def number_body(body: str, number: int) -> str:
-    """Add its number within the transaction to the body of a request."""
-    return f'{{"sequence":{number},{body[1:]}'
+def add_sequence(body: str, sequence: int) -> str:
+    """Add its sequence within the transaction to the body of a request."""
+    return f'{{"sequence":{sequence},{body[1:]}'
 
 
 def _write_statement(statement: Statement) -> str:

@@ -24,7 +24,7 @@ class Repeat(Enum):
     KEYED = "keyed"
     """It may change something, but has an Idempotency-Key: the service runs it once."""
     SEQUENCED = "sequenced"
-    """It may change something, but has a number within its transaction: the service runs it once."""
+    """It may change something, but has a sequence within its transaction: the service runs it once."""
 
 
 class NotSent(ConnectionFailed):

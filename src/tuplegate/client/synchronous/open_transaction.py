@@ -1,8 +1,8 @@
 # Made by tools/sync_client.py of asynchronous/open_transaction.py. Do not edit.
 """A transaction that stays open between the calls of its client, and a savepoint in it.
 
-It is begun with its first statement. A request whose answer is lost is sent again with the same number, and is not run
-again. Whatever is not committed is rolled back, by the service itself if the client cannot say so.
+It is begun with its first statement. A request whose answer is lost is sent again with the same sequence, and is not
+run again. Whatever is not committed is rolled back, by the service itself if the client cannot say so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ from tuplegate.client.progress import Progress, TransactionState
 from tuplegate.client.records import Transaction
 from tuplegate.client.requests import (
     Statement,
+    add_sequence,
     drop_stream_hint,
-    number_body,
     write_begin_body,
     write_commit_body,
     write_query_body,
@@ -129,7 +129,7 @@ class OpenTransaction:
         if self.id is None:
             self._begin(timeout_s)
         body = write_query_body(sql, params, timeout_s, max_rows, convert)
-        answer = self._send_numbered("query", body, timeout_s, exact=not convert)
+        answer = self._send("query", body, timeout_s, exact=not convert)
         self._progress.note_answer(answer.body)
         return read_rows(answer, max_rows, convert)
 
@@ -168,7 +168,7 @@ class OpenTransaction:
         if self.id is None:
             self._begin(timeout_s)
         try:
-            answer = self._send_numbered("commit", write_commit_body(statement, timeout_s), timeout_s)
+            answer = self._send("commit", write_commit_body(statement, timeout_s), timeout_s)
         except (AnswerLost, OutcomeUnknown) as error:
             answer = self._ask_outcome(error, statement is not None)
         except TuplegateError as error:
@@ -218,7 +218,7 @@ class OpenTransaction:
             )
             unknown.transaction_id = self.id
             raise unknown from lost
-        # It arrived, but its answer was too large to be kept. Without a number the outcome alone is told.
+        # It arrived, but its answer was too large to be kept. Without a sequence the outcome alone is told.
         call = Call("POST", self._address("commit"), "{}", self._options.headers, Repeat.HARMLESS)
         try:
             answer = self._transport.call(call, self._transport.start_course(self._options.call_timeout_s))
@@ -253,10 +253,10 @@ class OpenTransaction:
         progress.note_answer(answer.body)
         return answer
 
-    def _send_numbered(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
+    def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
         course = self._transport.start_course(timeout_s)
         call = Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
-        return self._number(call, lambda numbered: self._transport.call(numbered, course))
+        return self._add_sequence(call, lambda sent: self._transport.call(sent, course))
 
     def _open_stream(self, call: Call, timeout_s: float) -> httpx.Response:
         """Begin the transaction if it is new, and open a stream within it."""
@@ -267,25 +267,25 @@ class OpenTransaction:
         call = replace(call, url=self._address("query"), headers=headers)
         course = self._transport.start_course(timeout_s)
         try:
-            response = self._number(call, lambda numbered: self._transport.open(numbered, course))
+            response = self._add_sequence(call, lambda sent: self._transport.open(sent, course))
         except OutcomeUnknown as error:
             raise AnswerLost(f"{error.message}; the transaction is rolled back") from error
         self._progress.note_taken()
         return response
 
-    def _number(self, call: Call, send: Function[Call, _R]) -> _R:
-        """Send a request with its number within the transaction, which makes it safe to send it again."""
+    def _add_sequence(self, call: Call, send: Function[Call, _R]) -> _R:
+        """Send a request with its sequence within the transaction, which makes it safe to send it again."""
         progress, body = self._progress, call.body or "{}"
-        number = progress.next_number()
+        sequence = progress.next_sequence()
         while True:
             try:
-                return send(replace(call, body=number_body(body, number)))
+                return send(replace(call, body=add_sequence(body, sequence)))
             except TuplegateError as error:
-                lower = progress.lower_number(error)
+                lower = progress.lower_sequence(error)
                 if lower is None:
                     progress.note_error(error)
                     raise
-                number = lower
+                sequence = lower
             except BaseException:  # interrupted: it may be running
                 progress.lose()
                 raise

@@ -1,7 +1,7 @@
 # Made by tools/sync_client.py of asynchronous/transport.py. Do not edit.
 """Sends requests over HTTP: it reuses connections, and repeats a call where that is safe.
 
-A lost answer is the hard case. A request that changes nothing, or that has an Idempotency-Key or a number within its
+A lost answer is the hard case. A request that changes nothing, or that has an Idempotency-Key or a sequence within its
 transaction, is sent again. For any other, the caller is told that the outcome is unknown.
 """
 
