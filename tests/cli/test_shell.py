@@ -2,8 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import Command
+from tests.inside import wait_until
 from tests.service import Service
+from tuplegate.cli.exits import Exit
+from tuplegate.cli.remote import Failed
+from tuplegate.cli.shell.commands import run_command
+from tuplegate.cli.shell.results import Results
+from tuplegate.cli.shell.shell import Shell
 from tuplegate.client import Client
 
 
@@ -31,7 +39,7 @@ def test_a_script_that_ends_within_a_quote_is_not_run_to_its_end(command: Comman
 
 
 def test_begin_to_commit_is_one_transaction(service: Service, command: Command) -> None:
-    """All or nothing, and the shell says what it does."""
+    """Its statements run as they come, and all of it is applied or nothing."""
     with Client(service.url, service.key) as client:
         client.query("create table shell_t (n int primary key)")
         done = command(
@@ -40,60 +48,99 @@ def test_begin_to_commit_is_one_transaction(service: Service, command: Command) 
             "select count(*) as c from shell_t;\ncommit;",
         )
         assert done.code == 0
-        assert "sent as one transaction" in done.err
-        assert "committed 3 statements" in done.err
         assert done.lines == [{"n": 2}, {"c": 2}]
+        assert done.err.splitlines() == ["a transaction is open until COMMIT or ROLLBACK", "committed"]
         failed = command(
             "shell", given="begin; insert into shell_t values (3); insert into shell_t values (1); commit;"
         )
         assert failed.code == 5
-        assert "statement 2 of 2: duplicate key" in failed.err
-        assert "nothing of the transaction was applied" in failed.err
+        assert "duplicate key" in failed.err
+        assert "the transaction has failed" in failed.err
+        assert "it is rolled back" in failed.err
         dropped = command("shell", given="begin; insert into shell_t values (4); rollback;")
-        assert (dropped.code, "nothing was sent" in dropped.err) == (0, True)
+        assert (dropped.code, "rolled back" in dropped.err) == (0, True)
         read_only = command("shell", given="start transaction read only; insert into shell_t values (6); commit;")
         assert (read_only.code, "read-only" in read_only.err) == (5, True)
         assert client.query("select n from shell_t order by n").column() == [1, 2]
         client.query("drop table shell_t")
 
 
-def test_a_block_that_is_never_committed_is_a_failure_of_the_script(service: Service, command: Command) -> None:
-    """Nothing of it was sent, and whoever runs the script must learn of it."""
-    done = command("shell", given="begin; create table shell_never (n int);")
-    assert (done.code, "never committed" in done.err) == (1, True)
-    with Client(service.url, service.key) as client:
-        assert client.query("select to_regclass('shell_never')").value() is None
-
-
-def test_what_a_block_cannot_do_is_said(command: Command, tmp_path: Path) -> None:
-    """Savepoints, a BEGIN within, a COMMIT without, commands that send something of their own."""
+def test_savepoints_chains_and_commands_work_within_a_transaction(service: Service, command: Command) -> None:
+    """A command that lists something sees what the transaction has made."""
     done = command(
-        "shell", given="commit; begin; begin; savepoint a; rollback to a; select 1 as a; commit and chain; end;"
+        "shell",
+        "-o",
+        "csv",
+        given="begin; create table shell_made (n int); savepoint a; insert into shell_made values (1);\n"
+        "rollback to savepoint a; insert into shell_made values (2); release a;\n\\dt shell_made\n\\d shell_made\n"
+        "commit and chain; insert into shell_made values (3); rollback and chain;\n"
+        "insert into shell_made values (4); end;",
     )
+    assert (done.code, done.err.count("committed"), done.err.count("rolled back")) == (0, 2, 1)
+    assert "shell_made" in done.out
+    assert "integer" in done.out
+    with Client(service.url, service.key) as client:
+        assert client.query("select n from shell_made order by n").column() == [2, 4]
+        client.query("drop table shell_made")
+
+
+def test_a_transaction_that_is_never_committed_is_a_failure_of_the_script(service: Service, command: Command) -> None:
+    """It is rolled back, and whoever runs the script must learn of it."""
+    done = command("shell", given="begin; create table shell_never (n int);")
+    assert (done.code, "never committed; it is rolled back" in done.err) == (1, True)
+    with Client(service.url, service.key) as client:
+        # The lock on the name is free, too.
+        client.query("create table shell_never (n int)")
+        client.query("drop table shell_never")
+
+
+def test_a_transaction_that_has_expired_is_told(service: Service) -> None:
+    """What follows was meant for it, and does not run outside of it; COMMIT does not pass for done."""
+    with Client(service.url, service.key) as client:
+        shell = Shell(client, Results("csv", interactive=False), run_command)
+        shell.statement("begin")
+        shell.transaction = expiring = client.transaction(idle_timeout_s=0.1)
+        shell.statement("create table shell_late (n int)")
+        assert shell.prompt == "tuplegate*> "
+        wait_until(lambda: client.transaction_state(str(expiring.id)) == "aborted")
+        with pytest.raises(Failed, match="waited too long") as expired:
+            shell.statement("select 1")
+        assert "ROLLBACK leaves it" in expired.value.more[-1]
+        assert expired.value.code is Exit.NOT_THERE
+        assert shell.prompt == "tuplegate!> "
+        with pytest.raises(Failed, match="reason: expired"):
+            shell.statement("create table shell_late (n int)")
+        with pytest.raises(Failed, match="nothing was committed"):
+            shell.statement("commit")
+        assert shell.prompt == "tuplegate> "
+        assert client.query("select to_regclass('shell_late')").value() is None
+
+
+def test_what_a_transaction_cannot_do_is_said(command: Command, tmp_path: Path) -> None:
+    """A BEGIN within, a COMMIT without, commands that send something of their own."""
+    done = command("shell", given="commit; begin; begin; select 1 as a; commit; begin; end;")
     assert (done.code, done.lines) == (0, [{"a": 1}])
     assert "there was no BEGIN" in done.err
     assert "there was a BEGIN before" in done.err
-    assert done.err.count("no savepoints") == 2
-    assert "there was nothing to send" in done.err
     for line in (f"\\copy t to '{tmp_path}/x.csv'", "\\watch 1 1", "\\c main"):
         refused = command("shell", given=f"begin;\nselect 1;\n{line}\n")
         assert (refused.code, "transaction" in refused.err) == (2, True)
 
 
-def test_a_file_is_run_with_its_commands_and_within_a_block(command: Command, tmp_path: Path) -> None:
-    """What it holds is gathered, too; a file can run others."""
+def test_a_file_is_run_with_its_commands_and_within_a_transaction(command: Command, tmp_path: Path) -> None:
+    """A file can run others."""
     inner, outer = tmp_path / "inner.sql", tmp_path / "outer.sql"
     inner.write_text("select 'inner' as v;\n\\timing on\nselect 'last' as v")
     outer.write_text(f"select 'outer' as v;\n\\i {inner}\n")
     done = command("shell", given=f"\\i {outer}\nselect 'after' as v;")
     assert (done.code, [row["v"] for row in done.lines]) == (0, ["outer", "inner", "last", "after"])
     assert "timing: on" in done.err
-    gathered = command("shell", given=f"begin;\n\\i {inner}\ncommit;")
-    assert [row["v"] for row in gathered.lines] == ["inner", "last"]
-    assert "committed 2 statements" in gathered.err
+    within = command("shell", given=f"begin;\n\\i {inner}\ncommit;")
+    assert [row["v"] for row in within.lines] == ["inner", "last"]
+    assert "committed" in within.err
 
 
-def test_a_file_that_fails_takes_its_block_with_it(command: Command, tmp_path: Path) -> None:
+def test_a_file_that_fails_takes_its_transaction_with_it(command: Command, tmp_path: Path) -> None:
     """A file that is not there, is no text, or includes itself is named."""
     assert command("shell", given="\\i /nowhere.sql").code == 11
     itself = tmp_path / "itself.sql"
@@ -106,7 +153,7 @@ def test_a_file_that_fails_takes_its_block_with_it(command: Command, tmp_path: P
     half = tmp_path / "half.sql"
     half.write_text("begin;\nselect 1;\n\\nonsense\n")
     failed = command("shell", given=f"\\i {half}\n")
-    assert (failed.code, "1 statement after BEGIN was never committed" in failed.err) == (2, True)
+    assert (failed.code, "never committed; it is rolled back" in failed.err) == (2, True)
 
 
 def test_a_statement_is_watched_so_often(command: Command) -> None:

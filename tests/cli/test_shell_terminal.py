@@ -128,57 +128,54 @@ def test_tab_completes_columns_of_an_alias_and_tables_made_just_now(service: Ser
         client.query("drop table tab_visitors")
 
 
-def test_begin_is_shown_in_the_prompt_and_ctrl_d_drops_the_block(service: Service, command: Command) -> None:
-    """And says that nothing was sent."""
-    with Terminal(command) as terminal:
+def test_a_transaction_is_shown_in_the_prompt_and_rolled_back_by_leaving(service: Service, command: Command) -> None:
+    """Open, failed, open again after a savepoint, failed at its end, and left."""
+    with Terminal(command) as terminal, Client(service.url, service.key) as client:
         terminal.prompt()
         terminal.line("begin;")
-        terminal.until("sent as one transaction")
         terminal.until("tuplegate*>")
-        terminal.line("create table never_sent (n int);")
+        terminal.line("create table never_kept (n int);")
+        terminal.until("rolled back if nothing is typed until")
         terminal.until("tuplegate*>")
-        assert terminal.leave() == 0
-        assert "1 statement after BEGIN was never committed" in terminal.shown
-    with Client(service.url, service.key) as client:
-        assert client.query("select to_regclass('never_sent')").value() is None
-
-
-def test_an_error_at_commit_ends_the_block_which_can_be_edited(command: Command, tmp_path: Path) -> None:
-    """The editor is given the whole of it."""
-    command.env |= {"VISUAL": "", "EDITOR": script(tmp_path / "edit", EDIT.format(old="nothing", new="4321"))}
-    with Terminal(command) as terminal:
-        terminal.prompt()
-        for line in ("begin;", "select 1 as fine;", "select nothing as v;"):
-            terminal.line(line)
-            terminal.until("tuplegate*>")
-        terminal.line("\\p")
-        terminal.until("begin;\r\nselect 1 as fine;\r\nselect nothing as v;\r\n")
+        terminal.line("savepoint a;")
         terminal.until("tuplegate*>")
+        terminal.line("select nothing;")
+        terminal.until("the transaction has failed")
+        terminal.until("tuplegate!>")
+        terminal.line("rollback to a;")
+        terminal.until("tuplegate*>")
+        terminal.line("select 1/0;")
+        terminal.until("tuplegate!>")
         terminal.line("commit;")
-        terminal.until("statement 2 of 2")
+        terminal.until("nothing was committed")
         terminal.prompt()
-        terminal.line("\\e")
-        terminal.until("committed 2 statements")
-        terminal.prompt()
-        assert terminal.leave() == 0
-
-
-def test_an_open_block_is_edited_and_stays_open(command: Command, tmp_path: Path) -> None:
-    """Until somebody says COMMIT."""
-    command.env["VISUAL"] = script(tmp_path / "edit", EDIT.format(old="111", new="222"))
-    with Terminal(command) as terminal:
-        terminal.prompt()
-        for line in ("begin;", "select 111 + 1 as v;"):
-            terminal.line(line)
-            terminal.until("tuplegate*>")
-        terminal.line("\\e")
-        terminal.until("select 222 + 1 as v;")
+        terminal.line("begin;")
         terminal.until("tuplegate*>")
-        terminal.line("commit;")
-        terminal.until("223")
-        terminal.until("committed 1 statement ")
+        terminal.line("create table never_kept (n int);")
+        terminal.until("tuplegate*>")
+        assert terminal.leave() == 0
+        assert "never committed; it is rolled back" in terminal.shown
+        assert client.query("select to_regclass('never_kept')").value() is None
+
+
+def test_ctrl_c_within_a_transaction_rolls_it_back(service: Service, command: Command) -> None:
+    """A statement that may write is ended at once, and its locks are free."""
+    with Terminal(command) as terminal, Client(service.url, service.key) as client:
+        client.query("create table interrupted (n int)")
+        terminal.prompt()
+        terminal.line("begin;")
+        terminal.until("tuplegate*>")
+        terminal.line("insert into interrupted values (1);")
+        terminal.until("tuplegate*>")
+        terminal.line("insert into interrupted select 1 from pg_sleep(50);")
+        wait_until(lambda: is_sleeping(service, 1))
+        terminal.type("\x03")
+        terminal.until("tuplegate!>")
+        terminal.line("rollback;")
         terminal.prompt()
         assert terminal.leave() == 0
+        assert client.query("select count(*) from interrupted").value() == 0
+        client.query("drop table interrupted")
 
 
 EDIT = """import sys

@@ -11,7 +11,7 @@ import pytest
 
 import tuplegate.client
 from tests.service import Service, new_data_dir, remove, start_service
-from tuplegate.client import AsyncClient, Client, TuplegateError
+from tuplegate.client import AsyncClient, AsyncOpenTransaction, Client, OpenTransaction, TuplegateError
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/client.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -54,9 +54,11 @@ def test_every_error_is_in_the_tree_of_the_page() -> None:
 
 
 def test_every_method_is_on_the_page() -> None:
-    """Of the client and of its collections."""
+    """Of the client, of its collections and of its transactions."""
     for name in (name for name in vars(Client) if not name.startswith("_")):
         assert re.search(rf"\b{name}\b", PAGE), name
+    for name in (name for name in vars(OpenTransaction) if not name.startswith("_")):
+        assert re.search(rf"\bt\.{name}\b", PAGE), name
     with Client("http://127.0.0.1:1", "svc_k_x") as client:
         for collection in (client.databases, client.keys, client.organizations, client.engines):
             for name in (name for name in vars(type(collection)) if not name.startswith("_")):
@@ -68,3 +70,6 @@ def test_both_clients_have_the_same_methods() -> None:
     ours = {name for name in vars(Client) if not name.startswith("_")}
     theirs = {name for name in vars(AsyncClient) if not name.startswith("_")}
     assert ours - {"close"} == theirs - {"aclose"}
+    assert {name for name in dir(OpenTransaction) if not name.startswith("_")} == {
+        name for name in dir(AsyncOpenTransaction) if not name.startswith("_")
+    }

@@ -15,7 +15,7 @@ from tuplegate.cli.remote import with_client
 from tuplegate.protocol.statements import first_keyword
 
 if TYPE_CHECKING:
-    from tuplegate.client import Client
+    from tuplegate.client import Client, OpenTransaction
 
 
 def _read_sql(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
@@ -87,7 +87,7 @@ class QuerySummary:
 
 
 def run_query(
-    client: "Client",
+    client: "Client | OpenTransaction",
     writer: OutputWriter,
     flush: Callable[[], Any],
     sql: str,

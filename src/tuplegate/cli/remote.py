@@ -159,6 +159,7 @@ def find_exit(error: "TuplegateError") -> Exit:
         (client.Forbidden, Exit.REFUSED),
         (client.NotFound, Exit.NOT_THERE),
         (client.AlreadyExists, Exit.NOT_THERE),
+        (client.TransactionExpired, Exit.NOT_THERE),
         (client.RateLimited, Exit.TRY_LATER),
         (client.Unavailable, Exit.TRY_LATER),
         (client.SqlError, Exit.SQL),

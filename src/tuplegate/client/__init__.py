@@ -5,6 +5,7 @@ It needs nothing of the service, only httpx. `AsyncClient` is for asyncio, `Clie
 
 from tuplegate.client.answers import RowsCut
 from tuplegate.client.asynchronous.client import AsyncClient
+from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction, AsyncSavepoint
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.errors import (
     AlreadyExists,
@@ -41,6 +42,8 @@ from tuplegate.client.errors import (
     SqlSyntaxError,
     StreamCut,
     TooLarge,
+    TransactionAborted,
+    TransactionExpired,
     TransactionRollback,
     TuplegateError,
     Unauthenticated,
@@ -51,6 +54,7 @@ from tuplegate.client.errors import (
     UniqueViolation,
 )
 from tuplegate.client.frames import MissingLibrary
+from tuplegate.client.progress import TransactionState
 from tuplegate.client.records import (
     Column,
     Database,
@@ -64,13 +68,16 @@ from tuplegate.client.records import (
 )
 from tuplegate.client.rows import Row, Rows
 from tuplegate.client.synchronous.client import Client
+from tuplegate.client.synchronous.open_transaction import OpenTransaction, Savepoint
 from tuplegate.client.synchronous.stream import RowStream
 
 __all__ = [
     "AlreadyExists",
     "ApiError",
     "AsyncClient",
+    "AsyncOpenTransaction",
     "AsyncRowStream",
+    "AsyncSavepoint",
     "BadRequest",
     "CheckViolation",
     "Client",
@@ -98,6 +105,7 @@ __all__ = [
     "NotNullViolation",
     "NotOneRow",
     "NumericValueOutOfRange",
+    "OpenTransaction",
     "Organization",
     "OutcomeUnknown",
     "ProgrammingError",
@@ -109,6 +117,7 @@ __all__ = [
     "RowStream",
     "Rows",
     "RowsCut",
+    "Savepoint",
     "SerializationFailure",
     "ServiceFault",
     "Session",
@@ -118,7 +127,10 @@ __all__ = [
     "Table",
     "TooLarge",
     "Transaction",
+    "TransactionAborted",
+    "TransactionExpired",
     "TransactionRollback",
+    "TransactionState",
     "TuplegateError",
     "Unauthenticated",
     "Unavailable",

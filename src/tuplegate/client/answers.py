@@ -21,8 +21,9 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        """True if this is the answer of an earlier request with the same Idempotency-Key."""
-        return "idempotency-replayed" in self.headers
+        """True if this is the answer of an earlier request with the same Idempotency-Key, or the same sequence within
+        its transaction."""
+        return "idempotency-replayed" in self.headers or "tuplegate-replayed" in self.headers
 
 
 def read_rows(answer: Answer, max_rows: int | None, convert: bool) -> Rows:

@@ -4,12 +4,18 @@
 `detail`, `statement`, `request_id` and `retryable`; None or False if there is nothing to say.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+_REASON = re.compile(r"\(reason: (\w+)\)")
+"""How the service names the reason in the message of an aborted transaction."""
+
 
 class TuplegateError(Exception):
-    """Anything that went wrong between the call and its answer."""
+    """Anything that went wrong between the call and its answer. `answer` is the body of the answer, if one came."""
+
+    answer: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -47,10 +53,12 @@ class ConnectionFailed(TuplegateError):
 class OutcomeUnknown(TuplegateError):
     """The answer was lost. The request may have been applied or not.
 
-    If the call had an Idempotency-Key, it is in `idempotency_key`: the same call with that key runs at most once.
+    If the call had an Idempotency-Key, it is in `idempotency_key`: the same call with that key runs at most once. If it
+    was the commit of a transaction, `transaction_id` is its id: `client.transaction_state` tells the outcome.
     """
 
     idempotency_key: str | None = None
+    transaction_id: str | None = None
 
 
 class StreamCut(TuplegateError):
@@ -88,6 +96,19 @@ class AlreadyExists(ApiError):
     """409: a name or id that is taken, or a state that does not allow it."""
 
 
+class TransactionAborted(AlreadyExists):
+    """409: the transaction was rolled back before it could be committed; nothing of it was applied.
+
+    `reason` says why: `rollback`, `conflict`, `revoked`, `limit`, or `lost` if the service lost it; None if unknown.
+    """
+
+    reason: str | None = None
+
+
+class TransactionExpired(ApiError):
+    """410: the transaction waited too long for its next statement, or was open for too long; it was rolled back."""
+
+
 class TooLarge(ApiError):
     """413: the request body is over the limit."""
 
@@ -109,6 +130,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     403: Forbidden,
     404: NotFound,
     409: AlreadyExists,
+    410: TransactionExpired,
     413: TooLarge,
     429: RateLimited,
     503: Unavailable,
@@ -263,7 +285,7 @@ def make_error(
 ) -> "TuplegateError":
     """Return the exception for the `error` object of an answer."""
     fields = {name: error.get(name) for name in ("code", "sqlstate", "position", "hint", "detail", "statement")}
-    return _choose_class(status, error)(
+    made = _choose_class(status, error)(
         str(error.get("message") or f"the service answered with status {status}"),
         **fields,
         status=status,
@@ -271,11 +293,17 @@ def make_error(
         request_id=request_id,
         retry_after_s=retry_after_s,
     )
+    if isinstance(made, TransactionAborted):
+        reason = _REASON.search(made.message)
+        made.reason = None if reason is None else reason[1]
+    return made
 
 
 def _choose_class(status: int, error: Mapping[str, Any]) -> type[TuplegateError]:
     if error.get("code") == "outcome_unknown":
         return OutcomeUnknown
+    if error.get("code") == "transaction_aborted":
+        return TransactionAborted
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     sqlstate = error.get("sqlstate")

@@ -1,6 +1,7 @@
 """The result of a streamed answer, read from its events. Pure: the bytes are an argument."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tuplegate.client.errors import TuplegateError, make_error
@@ -8,7 +9,10 @@ from tuplegate.client.values import Number, RowReader
 
 
 class StreamedResult:
-    """Collects what the events of a stream say. `exact` leaves the values as they are in the JSON."""
+    """Collects what the events of a stream say. `exact` leaves the values as they are in the JSON.
+
+    `_report` is what the last event of a stream within a transaction says about it.
+    """
 
     def __init__(self, exact: bool) -> None:
         self.columns: list[str] = []
@@ -24,6 +28,7 @@ class StreamedResult:
         self._ended = False
         self._failure: TuplegateError | None = None
         self._position: str | None = None
+        self._report: Mapping[str, Any] = {}
 
     def _take(self, chunk: bytes, request_id: str | None) -> list[tuple[Any, ...]]:
         """Read the events that are complete with this chunk, and return their rows."""
@@ -47,9 +52,10 @@ class StreamedResult:
                 case "done":
                     self.row_count, self.affected_rows = data["row_count"], data["affected_rows"]
                     self.truncated, self.notices = bool(data.get("truncated")), data.get("notices", [])
-                    self._position = data.get("position")
+                    self._position, self._report = data.get("position"), data.get("transaction", {})
                     self._ended = True
                 case "error":
                     self._failure = make_error(200, data["error"], request_id, None)
+                    self._failure.answer, self._report = data, data.get("transaction", {})
                     self._ended = True
         return rows

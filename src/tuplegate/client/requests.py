@@ -31,6 +31,26 @@ def write_transaction_body(statements: Sequence[Statement], timeout_s: float, co
     return f'{{"statements":[{written}],"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[convert]}}}'
 
 
+def write_begin_body(
+    first: Statement | None, convert: bool, timeout_s: float, idle_timeout_s: float | None, *, read_only: bool
+) -> str:
+    """Write the body that begins an open transaction; `timeout_s` is for all of it."""
+    statement = "" if first is None else f'"statement":{_write_statement(first)},'
+    idle = "" if idle_timeout_s is None else f'"idle_timeout_ms":{_timeout_ms(idle_timeout_s)},'
+    only = "true" if read_only else "false"
+    return f'{{{statement}{idle}"read_only":{only},"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[convert]}}}'
+
+
+def write_commit_body(last: Statement | None, timeout_s: float) -> str:
+    statement = "" if last is None else f'"statement":{_write_statement(last)},'
+    return f'{{{statement}"timeout_ms":{_timeout_ms(timeout_s)},{_SHAPES[True]}}}'
+
+
+def add_sequence(body: str, sequence: int) -> str:
+    """Add its sequence within the transaction to the body of a request."""
+    return f'{{"sequence":{sequence},{body[1:]}'
+
+
 def _write_statement(statement: Statement) -> str:
     if isinstance(statement, str):
         return json.dumps(statement)

@@ -10,6 +10,8 @@ from tuplegate.client.errors import ConnectionFailed, RateLimited, TuplegateErro
 
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
+_STILL_RUNNING = frozenset({"idempotency_in_progress", "transaction_in_use"})
+"""Codes of an answer that the first request will give in time."""
 
 
 class Repeat(Enum):
@@ -21,6 +23,8 @@ class Repeat(Enum):
     """It changes nothing."""
     KEYED = "keyed"
     """It may change something, but has an Idempotency-Key: the service runs it once."""
+    SEQUENCED = "sequenced"
+    """It may change something, but has a sequence within its transaction: the service runs it once."""
 
 
 class NotSent(ConnectionFailed):
@@ -47,7 +51,7 @@ class Course:
         if now + wait_s >= self.deadline:
             return None
         # Waiting for the first request to end does not count as a failure.
-        if error.code != "idempotency_in_progress":
+        if error.code not in _STILL_RUNNING:
             if not self.retries_left:
                 return None
             self.retries_left -= 1

@@ -1,10 +1,6 @@
-"""Collects the statements between BEGIN and COMMIT, which are sent as one transaction. Pure.
-
-The service keeps no transaction open between requests, so statements after BEGIN wait for COMMIT. The shell says so.
-"""
+"""Recognizes the statements that begin and end a transaction, and those whose effect ends with them. Pure."""
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tuplegate.protocol.statements import first_keyword
@@ -19,27 +15,12 @@ _PREPARED = re.compile(r"\s*prepared\b", re.IGNORECASE)
 
 
 class Act(Enum):
-    """The effect of a statement on a block."""
+    """The effect of a statement on the transaction. One that only uses savepoints is a statement like any other."""
 
     BEGIN = auto()
     COMMIT = auto()
     ROLLBACK = auto()
-    POINT = auto()
     STATEMENT = auto()
-
-
-@dataclass
-class Block:
-    """The statements since BEGIN."""
-
-    read_only: bool = False
-    statements: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """The block as a person would type it, without its end."""
-        begin = "begin read only" if self.read_only else "begin"
-        return "".join(f"{sql};\n" for sql in (begin, *self.statements))
 
 
 def classify(sql: str) -> Act:
@@ -48,13 +29,11 @@ def classify(sql: str) -> Act:
     if keyword == "begin" or (keyword == "start" and first_keyword(rest)[0] == "transaction"):
         return Act.BEGIN
     if keyword in ("commit", "end"):
-        # COMMIT PREPARED does not concern this block, and the service refuses it.
+        # COMMIT PREPARED does not concern this transaction, and the service refuses it.
         return Act.STATEMENT if _PREPARED.match(rest) else Act.COMMIT
     if keyword in ("rollback", "abort"):
-        if _PREPARED.match(rest):
-            return Act.STATEMENT
-        return Act.POINT if _POINT.search(rest) else Act.ROLLBACK
-    return Act.POINT if keyword in ("savepoint", "release") else Act.STATEMENT
+        return Act.STATEMENT if _PREPARED.match(rest) or _POINT.search(rest) else Act.ROLLBACK
+    return Act.STATEMENT
 
 
 def is_read_only(begin: str) -> bool:
@@ -62,7 +41,7 @@ def is_read_only(begin: str) -> bool:
 
 
 def is_chained(end: str) -> bool:
-    """Return whether the statement starts the next block at once, as COMMIT AND CHAIN does."""
+    """Return whether the statement begins the next transaction at once, as COMMIT AND CHAIN does."""
     return _CHAIN.search(end) is not None
 
 

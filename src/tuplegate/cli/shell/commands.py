@@ -56,7 +56,7 @@ def _list_objects(command: str, plus: bool = False) -> Callable[[Shell, str], No
     def run(shell: Shell, rest: str) -> None:
         sql, params = build_listing(command, rest, plus)
         with translate_failures(sql):
-            rows = shell.client.query(sql, params)
+            rows = shell.source.query(sql, params)
         shell.results.show(rows.columns, rows.types, rows.tuples())
 
     return run
@@ -67,7 +67,7 @@ def _describe(shell: Shell, rest: str, plus: bool = False) -> None:
         _list_objects("\\d", plus)(shell, "")
         return
     with translate_failures():
-        sections = list(describe(shell.client, rest, plus))
+        sections = list(describe(shell.source, rest, plus))
     results = shell.results
     titled = results.format == "table"
     with results.out() as out:
@@ -91,7 +91,7 @@ def _list_databases(shell: Shell, rest: str, plus: bool = False) -> None:
 
 
 def _connect(shell: Shell, rest: str) -> None:
-    _check_outside_block(shell, "\\c")
+    _check_outside_transaction(shell, "\\c")
     before = shell.client.database
     shell.client.use_database(rest or None)
     try:
@@ -107,7 +107,7 @@ def _connect(shell: Shell, rest: str) -> None:
 
 def _show_connection(shell: Shell, rest: str) -> None:
     with translate_failures():
-        role, version = shell.client.query("select current_user, current_setting('server_version')").tuples()[0]
+        role, version = shell.source.query("select current_user, current_setting('server_version')").tuples()[0]
     database = shell.client.database or "of the key"
     columns = ["address", "database", "role", "engine"]
     shell.results.show(columns, ["text"] * 4, [(shell.client.url, database, role, version)])
@@ -182,15 +182,12 @@ def _edit(shell: Shell, rest: str) -> None:
         edit_file(_read_path(rest))
         _include(shell, rest)
         return
-    pending = shell.reader.pending.strip()
     current = shell.current
-    text = edit_text(current if pending or shell.block is not None or not current else current + ";")
+    text = edit_text(current if shell.reader.pending.strip() or not current else current + ";")
     if text is None:
         say("nothing was changed, and nothing was run")
         return
     shell.reader.clear()
-    if not pending:
-        shell.block = None  # the edited text begins it anew
     if text:
         click.echo(escape_controls(text))
         shell.remember(text)
@@ -199,21 +196,20 @@ def _edit(shell: Shell, rest: str) -> None:
 
 
 def _include(shell: Shell, rest: str) -> None:
-    """Run a file. The first failure ends it, and drops a block that it has opened."""
+    """Run a file. The first failure ends it, and rolls back a transaction that it has opened."""
     if not rest:
         raise Failed("\\i takes the name of a file", Exit.USAGE)
     if len(shell.included) >= _INCLUDED_MAX:
         raise Failed(f"{rest}: files include each other, {_INCLUDED_MAX} deep", Exit.FILE)
-    before, reader = shell.block, Reader()
+    before, reader = shell.transaction, Reader()
     shell.included.append(rest)
     try:
         for line in _read_lines(_read_path(rest)):
             shell.run_parts(reader, line)
         shell.finish(reader)
     except BaseException:
-        if shell.block is not None and shell.block is not before:
-            shell.tell_open_block()
-            shell.block = None
+        if shell.transaction is not before:
+            shell.end_transaction()
         raise
     finally:
         shell.included.pop()
@@ -235,7 +231,7 @@ def _read_path(text: str) -> Path:
 
 
 def _watch(shell: Shell, rest: str) -> None:
-    _check_outside_block(shell, "\\watch")
+    _check_outside_transaction(shell, "\\watch")
     text = _take_pending(shell, "watch")
     every, times = _read_watch_values(rest)
     pager, shell.results.pager = shell.results.pager, False
@@ -262,15 +258,15 @@ def _read_watch_values(rest: str) -> tuple[float, int | None]:
 
 
 def _copy(shell: Shell, rest: str) -> None:
-    _check_outside_block(shell, "\\copy")
+    _check_outside_transaction(shell, "\\copy")
     try:
         run_copy(shell.client, read_copy(rest))
     except BadCopy as exc:
         raise Failed(str(exc), Exit.USAGE) from exc
 
 
-def _check_outside_block(shell: Shell, name: str) -> None:
-    if shell.block is not None:
+def _check_outside_transaction(shell: Shell, name: str) -> None:
+    if shell.transaction is not None:
         raise Failed(f"{name} cannot be a part of a transaction: say COMMIT or ROLLBACK first", Exit.USAGE)
 
 
@@ -288,7 +284,8 @@ def _show_help(shell: Shell, rest: str) -> None:
                 typed = f"{name}{'[+]' if entry.run_plus else ''} {entry.takes}"
                 out.write(f"{typed:24} {entry.help}\n")
         out.write("A + shows more. help, exit and quit need no backslash.\n")
-        out.write("BEGIN; … COMMIT; is gathered and sent as one transaction. Ctrl-C cancels a statement.\n")
+        out.write("BEGIN opens a transaction, which the prompt shows as *, and as ! when it has failed; COMMIT or\n")
+        out.write("ROLLBACK ends it. Ctrl-C cancels a statement.\n")
 
 
 def _show_reference(shell: Shell, rest: str) -> None:

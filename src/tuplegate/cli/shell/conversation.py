@@ -43,7 +43,9 @@ def _run_script(shell: Shell) -> None:
         pass
     except UnicodeDecodeError as exc:
         raise Failed(f"what was piped in is not UTF-8: {exc}", Exit.FILE) from exc
-    if shell.tell_open_block():
+    finally:
+        was_open = shell.end_transaction()
+    if was_open:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
@@ -60,4 +62,4 @@ def _converse(shell: Shell, texts: Iterable[str]) -> None:
             say("cancelled")
         except PagerLeft:
             pass  # it was left just after the last row
-    shell.tell_open_block()
+    shell.end_transaction()

@@ -10,7 +10,7 @@ from tuplegate.cli.shell.listing import build_listing, is_pattern
 from tuplegate.client.statements import quote
 
 if TYPE_CHECKING:
-    from tuplegate.client import Client, Rows
+    from tuplegate.client import Client, OpenTransaction, Rows
 
 _MATCHES_MAX = 50
 _RELATION = "to_regclass($1::text)"
@@ -99,18 +99,17 @@ class Section:
     text: str | None = None
 
 
-def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Section]:
+def describe(source: "Client | OpenTransaction", name: str, plus: bool = False) -> Iterator[Section]:
     """Describe the relations of that name or pattern; with `plus`, also their storage."""
     if is_pattern(name):
-        found = client.query(*build_listing("\\d", name)).tuples()
+        found = source.query(*build_listing("\\d", name)).tuples()
         if not found:
             raise Failed(f"there is no relation like {name}; \\d lists them", Exit.NOT_THERE)
         for schema, relation, *_ in found[:_MATCHES_MAX]:
-            yield from describe(client, f"{quote(schema)}.{quote(relation)}", plus)
+            yield from describe(source, f"{quote(schema)}.{quote(relation)}", plus)
         return
     sections = _SECTIONS | ({"storage": _STORAGE, "storage of columns": _STORED_COLUMNS} if plus else {})
-    statements = [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())]
-    results = client.transaction(statements, read_only=True).results
+    results = _run_all(source, [(sql, [name]) for sql in (_HEAD, _COLUMNS, *sections.values())])
     head = results[0].first()
     if head is None:
         raise Failed(f"there is no relation {name}; \\d lists them", Exit.NOT_THERE)
@@ -119,6 +118,15 @@ def describe(client: "Client", name: str, plus: bool = False) -> Iterator[Sectio
     for title, rows in zip(sections, results[2:], strict=True):
         if len(rows):
             yield _make_section(title, rows)
+
+
+def _run_all(source: "Client | OpenTransaction", statements: list[tuple[str, list[str]]]) -> "list[Rows]":
+    """Run the statements together, or within the transaction that is open."""
+    from tuplegate.client import Client
+
+    if isinstance(source, Client):
+        return source.transaction(statements, read_only=True).results
+    return [source.query(sql, params) for sql, params in statements]
 
 
 def _make_section(title: str, rows: "Rows") -> Section:

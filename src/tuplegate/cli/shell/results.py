@@ -13,7 +13,7 @@ from tuplegate.cli.shell.expanded import ExpandedWriter, FittingWriter
 from tuplegate.cli.shell.pager import Paged, find_pager
 
 if TYPE_CHECKING:
-    from tuplegate.client import Client
+    from tuplegate.client import Client, OpenTransaction
 
 
 def say(text: str) -> None:
@@ -43,7 +43,7 @@ class Results:
             return make_writer(self.format, file)
         return ExpandedWriter(file) if self.expanded == "on" else FittingWriter(file, has_color())
 
-    def run(self, client: "Client", sql: str) -> None:
+    def run(self, client: "Client | OpenTransaction", sql: str) -> None:
         """Run a statement and show its rows as they arrive."""
         started = time.monotonic()
         summary: QuerySummary | None = None
@@ -53,8 +53,7 @@ class Results:
             say("(the pager was left: the statement was cancelled)")
         if summary is not None:
             report_summary(summary, None)
-            if self._interactive:
-                say(f"({summary.counted})")
+            self.remark(f"({summary.counted})")
         self.tell_time(started)
 
     def show(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -67,6 +66,11 @@ class Results:
         writer.begin(columns, types)
         writer.rows(rows)
         writer.end()
+
+    def remark(self, text: str) -> None:
+        """Write what only a person wants to know."""
+        if self._interactive:
+            say(text)
 
     def tell_time(self, started: float) -> None:
         if self.timing:

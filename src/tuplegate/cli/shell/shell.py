@@ -2,20 +2,22 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tuplegate.cli.exits import Exit
 from tuplegate.cli.remote import Failed, translate_failures
-from tuplegate.cli.shell.block import Act, Block, classify, is_chained, is_read_only, remark_on_effect
+from tuplegate.cli.shell.block import Act, classify, is_chained, is_read_only, remark_on_effect
 from tuplegate.cli.shell.names import NameKeeper, may_change_names
 from tuplegate.cli.shell.results import Results, say
 from tuplegate.cli.splitting import CommandLine, Reader
 
 if TYPE_CHECKING:
-    from tuplegate.client import Client, TuplegateError
+    from tuplegate.client import Client, OpenTransaction
 
 _OPEN = {"": "… ", "/*": "*… "}
-
+_LONGEST_S = 86_400.0
+"""A person takes their time: a transaction is asked to live for so long, and gets as much as the service allows."""
 
 _WORDS = {"help": "\\?", "exit": "\\q", "quit": "\\q"}
 
@@ -36,21 +38,26 @@ class Shell:
         self.client = client
         self.results = results
         self.reader = Reader()
-        self.block: Block | None = None
+        self.transaction: OpenTransaction | None = None
+        """What BEGIN has opened. It stays until COMMIT or ROLLBACK, even if it has failed or expired meanwhile: what
+        follows was meant for it, and must not run outside of it."""
         self.names: NameKeeper | None = None
         """Names for completion; None if nobody types."""
         self.last = ""
-        """The last statement or block that was run."""
+        """The last statement that was run."""
         self.remember: Callable[[str], None] = lambda text: None
         """Adds text to the history that was not typed at the prompt."""
         self.included: list[str] = []
         """The files that are being run, outermost first."""
         self._commands = commands
+        self._read_only = False
+        self._ran: list[str] = []
 
     @property
     def prompt(self) -> str:
-        name = "tuplegate*" if self.block is not None else "tuplegate"
-        return f"{name}> " if self.reader.is_blank else self.continuation(self.reader.inside)
+        """The prompt: `*` shows an open transaction, `!` one that has failed."""
+        mark = "" if self.transaction is None else "*" if self.transaction.state in ("new", "open") else "!"
+        return f"tuplegate{mark}> " if self.reader.is_blank else self.continuation(self.reader.inside)
 
     @staticmethod
     def continuation(inside: str) -> str:
@@ -59,8 +66,13 @@ class Shell:
 
     @property
     def current(self) -> str:
-        """The text that commands act on: pending text, else the open block, else what ran last."""
-        return self.reader.pending.strip() or (self.block.text if self.block is not None else self.last)
+        """The text that commands act on: pending text, else what ran last."""
+        return self.reader.pending.strip() or self.last
+
+    @property
+    def source(self) -> "Client | OpenTransaction":
+        """What statements are run by: the open transaction, or the client."""
+        return self.client if self.transaction is None else self.transaction
 
     def take(self, text: str) -> None:
         """Take typed or piped text, and run what is now complete."""
@@ -104,26 +116,14 @@ class Shell:
         act = classify(sql)
         if act is Act.BEGIN:
             self._begin(sql)
-        elif self.block is None:
+        elif self.transaction is None:
             self._run_single(act, sql)
-        elif act is Act.ROLLBACK:
-            self.block = Block(self.block.read_only) if is_chained(sql) else None
-            say("dropped; nothing was sent")
         elif act is Act.COMMIT:
-            block = self.block
-            self.block = Block(block.read_only) if is_chained(sql) else None
-            self._commit(block)
-        elif act is Act.POINT:
-            say("error: there are no savepoints: the statements after BEGIN are sent together; this one was left out")
+            self._commit(self.transaction, is_chained(sql))
+        elif act is Act.ROLLBACK:
+            self._roll_back(self.transaction, is_chained(sql))
         else:
-            self.block.statements.append(sql)
-
-    def _begin(self, sql: str) -> None:
-        if self.block is not None:
-            say("there was a BEGIN before; nothing changes")
-            return
-        self.block = Block(is_read_only(sql))
-        say("statements are gathered until COMMIT, and then sent as one transaction; their rows are shown then")
+            self._run_inside(self.transaction, sql)
 
     def _run_single(self, act: Act, sql: str) -> None:
         if act in (Act.COMMIT, Act.ROLLBACK):
@@ -141,52 +141,102 @@ class Shell:
         if remark is not None:
             say(f"notice: {remark}")
 
-    def _commit(self, block: Block) -> None:
-        from tuplegate.client import TuplegateError
-
-        if not block.statements:
-            say("there was nothing to send")
-            return
-        self.last = block.text + "commit"
-        started = time.monotonic()
-        try:
-            with translate_failures():
-                done = self.client.transaction(block.statements, read_only=block.read_only)
-        except Failed as exc:
-            error = exc.__cause__
-            if isinstance(error, TuplegateError) and error.statement is not None:
-                raise _describe_block_failure(error, block.statements) from error
-            raise
-        with self.results.out() as out:
-            for rows in done.results:
-                if rows.columns:
-                    self.results.write(out, rows.columns, rows.types, rows.tuples())
-        count = len(block.statements)
-        one = "1 statement" if count == 1 else f"{count} statements"
-        say(f"committed {one} as one transaction, {done.affected_rows} rows affected")
-        self.results.tell_time(started)
-        self._note_names(block.statements)
-
     def _note_names(self, statements: list[str]) -> None:
         if self.names is not None and any(map(may_change_names, statements)):
             self.names.refresh()
 
-    def tell_open_block(self) -> bool:
-        """Report a block that was never ended; return whether there was one."""
-        if self.block is None or not self.block.statements:
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    def _begin(self, sql: str) -> None:
+        if self.transaction is not None:
+            say("there was a BEGIN before; nothing changes")
+            return
+        self._read_only = is_read_only(sql)
+        self._open()
+        say("a transaction is open until COMMIT or ROLLBACK")
+
+    def _open(self) -> None:
+        self._ran = []
+        self.transaction = self.client.transaction(
+            read_only=self._read_only, timeout_s=_LONGEST_S, idle_timeout_s=_LONGEST_S
+        )
+
+    def _run_inside(self, transaction: "OpenTransaction", sql: str) -> None:
+        self.last = sql
+        is_first = transaction.id is None
+        try:
+            with translate_failures(sql):
+                self.results.run(transaction, sql)
+        except Failed as exc:
+            exc.more += _explain_state(transaction)
+            raise
+        except KeyboardInterrupt:
+            _give_up_if_lost(transaction)
+            raise
+        self._ran.append(sql)
+        if is_first and transaction.expires_at is not None:
+            self.results.remark(
+                f"(rolled back if nothing is typed until {transaction.expires_at.astimezone():%H:%M:%S})"
+            )
+
+    def _commit(self, transaction: "OpenTransaction", chained: bool) -> None:
+        started, ran = time.monotonic(), self._ran
+        self._close(chained)
+        if transaction.state in ("failed", "aborted"):
+            _give_up(transaction)
+            raise Failed("nothing was committed: the transaction has failed, and is rolled back", Exit.SQL)
+        try:
+            with translate_failures():
+                transaction.commit()
+        except Failed:
+            _give_up(transaction)
+            raise
+        say("committed")
+        self.results.tell_time(started)
+        self._note_names(ran)
+
+    def _roll_back(self, transaction: "OpenTransaction", chained: bool) -> None:
+        self._close(chained)
+        with translate_failures():
+            transaction.rollback()
+        say("rolled back")
+
+    def _close(self, chained: bool) -> None:
+        """Leave the transaction; AND CHAIN begins the next one."""
+        self.transaction = None
+        if chained:
+            self._open()
+
+    def end_transaction(self) -> bool:
+        """Roll back a transaction that was never ended, and say so; return whether there was one with statements."""
+        transaction, self.transaction = self.transaction, None
+        if transaction is None or transaction.state == "new":
             return False
-        count = len(self.block.statements)
-        one = "1 statement after BEGIN was" if count == 1 else f"{count} statements after BEGIN were"
-        say(f"{one} never committed; nothing of it was sent")
+        _give_up(transaction)
+        say("the transaction was never committed; it is rolled back")
         return True
 
 
-def _describe_block_failure(error: "TuplegateError", statements: list[str]) -> Failed:
-    """Return the failure of a block: which statement failed, and that none of them was applied."""
-    number = error.statement or 0
-    try:
-        with translate_failures(statements[number]):
-            raise error
-    except Failed as exc:
-        message = f"statement {number + 1} of {len(statements)}: {exc.message}"
-        return Failed(message, exc.code, (*exc.more, "nothing of the transaction was applied; \\e edits it"))
+def _give_up(transaction: "OpenTransaction") -> None:
+    """Roll back what can be rolled back. If the service cannot be reached, it does so when the transaction expires."""
+    from tuplegate.client import TuplegateError
+
+    if transaction.state in ("open", "failed", "aborted"):
+        with suppress(TuplegateError):
+            transaction.rollback()
+
+
+def _give_up_if_lost(transaction: "OpenTransaction") -> None:
+    """Roll back after Ctrl-C, unless the statement was a read, which leaves the transaction as it was."""
+    if transaction.state == "aborted":
+        _give_up(transaction)
+        say("the transaction is rolled back; ROLLBACK leaves it")
+
+
+def _explain_state(transaction: "OpenTransaction") -> tuple[str, ...]:
+    """Return what a failure means for the transaction."""
+    if transaction.state == "failed":
+        return ("the transaction has failed: ROLLBACK ends it, ROLLBACK TO a savepoint goes on before the failure",)
+    if transaction.state == "aborted":
+        return ("the transaction is rolled back; ROLLBACK leaves it",)
+    return ()

@@ -1,11 +1,15 @@
 """The client of the data plane, with calls about the caller's own session and organization."""
 
+import asyncio
+import math
 import os
+import random
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from tuplegate.client.addresses import DEFAULT_URL, check_url
@@ -19,11 +23,14 @@ from tuplegate.client.asynchronous.control import (
     AsyncPlane,
 )
 from tuplegate.client.asynchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
+from tuplegate.client.asynchronous.open_transaction import AsyncOpenTransaction, OpenOptions
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.asynchronous.transport import AsyncTransport, Call
-from tuplegate.client.errors import OutcomeUnknown
+from tuplegate.client.errors import OutcomeUnknown, TuplegateError
 from tuplegate.client.frames import read_frame, write_insert
+from tuplegate.client.functions import AsyncFunction
 from tuplegate.client.positions import Consistency, check_consistency
+from tuplegate.client.progress import can_run_again
 from tuplegate.client.records import Organization, Session, Table, Transaction, make_record, make_records
 from tuplegate.client.requests import (
     Statement,
@@ -32,11 +39,14 @@ from tuplegate.client.requests import (
     write_query_body,
     write_transaction_body,
 )
-from tuplegate.client.retries import AnswerLost, Repeat
+from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
 
+_R = TypeVar("_R")
 
+
+# size: a client's calls are its methods, and each is short.
 class AsyncClient:
     """A client of a Tuplegate service. Use it with `async with`, or call `aclose()` when done.
 
@@ -170,6 +180,12 @@ class AsyncClient:
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return AsyncRowStream(self._transport, call, timeout_s)
 
+    @overload
+    def transaction(
+        self, *, read_only: bool = False, timeout_s: float | None = None, idle_timeout_s: float | None = None
+    ) -> AsyncOpenTransaction: ...
+
+    @overload
     async def transaction(
         self,
         statements: Sequence[Statement],
@@ -179,12 +195,70 @@ class AsyncClient:
         idempotency_key: str | None = None,
         transaction_id: str | None = None,
         consistency: Consistency | None = None,
-    ) -> Transaction:
-        """Run statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
+    ) -> Transaction: ...
 
-        After a lost answer the call is repeated, and never writes twice. With your own `transaction_id` it is not
-        repeated: it raises OutcomeUnknown, and `transaction_state` tells the outcome.
+    def transaction(self, statements: Sequence[Statement] | None = None, **options: Any) -> Any:
+        """Run statements as one atomic unit; without statements, return a transaction to run them in one by one.
+
+        With statements: each is SQL, or a pair of SQL and parameters. After a lost answer the call is repeated, and
+        never writes twice. With your own `transaction_id` it is not repeated: it raises OutcomeUnknown, and
+        `transaction_state` tells the outcome.
+
+        Without: use it with `async with`. The end of the block commits, and an exception rolls back. Nothing is sent
+        before its first statement. `timeout_s` is for the whole transaction; the service rolls it back after
+        `idle_timeout_s` without a statement.
         """
+        return self._open(**options) if statements is None else self._run_statements(statements, **options)
+
+    def _open(
+        self, *, read_only: bool = False, timeout_s: float | None = None, idle_timeout_s: float | None = None
+    ) -> AsyncOpenTransaction:
+        # It is bound to the key and the database of this moment.
+        headers = {"Authorization": f"Bearer {self._transport.token}", **self._headers}
+        life_s = self.timeout_s if timeout_s is None else timeout_s
+        options = OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
+        return AsyncOpenTransaction(self._transport, options)
+
+    async def run(
+        self,
+        function: AsyncFunction[AsyncOpenTransaction, _R],
+        *,
+        attempts: int = 5,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> _R:
+        """Call the function with a transaction, commit, and return what the function returned.
+
+        After a conflict with another transaction all of it is run again in a new one, up to `attempts` times in all and
+        with pauses that grow. So the function must do nothing that cannot be done twice, except through the
+        transaction.
+        """
+        if attempts < 1:
+            raise ValueError(f"attempts is {attempts}: there is at least 1")
+        course = Course(math.inf, attempts - 1)
+        while True:
+            opened = self._open(read_only=read_only, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s)
+            try:
+                async with opened:
+                    return await function(opened)
+            except TuplegateError as error:
+                again = can_run_again(error)
+                pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
+                if pause_s is None:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _run_statements(
+        self,
+        statements: Sequence[Statement],
+        *,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        transaction_id: str | None = None,
+        consistency: Consistency | None = None,
+    ) -> Transaction:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers, repeat = self._read_headers(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
         if transaction_id is not None:
@@ -240,7 +314,8 @@ class AsyncClient:
         return len(rows)
 
     async def transaction_state(self, transaction_id: str) -> str:
-        """Return `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
+        """Return `open`, `failed`, `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never
+        seen."""
         answer = await self._ask_data_plane("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
         return str(answer.body["state"])
 

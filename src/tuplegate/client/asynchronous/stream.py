@@ -70,12 +70,16 @@ class AsyncRowStream(StreamedResult):
         """Open the stream and read the columns."""
         if self._response is not None or self._ended:
             return
-        self._response = await self._transport.open(self._call, self._transport.start_course(self._timeout_s))
+        self._response = await self._start()
         self._chunks = self._response.aiter_bytes()
         while not self._described and not self._ended:
             self._waiting.extend(await self._read_events())
         if self._failure is not None and not self._described:
             raise self._failure
+
+    async def _start(self) -> httpx.Response:
+        """Send the request, and return the head of its answer."""
+        return await self._transport.open(self._call, self._transport.start_course(self._timeout_s))
 
     async def _read_events(self) -> list[tuple[Any, ...]]:
         """Read the next chunk: return its rows, and act on its other events."""

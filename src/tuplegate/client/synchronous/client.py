@@ -1,19 +1,25 @@
 # Made by tools/sync_client.py of asynchronous/client.py. Do not edit.
 """The client of the data plane, with calls about the caller's own session and organization."""
 
+import math
 import os
+import random
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from tuplegate.client.addresses import DEFAULT_URL, check_url
 from tuplegate.client.answers import Answer, read_rows, read_transaction
-from tuplegate.client.errors import OutcomeUnknown
+from tuplegate.client.errors import OutcomeUnknown, TuplegateError
 from tuplegate.client.frames import read_frame, write_insert
+from tuplegate.client.functions import Function
 from tuplegate.client.positions import Consistency, check_consistency
+from tuplegate.client.progress import can_run_again
 from tuplegate.client.records import Organization, Session, Table, Transaction, make_record, make_records
 from tuplegate.client.requests import (
     Statement,
@@ -22,7 +28,7 @@ from tuplegate.client.requests import (
     write_query_body,
     write_transaction_body,
 )
-from tuplegate.client.retries import AnswerLost, Repeat
+from tuplegate.client.retries import AnswerLost, Course, Repeat
 from tuplegate.client.rows import Rows
 from tuplegate.client.statements import seems_to_read
 from tuplegate.client.synchronous.control import (
@@ -34,10 +40,14 @@ from tuplegate.client.synchronous.control import (
     Plane,
 )
 from tuplegate.client.synchronous.delivery import send_keyed, send_keyed_if_possible, send_read, send_unkeyed
+from tuplegate.client.synchronous.open_transaction import OpenOptions, OpenTransaction
 from tuplegate.client.synchronous.stream import RowStream
 from tuplegate.client.synchronous.transport import Call, Transport
 
+_R = TypeVar("_R")
 
+
+# size: a client's calls are its methods, and each is short.
 class Client:
     """A client of a Tuplegate service. Use it with `with`, or call `close()` when done.
 
@@ -171,6 +181,12 @@ class Client:
         call = Call("POST", f"{self.url}/v1/query", body, headers, exact=not convert)
         return RowStream(self._transport, call, timeout_s)
 
+    @overload
+    def transaction(
+        self, *, read_only: bool = False, timeout_s: float | None = None, idle_timeout_s: float | None = None
+    ) -> OpenTransaction: ...
+
+    @overload
     def transaction(
         self,
         statements: Sequence[Statement],
@@ -180,12 +196,70 @@ class Client:
         idempotency_key: str | None = None,
         transaction_id: str | None = None,
         consistency: Consistency | None = None,
-    ) -> Transaction:
-        """Run statements as one atomic unit. Each is SQL, or a pair of SQL and parameters.
+    ) -> Transaction: ...
 
-        After a lost answer the call is repeated, and never writes twice. With your own `transaction_id` it is not
-        repeated: it raises OutcomeUnknown, and `transaction_state` tells the outcome.
+    def transaction(self, statements: Sequence[Statement] | None = None, **options: Any) -> Any:
+        """Run statements as one atomic unit; without statements, return a transaction to run them in one by one.
+
+        With statements: each is SQL, or a pair of SQL and parameters. After a lost answer the call is repeated, and
+        never writes twice. With your own `transaction_id` it is not repeated: it raises OutcomeUnknown, and
+        `transaction_state` tells the outcome.
+
+        Without: use it with `with`. The end of the block commits, and an exception rolls back. Nothing is sent
+        before its first statement. `timeout_s` is for the whole transaction; the service rolls it back after
+        `idle_timeout_s` without a statement.
         """
+        return self._open(**options) if statements is None else self._run_statements(statements, **options)
+
+    def _open(
+        self, *, read_only: bool = False, timeout_s: float | None = None, idle_timeout_s: float | None = None
+    ) -> OpenTransaction:
+        # It is bound to the key and the database of this moment.
+        headers = {"Authorization": f"Bearer {self._transport.token}", **self._headers}
+        life_s = self.timeout_s if timeout_s is None else timeout_s
+        options = OpenOptions(self.url, headers, read_only, life_s, idle_timeout_s, self.timeout_s)
+        return OpenTransaction(self._transport, options)
+
+    def run(
+        self,
+        function: Function[OpenTransaction, _R],
+        *,
+        attempts: int = 5,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> _R:
+        """Call the function with a transaction, commit, and return what the function returned.
+
+        After a conflict with another transaction all of it is run again in a new one, up to `attempts` times in all and
+        with pauses that grow. So the function must do nothing that cannot be done twice, except through the
+        transaction.
+        """
+        if attempts < 1:
+            raise ValueError(f"attempts is {attempts}: there is at least 1")
+        course = Course(math.inf, attempts - 1)
+        while True:
+            opened = self._open(read_only=read_only, timeout_s=timeout_s, idle_timeout_s=idle_timeout_s)
+            try:
+                with opened:
+                    return function(opened)
+            except TuplegateError as error:
+                again = can_run_again(error)
+                pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
+                if pause_s is None:
+                    raise
+            time.sleep(pause_s)
+
+    def _run_statements(
+        self,
+        statements: Sequence[Statement],
+        *,
+        read_only: bool = False,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        transaction_id: str | None = None,
+        consistency: Consistency | None = None,
+    ) -> Transaction:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         headers, repeat = self._read_headers(consistency), Repeat.HARMLESS if read_only else Repeat.KEYED
         if transaction_id is not None:
@@ -241,7 +315,8 @@ class Client:
         return len(rows)
 
     def transaction_state(self, transaction_id: str) -> str:
-        """Return `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never seen."""
+        """Return `open`, `failed`, `committed`, `aborted` or `in_progress`. Raises NotFound for an id that was never
+        seen."""
         answer = self._ask_data_plane("GET", f"/v1/transaction/{quote(transaction_id, safe='')}")
         return str(answer.body["state"])
 

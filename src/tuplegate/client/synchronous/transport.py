@@ -1,8 +1,8 @@
 # Made by tools/sync_client.py of asynchronous/transport.py. Do not edit.
 """Sends requests over HTTP: it reuses connections, and repeats a call where that is safe.
 
-A lost answer is the hard case. A request that changes nothing, or that has an Idempotency-Key, is sent again. For any
-other, the caller is told that the outcome is unknown.
+A lost answer is the hard case. A request that changes nothing, or that has an Idempotency-Key or a sequence within its
+transaction, is sent again. For any other, the caller is told that the outcome is unknown.
 """
 
 import json
@@ -19,6 +19,7 @@ import httpx
 from tuplegate.client.answers import Answer
 from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
 from tuplegate.client.positions import Positions
+from tuplegate.client.progress import is_settled
 from tuplegate.client.retries import AnswerLost, Course, NotSent, Repeat, nothing_was_applied
 from tuplegate.client.values import Number
 
@@ -76,10 +77,15 @@ class Transport:
                 lost = isinstance(error, AnswerLost | OutcomeUnknown)
                 in_doubt = in_doubt or lost
                 again = nothing_was_applied(error) or (lost and call.repeat is not Repeat.NEVER)
+                if call.repeat is Repeat.SEQUENCED and is_settled(error) and not lost:
+                    raise
                 pause_s = course.pause_s(error, monotonic(), random.random()) if again else None  # noqa: S311 - jitter
                 if pause_s is None:
                     if in_doubt and call.repeat is Repeat.KEYED:
                         raise _explain_doubt(call, error) from error
+                    if in_doubt and call.repeat is Repeat.SEQUENCED and not lost:
+                        message = f"the answer was lost and could not be asked for again: {error.message}"
+                        raise AnswerLost(message, code=error.code, status=error.status) from error
                     raise
             time.sleep(pause_s)
 
@@ -157,7 +163,9 @@ def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> An
         raise _explain_foreign(response)
     if isinstance(body.get("error"), dict):
         request_id = body.get("request_id") or response.headers.get("x-request-id")
-        raise make_error(status, body["error"], request_id, _retry_after_s(response))
+        error = make_error(status, body["error"], request_id, _retry_after_s(response))
+        error.answer = body
+        raise error
     if status >= 300 and "checks" not in body:  # health answers 503 with its checks
         raise _explain_foreign(response)
     return Answer(status, body, response.headers)

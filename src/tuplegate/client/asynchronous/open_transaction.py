@@ -1,0 +1,349 @@
+"""A transaction that stays open between the calls of its client, and a savepoint in it.
+
+It is begun with its first statement. A request whose answer is lost is sent again with the same sequence, and is not
+run again. Whatever is not committed is rolled back, by the service itself if the client cannot say so.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from tuplegate.client.answers import Answer, read_rows, read_transaction
+from tuplegate.client.asynchronous.stream import AsyncRowStream
+from tuplegate.client.asynchronous.transport import AsyncTransport, Call
+from tuplegate.client.errors import OutcomeUnknown, StreamCut, TuplegateError
+from tuplegate.client.functions import AsyncFunction
+from tuplegate.client.progress import Progress, TransactionState
+from tuplegate.client.records import Transaction
+from tuplegate.client.requests import (
+    Statement,
+    add_sequence,
+    drop_stream_hint,
+    write_begin_body,
+    write_commit_body,
+    write_query_body,
+)
+from tuplegate.client.retries import AnswerLost, Repeat
+from tuplegate.client.rows import Rows
+
+_R = TypeVar("_R")
+
+_GIVE_UP_S = 5.0
+"""How long a rollback may take after an exception. If it fails, the transaction expires."""
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """How a transaction is opened. `timeout_s` is for all of it, `call_timeout_s` for one call that gives none."""
+
+    url: str
+    headers: Mapping[str, str]
+    read_only: bool
+    timeout_s: float
+    idle_timeout_s: float | None
+    call_timeout_s: float
+
+
+class AsyncOpenTransaction:
+    """A transaction whose statements are sent one by one. Use it with `async with`: the end of the block commits, and
+    an exception rolls back.
+
+    It runs one statement at a time; do not share it between threads or tasks. The first statement begins it; if that
+    one fails, it is over.
+    """
+
+    def __init__(self, transport: AsyncTransport, options: OpenOptions) -> None:
+        self._transport = transport
+        self._options = options
+        self._progress = Progress()
+        self._stream: AsyncInnerStream | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id or ''} {self.state}>"
+
+    @property
+    def id(self) -> str | None:
+        """The transaction's id; None before the first statement."""
+        return self._progress.id
+
+    @property
+    def state(self) -> TransactionState:
+        """`new` before the first statement, then `open`, `failed`, `committed`, `aborted`, or `in_progress` if the
+        answer to its commit was lost. It is a text."""
+        return self._progress.state
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was aborted: `rollback`, `conflict`, `expired`, `revoked`, `limit` or `lost`."""
+        return self._progress.reason
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the service rolls it back if no further statement comes; None before the first statement."""
+        return self._progress.expires_at
+
+    async def __aenter__(self) -> "AsyncOpenTransaction":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            await self._give_up()
+        elif self._progress.goes_on:
+            try:
+                await self.commit()
+            except BaseException:
+                await self._give_up()
+                raise
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    async def query(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
+        max_rows: int | None = None,
+        convert: bool = True,
+    ) -> Rows:
+        """Run one statement. `params` fill `$1`, `$2`, … After a lost answer it is sent again, and not run again.
+
+        A conflict with another transaction raises SerializationFailure or DeadlockDetected, and ends the transaction:
+        all of it must be run again, as `client.run` does. After any other failure it can only be rolled back, or rolled
+        back to a savepoint.
+        """
+        self._progress.check_can_run()
+        timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
+        sql = drop_stream_hint(sql)
+        if self.id is None and max_rows is None and timeout_s >= self._options.timeout_s:
+            answer = await self._begin(timeout_s, (sql, params), convert)
+            return read_rows(replace(answer, body=answer.body["result"]), None, convert)
+        if self.id is None:
+            await self._begin(timeout_s)
+        body = write_query_body(sql, params, timeout_s, max_rows, convert)
+        answer = await self._send("query", body, timeout_s, exact=not convert)
+        self._progress.note_answer(answer.body)
+        return read_rows(answer, max_rows, convert)
+
+    def stream(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        timeout_s: float | None = None,
+        max_rows: int | None = None,
+        convert: bool = True,
+    ) -> "AsyncInnerStream":
+        """Return the rows of one statement as they arrive, in constant memory. The transaction runs nothing else until
+        the stream is read to its end or closed. To close it before its end may fail the transaction."""
+        timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
+        body = write_query_body(sql, params, timeout_s, max_rows, convert)
+        return AsyncInnerStream(self, Call("POST", "", body, exact=not convert), timeout_s)
+
+    def savepoint(self) -> "AsyncSavepoint":
+        """Return a savepoint for `async with`: an exception in the block undoes what was run in it, and no more."""
+        return AsyncSavepoint(self)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    async def commit(self, statement: Statement | None = None, *, timeout_s: float | None = None) -> Transaction:
+        """Commit, after running a last statement if one is given: SQL, or a pair of SQL and parameters.
+
+        After a lost answer it is sent again, and tells what happened. OutcomeUnknown is raised only if that fails too.
+        """
+        progress = self._progress
+        progress.check_can_run()
+        if self.id is None and statement is None:
+            progress.end(TransactionState.COMMITTED)
+            return Transaction("", [], 0, 0, "read_only")
+        timeout_s = self._options.call_timeout_s if timeout_s is None else timeout_s
+        if self.id is None:
+            await self._begin(timeout_s)
+        try:
+            answer = await self._send("commit", write_commit_body(statement, timeout_s), timeout_s)
+        except (AnswerLost, OutcomeUnknown) as error:
+            answer = await self._ask_outcome(error, statement is not None)
+        except TuplegateError as error:
+            if "transaction_id" in (error.answer or {}) and progress.goes_on:
+                progress.end(TransactionState.ABORTED, "rollback")
+            raise
+        except BaseException:  # interrupted: it may be committed
+            progress.end(TransactionState.IN_PROGRESS)
+            raise
+        progress.end(TransactionState.COMMITTED)
+        return read_transaction(answer)
+
+    async def rollback(self) -> None:
+        """Roll back. Nothing happens if that has happened already."""
+        await self._roll_back(self._options.call_timeout_s)
+
+    async def _roll_back(self, timeout_s: float) -> None:
+        progress = self._progress
+        if progress.state is TransactionState.ABORTED and not progress.is_running:
+            return
+        if progress.state is TransactionState.COMMITTED:
+            progress.check_can_run()
+        if self._stream is not None:
+            await self._stream.aclose()
+        if self.id is not None:
+            # What may still be running would refuse a rollback; it is aborted.
+            verb = "abort" if progress.is_running else "rollback"
+            call = Call("POST", self._address(verb), None, self._options.headers, Repeat.HARMLESS)
+            await self._transport.call(call, self._transport.start_course(timeout_s))
+        progress.end(TransactionState.ABORTED, progress.reason or "rollback")
+
+    async def _give_up(self) -> None:
+        """Roll back after an exception, which must not be hidden by another one."""
+        if self._progress.goes_on or self._progress.is_running:
+            with suppress(TuplegateError):
+                await self._roll_back(min(_GIVE_UP_S, self._options.call_timeout_s))
+
+    async def _ask_outcome(self, lost: AnswerLost | OutcomeUnknown, has_statement: bool) -> Answer:
+        """Find out what became of a commit whose answer was lost."""
+        progress = self._progress
+        progress.end(TransactionState.IN_PROGRESS)
+        if lost.code != "out_of_sequence":
+            unknown = OutcomeUnknown(
+                f"{lost.message}; {self.id} may have been committed",
+                code="outcome_unknown",
+                hint="client.transaction_state(error.transaction_id) tells the outcome.",
+            )
+            unknown.transaction_id = self.id
+            raise unknown from lost
+        # It arrived, but its answer was too large to be kept. Without a sequence the outcome alone is told.
+        call = Call("POST", self._address("commit"), "{}", self._options.headers, Repeat.HARMLESS)
+        try:
+            answer = await self._transport.call(call, self._transport.start_course(self._options.call_timeout_s))
+        except TuplegateError as error:
+            progress.note_error(error)
+            raise
+        progress.end(TransactionState.COMMITTED)
+        if has_statement:
+            raise TuplegateError(f"{self.id} is committed, but the rows of its last statement were lost") from lost
+        return answer
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _address(self, verb: str) -> str:
+        return f"{self._options.url}/v1/transaction/{self.id}/{verb}"
+
+    async def _begin(self, timeout_s: float, first: Statement | None = None, convert: bool = True) -> Answer:
+        """Begin it. A begin whose answer is lost is repeated: the first one is rolled back when it expires."""
+        progress, options = self._progress, self._options
+        body = write_begin_body(first, convert, options.timeout_s, options.idle_timeout_s, read_only=options.read_only)
+        url = f"{options.url}/v1/transaction/begin"
+        call = Call("POST", url, body, options.headers, Repeat.HARMLESS, exact=not convert)
+        progress.is_running = True
+        try:
+            answer = await self._transport.call(call, self._transport.start_course(timeout_s))
+        except TuplegateError as error:
+            progress.note_error(error)
+            raise
+        except BaseException:  # interrupted: it may have begun, and expires
+            progress.lose()
+            raise
+        progress.note_answer(answer.body)
+        return answer
+
+    async def _send(self, verb: str, body: str, timeout_s: float, exact: bool = False) -> Answer:
+        course = self._transport.start_course(timeout_s)
+        call = Call("POST", self._address(verb), body, self._options.headers, Repeat.SEQUENCED, exact)
+        return await self._add_sequence(call, lambda sent: self._transport.call(sent, course))
+
+    async def _open_stream(self, call: Call, timeout_s: float) -> httpx.Response:
+        """Begin the transaction if it is new, and open a stream within it."""
+        self._progress.check_can_run()
+        if self.id is None:
+            await self._begin(timeout_s)
+        headers = {**self._options.headers, "Accept": "application/x-ndjson"}
+        call = replace(call, url=self._address("query"), headers=headers)
+        course = self._transport.start_course(timeout_s)
+        try:
+            response = await self._add_sequence(call, lambda sent: self._transport.open(sent, course))
+        except OutcomeUnknown as error:
+            raise AnswerLost(f"{error.message}; the transaction is rolled back") from error
+        self._progress.note_taken()
+        return response
+
+    async def _add_sequence(self, call: Call, send: AsyncFunction[Call, _R]) -> _R:
+        """Send a request with its sequence within the transaction, which makes it safe to send it again."""
+        progress, body = self._progress, call.body or "{}"
+        sequence = progress.next_sequence()
+        while True:
+            try:
+                return await send(replace(call, body=add_sequence(body, sequence)))
+            except TuplegateError as error:
+                lower = progress.lower_sequence(error)
+                if lower is None:
+                    progress.note_error(error)
+                    raise
+                sequence = lower
+            except BaseException:  # interrupted: it may be running
+                progress.lose()
+                raise
+
+
+class AsyncInnerStream(AsyncRowStream):
+    """A stream within a transaction. It tells the transaction how it ended."""
+
+    def __init__(self, transaction: AsyncOpenTransaction, call: Call, timeout_s: float) -> None:
+        super().__init__(transaction._transport, call, timeout_s)
+        self._transaction = transaction
+
+    async def aclose(self) -> None:
+        """End the stream. A statement that is still running is cancelled."""
+        transaction = self._transaction
+        await super().aclose()
+        if transaction._stream is self:
+            transaction._stream = None
+            transaction._progress.note_report(self._report)
+
+    async def _start(self) -> httpx.Response:
+        response = await self._transaction._open_stream(self._call, self._timeout_s)
+        self._transaction._stream = self
+        return response
+
+    async def _read_events(self) -> list[tuple[Any, ...]]:
+        try:
+            return await super()._read_events()
+        except StreamCut as error:
+            self._transaction._progress.note_error(error)
+            raise
+
+
+class AsyncSavepoint:
+    """A savepoint of a transaction. Use it with `async with`; savepoints can be nested."""
+
+    def __init__(self, transaction: AsyncOpenTransaction) -> None:
+        self._transaction = transaction
+        self._name = ""
+
+    async def __aenter__(self) -> "AsyncSavepoint":
+        progress = self._transaction._progress
+        progress.savepoints += 1
+        self._name = f"tuplegate_{progress.savepoints}"
+        await self._transaction.query(f"savepoint {self._name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            if self._transaction._progress.goes_on:
+                await self._transaction.query(f"release {self._name}")
+            return
+        # A failure here must not hide the exception. It leaves the transaction failed, so that nothing is committed.
+        with suppress(TuplegateError):
+            await self.rollback()
+            await self._transaction.query(f"release {self._name}")
+
+    async def rollback(self) -> None:
+        """Undo what was run since the savepoint. The block goes on."""
+        await self._transaction.query(f"rollback to {self._name}")
