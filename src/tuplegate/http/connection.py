@@ -128,7 +128,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
         self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
-        self._holding = Holding(shared.memory, address)
+        self._holding = Holding(shared.memory, address, self._transport)
         self._opened_at = self._loop.time()
         self._progress = ClientProgress(self._transport, self._opened_at)
         self._expect_request(shared.bounds.header_timeout_s)
@@ -278,7 +278,9 @@ class HttpConnection(asyncio.Protocol):
             exchange.body = event
             event = reader.next() if reader.has_whole_body else None
         if event is not END:
-            exchange.incoming = IncomingBody(exchange.body, head.length, self, shared.memory, self._out.owner)
+            exchange.incoming = IncomingBody(
+                exchange.body, head.length, self, shared.memory, self._out.owner, self._transport
+            )
             exchange.body = b""
         self._deadline = None
         self.current = exchange
@@ -357,10 +359,9 @@ class HttpConnection(asyncio.Protocol):
         if unread == self._holding.size:
             return
         try:
-            self._holding.resize(unread)
+            self._holding.resize_for(self._out.owner, unread)
         except ServiceError as error:
             self._reader = RequestReader(self._shared.heads)
-            self._holding.resize(0)
             exchange = self.current
             if exchange is None:
                 self._refuse(error)
@@ -413,10 +414,12 @@ class HttpConnection(asyncio.Protocol):
     def readiness(self) -> tuple[int, float] | None:
         """Return the class of what it waits for now, and since when; see `Places`."""
         bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
-        if self._closing or deadline is None or self._out.is_behind or self._transport.get_write_buffer_size():
+        is_stranger = self._out.owner == self._out.address
+        if self._transport.get_write_buffer_size():
+            return (3, self._progress.taken_at) if is_stranger else None
+        if self._closing or deadline is None:
             return None
         if exchange is not None:
-            is_stranger = self._out.owner == self._out.address
             return (2, deadline - bounds.body_timeout_s) if is_stranger else None
         if self._out.written == 0:
             return 0, self._opened_at
@@ -430,6 +433,14 @@ class HttpConnection(asyncio.Protocol):
         elif exchange.incoming is not None and not (exchange.incoming.complete or exchange.incoming.failed):
             exchange.keep_alive = False
             exchange.incoming.fail(_not_run())
+
+    def give_way(self) -> None:
+        """Close it for somebody else. What its client does not take does not hold it up."""
+        if self._transport.get_write_buffer_size():
+            self._closing = True
+            cut_off(self._transport)
+        else:
+            self.close()
 
     def close(self) -> None:
         self._closing = True
