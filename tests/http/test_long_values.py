@@ -126,6 +126,61 @@ def test_others_are_answered_while_many_statements_are_looked_at(service: Servic
     assert answer["error"]["sqlstate"] == "42P01"
 
 
+BODY_BYTES = 10 * 2**20 - 1000
+MISTAKES = {
+    "statements": ("/v1/transaction", b'{"statements":[', b'"",', b'""]}', "not 1001 or more"),
+    "statements as objects": ("/v1/transaction", b'{"statements":[', b'{"sql":""},', b'""]}', "not 1001 or more"),
+    "a field": ("/v1/query", b'{"sql":"","q', b"1", b'":1}', "there is no field `q111"),
+    "a field of a statement": ("/v1/transaction", b'{"statements":["",{"q', b"1", b'":1}]}', "in `statements[1]`"),
+    "a choice": ("/v1/query", b'{"sql":"","row_mode":"', b"1", b'"}', "`row_mode` cannot be '111"),
+    "a long choice of a transaction": ("/v1/transaction", b'{"statements":[],"row_mode":"', b"1", b'"}', "`row_mode`"),
+}
+
+
+@pytest.mark.parametrize(("path", "start", "part", "end", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_long_mistake_is_found_soon(
+    service: Service, path: str, start: bytes, part: bytes, end: bytes, said: str
+) -> None:
+    """No more statements are read than there may be, and what is said of a long name is short."""
+    body = start + part * (BODY_BYTES // len(part)) + end
+    with service.client() as client:
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert error["code"] == "malformed_request"
+    assert said in error["message"]
+    assert len(answer.content) < 1000
+
+
+def test_statements_of_a_long_transaction_are_counted_across_pieces(service: Service) -> None:
+    """They are read in pieces, and errors name them by their place in the whole."""
+    filler = ["select " + "1" * 1000] * 200
+    with service.client() as client:
+        for wrong, place in (({"params": []}, "in `statements[200]`"), (7, "`statements[200]` must be")):
+            answer = client.post("/v1/transaction", json={"statements": [*filler, wrong, *filler]})
+            assert place in answer.json()["error"]["message"]
+        long = {"sql": "select $1::text as text", "params": ["],[" + "x" * 100_000]}
+        statements = ["select 1 as number", long, *["select 1"] * 900, {"sql": "select $1::int as last", "params": [7]}]
+        answer = client.post("/v1/transaction", json={"statements": statements})
+        results = answer.json()["results"]
+    assert len(results) == len(statements)
+    assert results[1]["rows"] == [{"text": long["params"][0]}]
+    assert results[-1]["rows"] == [{"last": 7}]
+
+
+def test_others_are_answered_while_the_parameters_of_many_statements_are_read(service: Service) -> None:
+    """Each list is short enough to be read at once, but not all of them."""
+    item = b'{"sql":"select 1 from nothing","params":[%b1]}' % (b"1," * 60_000)
+    answer = run_beside(service, "/v1/transaction", b'{"statements":[%b]}' % b",".join([item] * 80))
+    assert not answer["success"]
+
+
+def test_the_control_plane_takes_short_requests(service: Service) -> None:
+    with service.client() as client:
+        answer = client.post(f"{service.control_url}/v1/databases", json={"name": "x" * 100_000})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "body_too_large"
+
+
 def test_notices_and_errors_are_cut(service: Service) -> None:
     """However long a tenant's code makes them, and however many."""
     with service.client() as client:

@@ -1,5 +1,8 @@
-"""Reads the parameters of a long request in pieces, so that the event loop is not blocked, up to the most allowed."""
+"""Reads the statements and parameters of a long request in pieces, so that the event loop is not blocked, and no more
+of them than are allowed."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ from tuplegate.protocol.messages import (
     TransactionOptions,
     TransactionRequest,
 )
-from tuplegate.protocol.pieces import split_array
+from tuplegate.protocol.pieces import LARGE, split_array
 
 _decode_query = msgspec.json.Decoder(LongQueryRequest).decode
 _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
@@ -31,7 +34,15 @@ class _Params(msgspec.Struct, frozen=True):
     params: list[msgspec.Raw] | None
 
 
+class _Statements(msgspec.Struct, frozen=True):
+    """Only the statements, under their name."""
+
+    statements: list[str | LongStatementItem]
+
+
 _decode_named = msgspec.json.Decoder(_Params).decode
+_decode_statements = msgspec.json.Decoder(_Statements).decode
+_INDEX = re.compile(r"`\$\.statements\[(\d+)\]")
 
 
 async def read_long_query(body: bytes) -> QueryRequest:
@@ -40,11 +51,16 @@ async def read_long_query(body: bytes) -> QueryRequest:
     return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
-async def read_long_transaction(body: bytes) -> TransactionRequest:
+async def read_long_transaction(body: bytes, statements_max: int) -> TransactionRequest:
     long = read_json(_decode_transaction, body, TransactionRequest)
     statements: list[str | StatementItem] = []
-    for index, item in enumerate(long.statements):
+    length = 0
+    for index, item in enumerate(await _read_items(bytes(long.statements), statements_max)):
         if isinstance(item, LongStatementItem):
+            length += len(bytes(item.params))
+            if length > LARGE:
+                length = 0
+                await yield_to_loop()
             try:
                 statements.append(StatementItem(item.sql, await _read_params(item.params)))
             except ServiceError as exc:
@@ -52,6 +68,41 @@ async def read_long_transaction(body: bytes) -> TransactionRequest:
         else:
             statements.append(item)
     return TransactionRequest(statements, **_options(long, TransactionOptions))
+
+
+async def _read_items(text: bytes, most: int) -> list[str | LongStatementItem]:
+    """Read the statements, but not their parameters. Raises malformed_request, also for more than the most allowed."""
+    if text[:1] != b"[":
+        return read_json(_decode_statements, b'{"statements":%b}' % text, TransactionRequest).statements
+    items: list[str | LongStatementItem] = []
+    for piece in split_array(text, b"[]", b",", 1):
+        if piece is not None:
+            part, before, behind = piece
+            whole = b'{"statements":%b%b%b}' % (b"[" * before, part, b"]" * behind)
+            items += read_json(_count_from(len(items)), whole, TransactionRequest).statements
+            if len(items) > most:
+                raise wrong_number_of_statements(most, f"{most + 1} or more")
+        await yield_to_loop()
+    return items
+
+
+def _count_from(first: int) -> Callable[[bytes], _Statements]:
+    """Return a decoder of statements whose errors count them from there."""
+
+    def decode(body: bytes) -> _Statements:
+        try:
+            return _decode_statements(body)
+        except msgspec.ValidationError as exc:
+            said = str(exc)
+            start = max(0, len(said) - LARGE)  # the place is at the end
+            moved = _INDEX.sub(lambda found: f"`$.statements[{first + int(found[1])}]", said[start:])
+            raise msgspec.ValidationError(said[:start] + moved) from exc
+
+    return decode
+
+
+def wrong_number_of_statements(most: int, count: str) -> ServiceError:
+    return ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
 
 
 def _options(request: QueryOptions | TransactionOptions, kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -65,9 +65,9 @@ class TransactionRequest(TransactionOptions, frozen=True):
 
 
 class LongTransactionRequest(TransactionOptions, frozen=True):
-    """A `TransactionRequest` with unread parameters."""
+    """A `TransactionRequest` with unread statements."""
 
-    statements: list[str | LongStatementItem]
+    statements: msgspec.Raw
 
 
 class StreamFormat(Enum):
