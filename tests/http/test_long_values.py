@@ -12,6 +12,7 @@ import pytest
 
 from tests.service import Service
 
+BODY_BYTES = 10 * 2**20 - 1000
 SHARE = 2
 """The longest silence for a bystander is less than this part of the time that the large request takes."""
 
@@ -105,6 +106,27 @@ def test_others_are_answered_while_a_long_parameter_is_read(
     assert answer["rows"] == [{"count": count}]
 
 
+LATE = {
+    "dimensions": b"[1],",
+    "texts": b'"a",',
+    "numbers": b"1,",
+}
+
+
+@pytest.mark.parametrize("part", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/transaction"])
+def test_time_is_over_while_a_long_parameter_is_read(service: Service, path: str, part: bytes) -> None:
+    """Whatever is done with it at that moment, it is not finished first."""
+    array = b"[%b%b]" % (part * (BODY_BYTES // len(part)), part[:-1])
+    sql = b'"sql":"select cardinality($1::text[])","params":[%b]' % array
+    body = b'{%b,"timeout_ms":1}' % sql if path == "/v1/query" else b'{"statements":[{%b}],"timeout_ms":1}' % sql
+    with service.client() as client:
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (error["code"], error["sqlstate"]) == ("timeout", "57014")
+    assert "were not read within 1 ms" in error["message"]
+
+
 def test_too_many_parameters_are_refused_before_they_are_all_read(service: Service) -> None:
     """Alone, and in a statement of a transaction."""
     params = b"[%b1]" % (b"1," * 1_000_000)
@@ -126,7 +148,6 @@ def test_others_are_answered_while_many_statements_are_looked_at(service: Servic
     assert answer["error"]["sqlstate"] == "42P01"
 
 
-BODY_BYTES = 10 * 2**20 - 1000
 MISTAKES = {
     "statements": ("/v1/transaction", b'{"statements":[', b'"",', b'""]}', "not 1001 or more"),
     "statements as objects": ("/v1/transaction", b'{"statements":[', b'{"sql":""},', b'""]}', "not 1001 or more"),
@@ -170,7 +191,7 @@ def test_statements_of_a_long_transaction_are_counted_across_pieces(service: Ser
 def test_others_are_answered_while_the_parameters_of_many_statements_are_read(service: Service) -> None:
     """Each list is short enough to be read at once, but not all of them."""
     item = b'{"sql":"select 1 from nothing","params":[%b1]}' % (b"1," * 60_000)
-    answer = run_beside(service, "/v1/transaction", b'{"statements":[%b]}' % b",".join([item] * 80))
+    answer = run_beside(service, "/v1/transaction", b'{"statements":[%b]}' % b",".join([item] * 40))
     assert not answer["success"]
 
 

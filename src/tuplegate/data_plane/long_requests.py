@@ -1,6 +1,7 @@
 """Reads the statements and parameters of a long request in pieces, so that the event loop is not blocked, and no more
 of them than are allowed."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
@@ -45,24 +46,43 @@ _decode_statements = msgspec.json.Decoder(_Statements).decode
 _INDEX = re.compile(r"`\$\.statements\[(\d+)\]")
 
 
-async def read_long_query(body: bytes) -> QueryRequest:
+class _Timer:
+    """Gives the loop back between two pieces of work, until the request's time is over."""
+
+    def __init__(self, timeout_ms: int | None, limit_ms: int) -> None:
+        self._limit_ms = min(timeout_ms or limit_ms, limit_ms)
+        self._time = asyncio.get_running_loop().time
+        self._deadline = self._time() + self._limit_ms / 1000
+
+    async def pause(self) -> None:
+        """Raises timeout."""
+        await yield_to_loop()
+        if self._time() > self._deadline:
+            message = f"the parameters were not read within {self._limit_ms} ms, the time limit; nothing was run"
+            raise ServiceError("timeout", message, sqlstate="57014")
+
+
+async def read_long_query(body: bytes, limit_ms: int) -> QueryRequest:
+    """Raises malformed_request, and timeout where it takes longer than its statement may."""
     long = read_json(_decode_query, body, QueryRequest)
-    params = await _read_params(long.params)
+    params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
     return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
-async def read_long_transaction(body: bytes, statements_max: int) -> TransactionRequest:
+async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int) -> TransactionRequest:
+    """Raises malformed_request, and timeout where it takes longer than the transaction may."""
     long = read_json(_decode_transaction, body, TransactionRequest)
+    timer = _Timer(long.timeout_ms, limit_ms)
     statements: list[str | StatementItem] = []
     length = 0
-    for index, item in enumerate(await _read_items(bytes(long.statements), statements_max)):
+    for index, item in enumerate(await _read_items(bytes(long.statements), statements_max, timer)):
         if isinstance(item, LongStatementItem):
             length += len(bytes(item.params))
             if length > LARGE:
                 length = 0
-                await yield_to_loop()
+                await timer.pause()
             try:
-                statements.append(StatementItem(item.sql, await _read_params(item.params)))
+                statements.append(StatementItem(item.sql, await _read_params(item.params, timer)))
             except ServiceError as exc:
                 raise exc.at_statement(index) from exc
         else:
@@ -70,7 +90,7 @@ async def read_long_transaction(body: bytes, statements_max: int) -> Transaction
     return TransactionRequest(statements, **_options(long, TransactionOptions))
 
 
-async def _read_items(text: bytes, most: int) -> list[str | LongStatementItem]:
+async def _read_items(text: bytes, most: int, timer: _Timer) -> list[str | LongStatementItem]:
     """Read the statements, but not their parameters. Raises malformed_request, also for more than the most allowed."""
     if text[:1] != b"[":
         return read_json(_decode_statements, b'{"statements":%b}' % text, TransactionRequest).statements
@@ -82,7 +102,7 @@ async def _read_items(text: bytes, most: int) -> list[str | LongStatementItem]:
             items += read_json(_count_from(len(items)), whole, TransactionRequest).statements
             if len(items) > most:
                 raise wrong_number_of_statements(most, f"{most + 1} or more")
-        await yield_to_loop()
+        await timer.pause()
     return items
 
 
@@ -109,7 +129,7 @@ def _options(request: QueryOptions | TransactionOptions, kind: type[msgspec.Stru
     return {name: getattr(request, name) for name in kind.__struct_fields__}
 
 
-async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+async def _read_params(raw: msgspec.Raw, timer: _Timer) -> list[msgspec.Raw] | None:
     text = bytes(raw)
     if text[:1] != b"[":  # null, or something else, which is refused with the name of the field
         return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
@@ -124,5 +144,5 @@ async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
             if len(params) > PARAMS_MAX:
                 message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
-        await yield_to_loop()
+        await timer.pause()
     return params

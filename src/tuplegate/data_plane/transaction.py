@@ -77,7 +77,10 @@ class TransactionRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, TransactionRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_long_transaction(body, self._bounds.statements_max))
+        bounds = self._bounds
+        await self._answer(
+            exchange, identity, await read_long_transaction(body, bounds.statements_max, bounds.timeout_ms)
+        )
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)

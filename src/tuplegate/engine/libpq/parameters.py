@@ -1,5 +1,7 @@
 """The parameters of a statement as text for the server, and the placeholders' types where they decide how."""
 
+from typing import Protocol
+
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
@@ -20,12 +22,19 @@ async def describe_statement(member: Member, sql: bytes) -> PGresult:
     return results[-1]
 
 
+class Ending(Protocol):
+    """What runs the statement."""
+
+    timed_out: bool
+
+
 async def write_params(
-    pool: Pool, member: Member, statement: port.Statement, *, describe: bool
+    pool: Pool, member: Member, statement: port.Statement, of: Ending, *, describe: bool
 ) -> list[bytes | None] | None:
     """The parameters as text. Asks for the placeholders' types where they matter, or when told to.
 
-    Their number is checked where they are asked for; the engine checks it where they are not.
+    Their number is checked where they are asked for; the engine checks it where they are not. If its time is over
+    meanwhile, they are not all there: the caller must look at `timed_out`.
     """
     params = statement.params
     if not params and not describe:
@@ -48,6 +57,8 @@ async def write_params(
     texts: list[bytes | None] = []
     for _ in add_texts(texts, params, oids, types):
         await yield_to_loop()
+        if of.timed_out:
+            break
     return texts
 
 

@@ -342,7 +342,7 @@ class Execution:
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
-        params = await write_params(self.pool, self.member, self.statement, describe=self.describe)
+        params = await write_params(self.pool, self.member, self.statement, self, describe=self.describe)
         if self.timed_out:  # what is sent from now on would not be cancelled any more
             raise why_ended(self)
         room = await find_room(self.pool, self.member, self.target, self.statement)

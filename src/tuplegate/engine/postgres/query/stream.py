@@ -105,7 +105,7 @@ async def _describe(
         with clock:
             member.hide_kept()
             await pool.freshen(member)
-            params = await write_params(pool, member, statement, describe=True)
+            params = await write_params(pool, member, statement, clock, describe=True)
             if clock.timed_out:
                 raise why_ended(clock)
             room = await find_room(pool, member, target, statement)

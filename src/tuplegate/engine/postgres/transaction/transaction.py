@@ -270,7 +270,7 @@ class TransactionRun:
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
-            params = await write_params(self.pool, self.member, statement, describe=self.describe)
+            params = await write_params(self.pool, self.member, statement, self, describe=self.describe)
             if self.timed_out:  # what is sent from now on would not be cancelled any more
                 raise why_ended(self)
         except port.StatementFailed as exc:
