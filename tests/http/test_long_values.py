@@ -3,14 +3,18 @@
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.pq import DiagnosticField as _Field
 
 from tests.service import Service
+from tuplegate.engine.libpq.failures import field
 
 BODY_BYTES = 10 * 2**20 - 1000
 SHARE = 2
@@ -215,6 +219,20 @@ def test_notices_and_errors_are_cut(service: Service) -> None:
             assert text["message"] == "é" * 2048 + "…"
             assert text["detail"] == "d" * 4096 + "…"
             assert text["hint"] == "h" * 4096 + "…"
+
+
+def test_what_is_cut_of_an_error_is_not_copied_first(service: Service) -> None:
+    raised = b"do $$ begin raise exception using message = repeat('m', 9000000), detail = 'short'; end $$"
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
+        result = connection.pgconn.exec_(raised)
+    tracemalloc.start()
+    try:
+        said = [field(result, name) for name in (_Field.MESSAGE_PRIMARY, _Field.MESSAGE_DETAIL, _Field.MESSAGE_HINT)]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert said == ["m" * 4096 + "…", "short", None]
+    assert most < 100_000
 
 
 def _quoted(text: str) -> bytes:
