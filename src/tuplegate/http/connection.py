@@ -463,11 +463,12 @@ class HttpConnection(asyncio.Protocol):
 
     def _look_for_client(self, times: int) -> None:
         """Look again and again whether a client that sends no more is still there. Only a write can tell: the network
-        answers it with an error if the client has left."""
+        answers it with an error if the client has left. Where nothing can be written, it is taken to have left after
+        the first looks: somebody else may need what its request holds."""
         self._look = None
         if self._closing or self.current is None or self._transport.is_closing():
             return
-        if self._is_broken():
+        if self._is_broken() or (times == len(_GONE_LOOK_S) and not self.current.can_show_life):
             self._transport.abort()
             return
         if times % len(_GONE_LOOK_S) == 1:

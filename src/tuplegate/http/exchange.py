@@ -213,6 +213,11 @@ class Exchange:
         if self.chunked:
             self.outgoing.write(b"0\r\n\r\n")
 
+    @property
+    def can_show_life(self) -> bool:
+        """Whether there is something that means nothing. In HTTP/1.0 there is none before the answer."""
+        return self._started or self.head.is_http_1_1
+
     def show_life(self) -> None:
         """Write something that means nothing: the write fails if the client has left."""
         if self._started:
