@@ -178,6 +178,8 @@ def _build_own_organization(of: OrganizationRoutes) -> RouteTable:
         parameters=(
             Parameter("since", _TIME, "The first hour; 24 hours ago without it."),
             Parameter("until", _TIME, "The hour behind the last."),
+            Parameter("limit", {**_LIMIT.schema, "default": LIMIT_MAX}, _LIMIT.meaning),
+            _PAGE[1],
         ),
     )
     audits = Description(control.AuditList, parameters=_PAGE)
