@@ -238,7 +238,7 @@ def main() -> int:
     checks: list[Check] = []
     data_dir = new_data_dir()
     try:
-        service = start_service(data_dir, env=COUNTED)
+        service = start_service(data_dir, "--databases-per-organization", "100000", env=COUNTED)
         try:
             print(f"load generator: {generator_name()}", flush=True)
             for name in chosen.axes:

@@ -39,7 +39,8 @@ def main(arguments: list[str]) -> int:
     databases = int(arguments[0]) if arguments else DATABASES
     data_dir = new_data_dir()
     # A connection for every database that is in use, as docs/operations.md advises.
-    service = start_service(data_dir, "--tiers", TIERS, "--engine-connections-max", str(databases + 100))
+    bounds = ("--engine-connections-max", str(databases + 100), "--databases-per-organization", str(databases + 100))
+    service = start_service(data_dir, "--tiers", TIERS, *bounds)
     try:
         print(f"load generator: {generator_name()}", flush=True)
         headers = {"Authorization": f"Bearer {service.key}"}

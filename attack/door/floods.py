@@ -311,6 +311,12 @@ async def large_answers_that_nobody_reads(door: Door) -> None:
 
 
 @flood()
+async def descriptions_that_nobody_reads(door: Door) -> None:
+    """Descriptions of the service that nobody reads, asked for without a key, are held by the piece."""
+    await _never_read(door, 40 * b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", door.scaled(1000))
+
+
+@flood()
 async def streams_that_nobody_reads(door: Door) -> None:
     """Streams to readers that never read are held back, not held."""
     sql = b'{"sql":"/*+ STREAM */ select repeat(\'x\', 10000) as x from generate_series(1, 10000000)"}'
@@ -432,6 +438,12 @@ async def tls_bodies_without_a_key(door: Door) -> None:
 async def tls_large_answers_that_nobody_reads(door: Door) -> None:
     """Sixty pipelined answers of 20 MB over TLS that nobody reads are not all held in memory."""
     await large_answers_that_nobody_reads(door)
+
+
+@flood(tls=True)
+async def tls_descriptions_that_nobody_reads(door: Door) -> None:
+    """Descriptions of the service that nobody reads, asked for over TLS without a key, are held by the piece."""
+    await descriptions_that_nobody_reads(door)
 
 
 @flood(tls=True)

@@ -159,6 +159,7 @@ class Settings:
     connections_per_database: int = _define(
         16, "Engine connections for one database and scope, over all workers.", at_least=1
     )
+    databases_per_organization: int = _define(100, "Databases that one organization may have.", at_least=1)
     running_max: int = _define(32, "Statements of one organization that may run at once.", at_least=1)
     queue_max: int = _define(1000, "Statements of one organization that may wait for their turn.", at_least=0)
     attempts_max: int = _define(50, "Tries of a statement that meets a serialization conflict.", at_least=1)

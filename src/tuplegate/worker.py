@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -60,6 +61,8 @@ _log = structlog.get_logger()
 
 _UPSTREAM_IDLE_S = 20.0
 _NODE_BEAT_S = 1.5
+CONTROL_BODY_MAX: Final = 64 * 1024
+"""Bytes of a request to the control plane: what it takes is short, and is read in one piece."""
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound to it here
 """Hosts of addresses that are bound, but that nobody else can reach a plane by."""
 
@@ -290,7 +293,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             identities,
             metrics.plane("control"),
             memory,
-            settings.body_bytes_max,
+            min(settings.body_bytes_max, CONTROL_BODY_MAX),
             traces=traces,
             elsewhere=_find_elsewhere("data", data, control, known),
         ).handle,

@@ -4,6 +4,7 @@ from itertools import count
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from tests.control import (
@@ -65,6 +66,25 @@ def test_a_new_database_is_active_and_empty(control: Control, service: Service) 
     assert sql.value("select x from t") == 1
     assert control.sql().fails("select x from t")["sqlstate"] == "42P01", "the default database is another one"
     assert name not in engine_name(service, made["id"])
+
+
+def test_an_organization_has_so_many_databases(service: Service) -> None:
+    """Those that are being made or deleted count too; the next is welcome when one is gone."""
+    own = new_organization(service)
+    most = own.control.get("/v1/organization")["limits"]["databases"]
+    with psycopg.connect(service.conninfo("tuplegate"), autocommit=True) as metadata:
+        metadata.execute(
+            "insert into database (id, organization, name, state, engine_name) select 'full_' || n, %s, 'full-' || n,"
+            " 'failed', 'full_' || n from generate_series(2, %s::int) n",
+            [own.id, most],
+        )
+        try:
+            refused = own.control.refused(409, "too_many_databases", "POST", "/v1/databases", {"name": "more"})
+            assert f"has {most} databases" in refused["message"]
+            metadata.execute("delete from database where id = 'full_2'")
+            own.control.post("/v1/databases", {"name": "more"})
+        finally:
+            metadata.execute("delete from database where id like 'full\\_%'")
 
 
 def test_the_tenants_roles_own_no_database(control: Control, service: Service) -> None:

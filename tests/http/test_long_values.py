@@ -3,15 +3,20 @@
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.pq import DiagnosticField as _Field
 
 from tests.service import Service
+from tuplegate.engine.libpq.failures import read_field
 
+BODY_BYTES = 10 * 2**20 - 1000
 SHARE = 2
 """The longest silence for a bystander is less than this part of the time that the large request takes."""
 
@@ -105,6 +110,27 @@ def test_others_are_answered_while_a_long_parameter_is_read(
     assert answer["rows"] == [{"count": count}]
 
 
+LATE = {
+    "dimensions": b"[1],",
+    "texts": b'"a",',
+    "numbers": b"1,",
+}
+
+
+@pytest.mark.parametrize("part", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/transaction"])
+def test_time_is_over_while_a_long_parameter_is_read(service: Service, path: str, part: bytes) -> None:
+    """Whatever is done with it at that moment, it is not finished first."""
+    array = b"[%b%b]" % (part * (BODY_BYTES // len(part)), part[:-1])
+    sql = b'"sql":"select cardinality($1::text[])","params":[%b]' % array
+    body = b'{%b,"timeout_ms":1}' % sql if path == "/v1/query" else b'{"statements":[{%b}],"timeout_ms":1}' % sql
+    with service.client() as client:
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (error["code"], error["sqlstate"]) == ("timeout", "57014")
+    assert "were not read within 1 ms" in error["message"]
+
+
 def test_too_many_parameters_are_refused_before_they_are_all_read(service: Service) -> None:
     """Alone, and in a statement of a transaction."""
     params = b"[%b1]" % (b"1," * 1_000_000)
@@ -126,6 +152,60 @@ def test_others_are_answered_while_many_statements_are_looked_at(service: Servic
     assert answer["error"]["sqlstate"] == "42P01"
 
 
+MISTAKES = {
+    "statements": ("/v1/transaction", b'{"statements":[', b'"",', b'""]}', "not 1001 or more"),
+    "statements as objects": ("/v1/transaction", b'{"statements":[', b'{"sql":""},', b'""]}', "not 1001 or more"),
+    "a field": ("/v1/query", b'{"sql":"","q', b"1", b'":1}', "there is no field `q111"),
+    "a field of a statement": ("/v1/transaction", b'{"statements":["",{"q', b"1", b'":1}]}', "in `statements[1]`"),
+    "a choice": ("/v1/query", b'{"sql":"","row_mode":"', b"1", b'"}', "`row_mode` cannot be '111"),
+    "a long choice of a transaction": ("/v1/transaction", b'{"statements":[],"row_mode":"', b"1", b'"}', "`row_mode`"),
+}
+
+
+@pytest.mark.parametrize(("path", "start", "part", "end", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_long_mistake_is_found_soon(
+    service: Service, path: str, start: bytes, part: bytes, end: bytes, said: str
+) -> None:
+    """No more statements are read than there may be, and what is said of a long name is short."""
+    body = start + part * (BODY_BYTES // len(part)) + end
+    with service.client() as client:
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert error["code"] == "malformed_request"
+    assert said in error["message"]
+    assert len(answer.content) < 1000
+
+
+def test_statements_of_a_long_transaction_are_counted_across_pieces(service: Service) -> None:
+    """They are read in pieces, and errors name them by their place in the whole."""
+    filler = ["select " + "1" * 1000] * 200
+    with service.client() as client:
+        for wrong, place in (({"params": []}, "in `statements[200]`"), (7, "`statements[200]` must be")):
+            answer = client.post("/v1/transaction", json={"statements": [*filler, wrong, *filler]})
+            assert place in answer.json()["error"]["message"]
+        long = {"sql": "select $1::text as text", "params": ["],[" + "x" * 100_000]}
+        statements = ["select 1 as number", long, *["select 1"] * 900, {"sql": "select $1::int as last", "params": [7]}]
+        answer = client.post("/v1/transaction", json={"statements": statements})
+        results = answer.json()["results"]
+    assert len(results) == len(statements)
+    assert results[1]["rows"] == [{"text": long["params"][0]}]
+    assert results[-1]["rows"] == [{"last": 7}]
+
+
+def test_others_are_answered_while_the_parameters_of_many_statements_are_read(service: Service) -> None:
+    """Each list is short enough to be read at once, but not all of them."""
+    item = b'{"sql":"select 1 from nothing","params":[%b1]}' % (b"1," * 60_000)
+    answer = run_beside(service, "/v1/transaction", b'{"statements":[%b]}' % b",".join([item] * 40))
+    assert not answer["success"]
+
+
+def test_the_control_plane_takes_short_requests(service: Service) -> None:
+    with service.client() as client:
+        answer = client.post(f"{service.control_url}/v1/databases", json={"name": "x" * 100_000})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "body_too_large"
+
+
 def test_notices_and_errors_are_cut(service: Service) -> None:
     """However long a tenant's code makes them, and however many."""
     with service.client() as client:
@@ -139,6 +219,22 @@ def test_notices_and_errors_are_cut(service: Service) -> None:
             assert text["message"] == "é" * 2048 + "…"
             assert text["detail"] == "d" * 4096 + "…"
             assert text["hint"] == "h" * 4096 + "…"
+
+
+def test_what_is_cut_of_an_error_is_not_copied_first(service: Service) -> None:
+    raised = b"do $$ begin raise exception using message = repeat('m', 9000000), detail = 'short'; end $$"
+    with psycopg.connect(service.conninfo("tuplegate")) as connection:
+        result = connection.pgconn.exec_(raised)
+    tracemalloc.start()
+    try:
+        said = [
+            read_field(result, name) for name in (_Field.MESSAGE_PRIMARY, _Field.MESSAGE_DETAIL, _Field.MESSAGE_HINT)
+        ]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert said == ["m" * 4096 + "…", "short", None]
+    assert most < 100_000
 
 
 def _quoted(text: str) -> bytes:

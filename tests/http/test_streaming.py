@@ -529,6 +529,17 @@ def test_cancelled_when_the_client_leaves(service: Service, watch: Watch, accept
     watch.until(lambda: watch.busy == 0)
 
 
+@pytest.mark.parametrize("way", ["url", "alias_url"])
+def test_cancelled_when_a_client_of_the_old_version_leaves(service: Service, watch: Watch, way: str) -> None:
+    """Nothing can be sent to it that tells whether it is there: that it sends no more must do."""
+    address = urlsplit(getattr(service, way))
+    head = f"POST /query HTTP/1.0\r\nAuthorization: Bearer {service.key}\r\nContent-Length: 19\r\n\r\n"
+    with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+        client.sendall(head.encode() + b"select pg_sleep(30)")
+        watch.until(lambda: watch.busy == 1)
+    watch.until(lambda: watch.busy == 0)
+
+
 @pytest.mark.usefixtures("table")
 def test_cancelled_while_it_waits_for_a_lock(service: Service, sql: Sql, watch: Watch) -> None:
     """A statement that waits for a lock, even before it is described, is cancelled too when its client leaves."""

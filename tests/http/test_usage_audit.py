@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from tests.control import Control, Organization, new_organization, wait_until
@@ -87,6 +88,32 @@ def test_usage_is_by_the_hour(consumer: Organization, sql: Sql) -> None:
     ]
 
 
+def test_usage_has_pages(service: Service, consumer: Organization) -> None:
+    """They have every hour and database once, in the order of the whole."""
+    control = consumer.control
+    with psycopg.connect(service.conninfo("tuplegate"), autocommit=True) as metadata:
+        metadata.execute(
+            "insert into usage select %s, d.id, date_trunc('hour', now()) - h * interval '1 hour', 1, 1, 1, 0"
+            " from database d, generate_series(100, 104) h where d.organization = %s",
+            [consumer.id, consumer.id],
+        )
+    since = (datetime.now(UTC) - timedelta(hours=200)).isoformat()
+    until = (datetime.now(UTC) - timedelta(hours=50)).isoformat()
+    whole = control.get("/v1/usage", since=since, until=until)
+    assert whole["next_cursor"] is None
+    assert len(whole["items"]) >= 5
+    paged: list[dict[str, object]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = control.get("/v1/usage", since=since, until=until, limit=2, **cursor)
+        assert len(page["items"]) <= 2
+        paged += page["items"]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert paged == whole["items"]
+
+
 def test_nobody_sees_what_others_used(consumer: Organization, other: Organization, sql: Sql) -> None:
     """Only what is their own organization's."""
     sql("select 1")
@@ -104,7 +131,8 @@ def test_nobody_sees_what_others_used(consumer: Organization, other: Organizatio
         "until=0001-01-01T00:00:00%2B23:59",
         "since=2026-01-01&since=2026-01-02",
         "hour=1",
-        "limit=1",
+        "limit=0",
+        "cursor=zzz",
     ],
 )
 def test_a_time_that_is_none_is_refused(control: Control, query: str) -> None:

@@ -34,7 +34,10 @@ class Line:
         return int(head.split()[1]), await self._reader.readexactly(length)
 
     async def is_cut(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(1), WAIT_S) == b""
+        try:
+            return await asyncio.wait_for(self._reader.read(1), WAIT_S) == b""
+        except ConnectionResetError:
+            return True
 
 
 class Stage:
@@ -42,10 +45,10 @@ class Stage:
 
     def __init__(self, server: HttpServer, address: tuple[str, int]) -> None:
         self.server = server
-        self._address = address
+        self.address = address
 
     async def connect(self) -> Line:
-        return Line(*await asyncio.open_connection(*self._address))
+        return Line(*await asyncio.open_connection(*self.address))
 
 
 @asynccontextmanager
@@ -54,9 +57,11 @@ async def serving(handler: Handler, memory: Memory) -> AsyncIterator[Stage]:
     server = HttpServer(handler, HttpBounds(1000, 60.0, 60.0, 60.0, 60.0), memory)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         await server.start(listening)
-        yield Stage(server, listening.getsockname())
-        await until(lambda: not server.connections)
-        await server.stop(WAIT_S, lambda: None)
+        try:
+            yield Stage(server, listening.getsockname())
+            await until(lambda: not server.connections)
+        finally:
+            await server.stop(WAIT_S, lambda: None)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What is wrong with a body is said in words: what, where, and what would be right."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -103,6 +104,22 @@ def test_what_is_repeated_of_a_body_is_bounded() -> None:
         message, hint = refusal(QUERY, json.dumps(body))
         assert len(message) + len(hint or "") < 1000
     assert len(explain_mistake("z" * 100_000, QUERY).body.message) < 1000
+
+
+def test_a_long_name_takes_no_longer_than_a_short_one() -> None:
+    """A name can be as long as a body, and nobody else is answered meanwhile."""
+
+    def take_s(length: int) -> float:
+        said = f"Object contains unknown field `{'x' * length}` - at `$.statements[0]`"
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            message = explain_mistake(said, TRANSACTION).body.message
+            times.append(time.perf_counter() - began)
+            assert message == f"there is no field `{'x' * 80}` in `statements[0]`"
+        return min(times)
+
+    assert take_s(10_000_000) < 100 * take_s(1000)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tuplegate.http.tls import TlsContext
 PLACES = 8
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 BUSY = b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n"
+LARGE = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"
 NO_BODY = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 
@@ -40,6 +41,9 @@ class Street:
     async def _answer(self, exchange: Exchange) -> None:
         if exchange.incoming is not None:
             await exchange.incoming.collect(exchange.outgoing.owner, 1000)
+        elif exchange.path == "/large":
+            await exchange.respond_in_pieces(bytes(2**23))
+            return
         elif exchange.path == "/busy":
             self.waiters.append(asyncio.get_running_loop().create_future())
             await self.waiters[-1]
@@ -148,6 +152,27 @@ def test_requests_in_hand_do_not_give_way() -> None:
     run(test)
 
 
+def test_strangers_who_do_not_take_their_answers_give_way() -> None:
+    """After those who ask nothing. What waits for them is dropped."""
+
+    async def test() -> None:
+        async with street() as opened:
+            unread = [await opened.come(address=ELSEWHERE) for _ in range(PLACES - 1)]
+            for client in unread:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                client.writer.write(LARGE)
+            await until(
+                lambda: sum((each.readiness() or (0,))[0] == 3 for each in opened.server.connections) == len(unread)
+            )
+            silent = await opened.come(address=ELSEWHERE)
+            for _ in range(3):
+                assert (await opened.ask())[0] == 200
+            assert await silent.is_cut()
+            assert len(opened.server.connections) == PLACES
+
+    run(test)
+
+
 def test_an_address_that_holds_most_places_gives_way() -> None:
     """And to itself: those of others keep theirs."""
 
@@ -210,7 +235,7 @@ class Counted:
         Counted.looks += 1
         return self._readiness
 
-    def close(self) -> None:
+    def give_way(self) -> None:
         raise AssertionError
 
 

@@ -60,7 +60,7 @@ class AboutRoutes:
             "documentation": DOCUMENTATION,
             "openapi": OPENAPI,
         }
-        exchange.respond(200, _encode(body))
+        await exchange.respond_in_pieces(_encode(body))
 
     async def health(self, exchange: Exchange) -> None:
         health = await self._engine.health()
@@ -78,10 +78,10 @@ class AboutRoutes:
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
 
     async def openapi(self, exchange: Exchange) -> None:
-        exchange.respond(200, self._document)
+        await exchange.respond_in_pieces(self._document)
 
     async def docs(self, exchange: Exchange) -> None:
-        exchange.respond_page(page(), policy())
+        await exchange.respond_page(page(), policy())
 
     @cached_property
     def _document(self) -> bytes:

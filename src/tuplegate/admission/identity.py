@@ -14,6 +14,7 @@ from typing import Final
 from tuplegate.access.scopes import Principal, Scope, expand_scopes
 from tuplegate.access.tokens import TokenKind, hash_token, read_token
 from tuplegate.admission.fairness import Lane, Lanes
+from tuplegate.admission.newcomers import Newcomers
 from tuplegate.admission.quota import Quota, Quotas
 from tuplegate.admission.usage import Usage, UsageBook
 from tuplegate.catalog.credentials import Credential, Credentials, Whereabouts
@@ -25,8 +26,8 @@ from tuplegate.protocol.errors import ServiceError
 _FRESH_S: Final = 2.5
 _CACHE_MAX: Final = 10_000
 _STRANGERS_ASKED_MAX: Final = 8
-"""How many tokens that were never valid before are looked up at once. Known tokens do not queue behind them: a client
-that makes up tokens delays only others that do."""
+"""How many tokens that were never valid before are looked up at once. Known tokens do not queue behind them, and good
+ones that are new only behind those of their own address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class IdentityCache:
         self._entries: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
         """Invalid tokens, and until when they are refused without a look-up."""
-        self._strangers = asyncio.Semaphore(_STRANGERS_ASKED_MAX)
+        self._newcomers = Newcomers(_STRANGERS_ASKED_MAX)
         self._databases: dict[tuple[str, str], tuple[Whereabouts | None, float]] = {}
 
     def forget(self) -> None:
@@ -95,9 +96,11 @@ class IdentityCache:
 
     async def identify(self, exchange: Exchange, now: float) -> Identity:
         """Return the identity, from the catalog if need be. Raises unauthenticated."""
-        return await self.identify_token(_read_bearer(exchange.headers.get(b"authorization")), now)
+        token = _read_bearer(exchange.headers.get(b"authorization"))
+        return await self.identify_token(token, exchange.outgoing.address, now)
 
-    async def identify_token(self, token: bytes, now: float) -> Identity:
+    async def identify_token(self, token: bytes, address: str, now: float) -> Identity:
+        """As `identify`, for a token that came from this address."""
         known = read_token(token)
         if known is None:
             raise ServiceError(
@@ -113,7 +116,7 @@ class IdentityCache:
         elif self._unknown.get(token, 0.0) >= now:
             raise _unknown_token(known[0])
         else:
-            async with self._strangers:
+            async with self._newcomers.take_turn(address):
                 identity = await self._look_up(*known, token)
         self._note(token, identity, now + _FRESH_S)
         if identity is None:

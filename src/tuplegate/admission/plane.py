@@ -120,7 +120,9 @@ class Plane:
             if not allowed:
                 raise _forbidden(route)
             exchange.usage = identity.usage
-            owner = exchange.outgoing.owner = identity.principal.organization
+            owner = identity.principal.organization
+            if exchange.outgoing.owner != owner:
+                exchange.outgoing.belong_to(owner)
             if self._memory.is_spent(owner):
                 raise too_much_held()
             if exchange.incoming is not None or len(exchange.body) > self._body_bytes_max:

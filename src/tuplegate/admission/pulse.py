@@ -66,7 +66,7 @@ class Pulse:
         now = asyncio.get_running_loop().time()
         for token in self._open_transactions.tokens:
             try:
-                await self._identities.identify_token(token, now)
+                await self._identities.identify_token(token, "", now)
             except ServiceError as refusal:
                 if refusal.status == 401:
                     self._open_transactions.revoke(token)

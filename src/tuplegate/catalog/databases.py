@@ -69,6 +69,11 @@ class DatabaseRecords:
             id, engine_name, organization, name, clone_of, engine, concerns="id",
         )  # fmt: skip
 
+    async def count(self, organization: str) -> int:
+        """Return how many databases the organization has, in whatever state."""
+        [(count,)] = await self._metadata.fetch("SELECT count(*) FROM database WHERE organization = $1", organization)
+        return int(str(count))
+
     async def list_page(self, organization: str, bound: str | None, page: Page) -> list[DatabaseRecord]:
         sql, params = build_page("d", page, _RECORDS, organization, bound)
         return await read(self._metadata, DatabaseRecord, sql, *params)

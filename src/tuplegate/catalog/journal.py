@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tuplegate.catalog.metadata import Metadata, read
+from tuplegate.catalog.paging import Page
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
 
@@ -56,15 +57,21 @@ class Journal:
         )
 
     async def list_usage(
-        self, organization: str, bound: str | None, since: datetime | None, until: datetime | None
+        self, organization: str, bound: str | None, since: datetime | None, until: datetime | None, page: Page
     ) -> list[UsageRecord]:
-        """Return usage by hour, newest first. A deleted database is shown by its id."""
+        """Return usage by hour, newest first: one page, plus one record that tells whether another follows. A deleted
+        database is shown by its id."""
+        hour, shown = (None, None) if page.after is None else (page.after[0].isoformat(), page.after[1])
         return await read(
             self._metadata, UsageRecord,
             "SELECT u.hour, coalesce(d.name, u.database) AS database, u.requests, u.rows, u.bytes, u.errors"
             " FROM usage u LEFT JOIN database d ON d.id = u.database WHERE u.organization = $1"
             " AND ($2::text IS NULL OR u.database = $2)"
             " AND u.hour >= coalesce($3::timestamptz, now() - interval '24 hours')"
-            " AND ($4::timestamptz IS NULL OR u.hour < $4::timestamptz) ORDER BY u.hour DESC, database",
+            " AND ($4::timestamptz IS NULL OR u.hour < $4::timestamptz)"
+            " AND ($5::timestamptz IS NULL OR u.hour < $5::timestamptz"
+            "  OR u.hour = $5::timestamptz AND coalesce(d.name, u.database) > $6)"
+            " ORDER BY u.hour DESC, coalesce(d.name, u.database) LIMIT $7::int",
             organization, bound, since.isoformat() if since else None, until.isoformat() if until else None,
+            hour, shown, str(page.limit + 1),
         )  # fmt: skip

@@ -31,25 +31,25 @@ class Page:
 
 
 def make_cursor(last: Dated) -> str:
-    return _write_cursor(last.created_at, last.id)
+    return write_cursor(last.created_at, last.id)
 
 
 def read_cursor(text: str) -> tuple[datetime, str]:
-    """Return the position that a cursor names. Raise BadCursor for text that `make_cursor` would not have written."""
+    """Return the position that a cursor names. Raise BadCursor for text that `write_cursor` would not have written."""
     try:
         at, id = msgspec.json.decode(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)), type=_Value)
         at = at.astimezone(UTC)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
         raise BadCursor from exc
-    if _write_cursor(at, id) != text:
+    if write_cursor(at, id) != text:
         raise BadCursor
     return at, id
 
 
-_Value = tuple[Annotated[datetime, msgspec.Meta(tz=True)], Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_]+\Z")]]
+_Value = tuple[Annotated[datetime, msgspec.Meta(tz=True)], Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_-]+\Z")]]
 
 
-def _write_cursor(at: datetime, id: str) -> str:
+def write_cursor(at: datetime, id: str) -> str:
     return urlsafe_b64encode(msgspec.json.encode((at, id))).decode().rstrip("=")
 
 

@@ -46,13 +46,17 @@ def get_fields(record: msgspec.Struct) -> dict[str, object]:
     return msgspec.structs.asdict(record)
 
 
-def read_limit(given: dict[str, str]) -> int:
-    return whole_number(given, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
+def read_limit(given: dict[str, str], default: int = LIMIT_DEFAULT) -> int:
+    return whole_number(given, "limit", default, 1, LIMIT_MAX)
 
 
 def read_page(exchange: Exchange) -> Page:
-    given = read_query(exchange, ("limit", "cursor"))
-    limit = read_limit(given)
+    return find_page(read_query(exchange, ("limit", "cursor")))
+
+
+def find_page(given: dict[str, str], default: int = LIMIT_DEFAULT) -> Page:
+    """Return the page that these parameters ask for. Raises malformed_request."""
+    limit = read_limit(given, default)
     cursor = given.get("cursor")
     if cursor is None:
         return Page(limit)

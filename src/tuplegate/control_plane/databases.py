@@ -29,11 +29,20 @@ from tuplegate.tenancy.lifecycle import Lifecycle
 class DatabaseRoutes:
     """Routes of databases. A token that is bound to one database sees and changes only that one."""
 
-    def __init__(self, catalog: Catalog, lifecycle: Lifecycle, databases: Databases, identities: IdentityCache) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        lifecycle: Lifecycle,
+        databases: Databases,
+        identities: IdentityCache,
+        databases_max: int,
+    ) -> None:
+        """`databases_max` is how many an organization may have."""
         self._catalog = catalog
         self._lifecycle = lifecycle
         self._databases = databases
         self._identities = identities
+        self._databases_max = databases_max
 
     async def index(self, exchange: Exchange, identity: Identity) -> None:
         page = read_page(exchange)
@@ -45,6 +54,12 @@ class DatabaseRoutes:
         request = read_body(exchange, DatabaseRequest)
         if identity.principal.database is not None:
             raise ServiceError("forbidden", "a token that is bound to one database cannot make another")
+        if await self._catalog.databases.count(identity.principal.organization) >= self._databases_max:
+            raise ServiceError(
+                "too_many_databases",
+                f"the organization has {self._databases_max} databases, and no more may be",
+                hint="Delete one that is not needed. Whoever runs the service can raise databases_per_organization.",
+            )
         source = None
         if request.clone_of is not None:
             source = await self._find(identity, request.clone_of)

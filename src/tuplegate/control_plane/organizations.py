@@ -12,11 +12,14 @@ from tuplegate.access.tokens import RANDOM_BYTES, TokenKind, make_id, make_token
 from tuplegate.admission.actor import actor_of
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.catalog.catalog import Catalog
+from tuplegate.catalog.paging import write_cursor
 from tuplegate.control_plane.common import (
+    LIMIT_MAX,
     answer,
     answer_page,
     bad_cursor,
     drop_unset,
+    find_page,
     get_fields,
     read_body,
     read_limit,
@@ -69,11 +72,14 @@ class OrganizationRoutes:
         )
 
     async def usage(self, exchange: Exchange, identity: Identity) -> None:
-        given = read_query(exchange, ("since", "until"))
+        given = read_query(exchange, ("since", "until", "limit", "cursor"))
+        page = find_page(given, LIMIT_MAX)  # as many as it can be: it had no pages once
         principal = identity.principal
         since, until = (_read_time(given, name) for name in ("since", "until"))
-        items = await self._catalog.journal.list_usage(principal.organization, principal.database, since, until)
-        answer(exchange, {"items": items, "next_cursor": None})
+        items = await self._catalog.journal.list_usage(principal.organization, principal.database, since, until, page)
+        shown = items[: page.limit]
+        more = write_cursor(shown[-1].hour, shown[-1].database) if len(items) > page.limit else None
+        answer(exchange, {"items": shown, "next_cursor": more})
 
     async def audit(self, exchange: Exchange, identity: Identity) -> None:
         given = read_query(exchange, ("limit", "cursor"))

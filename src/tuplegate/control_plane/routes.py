@@ -41,6 +41,7 @@ def build_control_routes(
     """Return the routes, in the order of the banner."""
     bounds = SessionBounds(settings.session_lifetime_s, settings.session_cap_s or None)
     limits = {
+        "databases": settings.databases_per_organization,
         "statement_timeout_ms": settings.statement_timeout_ms,
         "transaction_timeout_ms": settings.transaction_timeout_ms,
         "transaction_statements": settings.transaction_statements_max,
@@ -53,7 +54,12 @@ def build_control_routes(
     organizations = OrganizationRoutes(catalog, lifecycle, identities, tiers, settings.default_tier, limits, unaccepted)
     return {
         **put_in_group("Sessions", _build_sessions(SessionRoutes(catalog, identities, bounds))),
-        **put_in_group("Databases", _build_databases(DatabaseRoutes(catalog, lifecycle, databases, identities))),
+        **put_in_group(
+            "Databases",
+            _build_databases(
+                DatabaseRoutes(catalog, lifecycle, databases, identities, settings.databases_per_organization)
+            ),
+        ),
         **put_in_group("Databases", _build_dumps(DumpRoute(catalog, engine, dump_bounds))),
         **put_in_group("Keys", _build_keys(KeyRoutes(catalog, identities))),
         **put_in_group("The organization", _build_own_organization(organizations)),
@@ -100,7 +106,7 @@ def _build_databases(of: DatabaseRoutes) -> RouteTable:
         control.DatabaseAnswer,
         201,
         body=control.DatabaseRequest,
-        errors=("already_exists", "wrong_state", "not_found"),
+        errors=("already_exists", "wrong_state", "not_found", "too_many_databases"),
         example={"name": "staging", "clone_of": "main"},
     )
     shows = Description(control.DatabaseAnswer)
@@ -178,6 +184,8 @@ def _build_own_organization(of: OrganizationRoutes) -> RouteTable:
         parameters=(
             Parameter("since", _TIME, "The first hour; 24 hours ago without it."),
             Parameter("until", _TIME, "The hour behind the last."),
+            Parameter("limit", {**_LIMIT.schema, "default": LIMIT_MAX}, _LIMIT.meaning),
+            _PAGE[1],
         ),
     )
     audits = Description(control.AuditList, parameters=_PAGE)

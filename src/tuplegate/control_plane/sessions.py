@@ -40,7 +40,7 @@ class SessionRoutes:
         if request is None or request.api_key is None:
             identity = await self._identities.identify(exchange, now)
         else:
-            identity = await self._identities.identify_token(request.api_key.encode(), now)
+            identity = await self._identities.identify_token(request.api_key.encode(), exchange.outgoing.address, now)
         await take_permit(exchange, identity, now)
         exchange.usage = identity.usage
         request = request or read_body(exchange, SessionRequest)

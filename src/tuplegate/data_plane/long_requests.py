@@ -1,5 +1,9 @@
-"""Reads the parameters of a long request in pieces, so that the event loop is not blocked, up to the most allowed."""
+"""Reads the statements and parameters of a long request in pieces, so that the event loop is not blocked, and no more
+of them than are allowed."""
 
+import asyncio
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,6 +13,14 @@ from tuplegate.http.requests import read_json
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import (
     PARAMS_MAX,
+    BeginOptions,
+    BeginRequest,
+    CommitOptions,
+    CommitRequest,
+    InnerQueryRequest,
+    LongBeginRequest,
+    LongCommitRequest,
+    LongInnerQueryRequest,
     LongQueryRequest,
     LongStatementItem,
     LongTransactionRequest,
@@ -18,9 +30,12 @@ from tuplegate.protocol.messages import (
     TransactionOptions,
     TransactionRequest,
 )
-from tuplegate.protocol.pieces import split_array
+from tuplegate.protocol.pieces import LARGE, split_array
 
 _decode_query = msgspec.json.Decoder(LongQueryRequest).decode
+_decode_inner_query = msgspec.json.Decoder(LongInnerQueryRequest).decode
+_decode_begin = msgspec.json.Decoder(LongBeginRequest).decode
+_decode_commit = msgspec.json.Decoder(LongCommitRequest).decode
 _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
 _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.Decoder(list[msgspec.Raw] | None)
 
@@ -31,22 +46,77 @@ class _Params(msgspec.Struct, frozen=True):
     params: list[msgspec.Raw] | None
 
 
+class _Statements(msgspec.Struct, frozen=True):
+    """Only the statements, under their name."""
+
+    statements: list[str | LongStatementItem]
+
+
 _decode_named = msgspec.json.Decoder(_Params).decode
+_decode_statements = msgspec.json.Decoder(_Statements).decode
+_INDEX = re.compile(r"`\$\.statements\[(\d+)\]")
 
 
-async def read_long_query(body: bytes) -> QueryRequest:
+class _Timer:
+    """Gives the loop back between two pieces of work, until the request's time is over."""
+
+    def __init__(self, timeout_ms: int | None, limit_ms: int) -> None:
+        self._limit_ms = min(timeout_ms or limit_ms, limit_ms)
+        self._time = asyncio.get_running_loop().time
+        self._deadline = self._time() + self._limit_ms / 1000
+
+    async def pause(self) -> None:
+        """Raises timeout."""
+        await yield_to_loop()
+        if self._time() > self._deadline:
+            message = f"the parameters were not read within {self._limit_ms} ms, the time limit; nothing was run"
+            raise ServiceError("timeout", message, sqlstate="57014")
+
+
+async def read_long_query(body: bytes, limit_ms: int) -> QueryRequest:
+    """Raises malformed_request, and timeout where it takes longer than its statement may."""
     long = read_json(_decode_query, body, QueryRequest)
-    params = await _read_params(long.params)
+    params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
     return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
-async def read_long_transaction(body: bytes) -> TransactionRequest:
+async def read_long_inner_query(body: bytes, limit_ms: int) -> InnerQueryRequest:
+    """Do the same for a statement of an open transaction."""
+    long = read_json(_decode_inner_query, body, InnerQueryRequest)
+    params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
+    return InnerQueryRequest(long.sql, params, sequence=long.sequence, **_options(long, QueryOptions))
+
+
+async def read_long_begin(body: bytes, limit_ms: int) -> BeginRequest:
+    long = read_json(_decode_begin, body, BeginRequest)
+    return BeginRequest(statement=await _read_statement(long.statement, limit_ms), **_options(long, BeginOptions))
+
+
+async def read_long_commit(body: bytes, limit_ms: int) -> CommitRequest:
+    long = read_json(_decode_commit, body, CommitRequest)
+    return CommitRequest(statement=await _read_statement(long.statement, limit_ms), **_options(long, CommitOptions))
+
+
+async def _read_statement(item: str | LongStatementItem | None, limit_ms: int) -> str | StatementItem | None:
+    if not isinstance(item, LongStatementItem):
+        return item
+    return StatementItem(item.sql, await _read_params(item.params, _Timer(None, limit_ms)))
+
+
+async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int) -> TransactionRequest:
+    """Raises malformed_request, and timeout where it takes longer than the transaction may."""
     long = read_json(_decode_transaction, body, TransactionRequest)
+    timer = _Timer(long.timeout_ms, limit_ms)
     statements: list[str | StatementItem] = []
-    for index, item in enumerate(long.statements):
+    length = 0
+    for index, item in enumerate(await _read_items(bytes(long.statements), statements_max, timer)):
         if isinstance(item, LongStatementItem):
+            length += len(bytes(item.params))
+            if length > LARGE:
+                length = 0
+                await timer.pause()
             try:
-                statements.append(StatementItem(item.sql, await _read_params(item.params)))
+                statements.append(StatementItem(item.sql, await _read_params(item.params, timer)))
             except ServiceError as exc:
                 raise exc.at_statement(index) from exc
         else:
@@ -54,11 +124,46 @@ async def read_long_transaction(body: bytes) -> TransactionRequest:
     return TransactionRequest(statements, **_options(long, TransactionOptions))
 
 
-def _options(request: QueryOptions | TransactionOptions, kind: type[msgspec.Struct]) -> dict[str, Any]:
+async def _read_items(text: bytes, most: int, timer: _Timer) -> list[str | LongStatementItem]:
+    """Read the statements, but not their parameters. Raises malformed_request, also for more than the most allowed."""
+    if text[:1] != b"[":
+        return read_json(_decode_statements, b'{"statements":%b}' % text, TransactionRequest).statements
+    items: list[str | LongStatementItem] = []
+    for piece in split_array(text, b"[]", b",", 1):
+        if piece is not None:
+            part, before, behind = piece
+            whole = b'{"statements":%b%b%b}' % (b"[" * before, part, b"]" * behind)
+            items += read_json(_count_from(len(items)), whole, TransactionRequest).statements
+            if len(items) > most:
+                raise wrong_number_of_statements(most, f"{most + 1} or more")
+        await timer.pause()
+    return items
+
+
+def _count_from(first: int) -> Callable[[bytes], _Statements]:
+    """Return a decoder of statements whose errors count them from there."""
+
+    def decode(body: bytes) -> _Statements:
+        try:
+            return _decode_statements(body)
+        except msgspec.ValidationError as exc:
+            said = str(exc)
+            start = max(0, len(said) - LARGE)  # the place is at the end
+            moved = _INDEX.sub(lambda found: f"`$.statements[{first + int(found[1])}]", said[start:])
+            raise msgspec.ValidationError(said[:start] + moved) from exc
+
+    return decode
+
+
+def wrong_number_of_statements(most: int, count: str) -> ServiceError:
+    return ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
+
+
+def _options(request: msgspec.Struct, kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: getattr(request, name) for name in kind.__struct_fields__}
 
 
-async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+async def _read_params(raw: msgspec.Raw, timer: _Timer) -> list[msgspec.Raw] | None:
     text = bytes(raw)
     if text[:1] != b"[":  # null, or something else, which is refused with the name of the field
         return read_json(_decode_named, b'{"params":%b}' % text, _Params).params
@@ -73,5 +178,5 @@ async def _read_params(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
             if len(params) > PARAMS_MAX:
                 message = f"more than {PARAMS_MAX} parameters were sent, which is the most that can be"
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
-        await yield_to_loop()
+        await timer.pause()
     return params

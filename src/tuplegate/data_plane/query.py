@@ -58,7 +58,7 @@ class QueryRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, QueryRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_long_query(body))
+        await self._answer(exchange, identity, await read_long_query(body, self._limit_ms))
 
     def text(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "text/plain")

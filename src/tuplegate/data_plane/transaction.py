@@ -15,7 +15,7 @@ from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import read_position, tell_newest, tell_position, tell_server, wants_snapshot
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
-from tuplegate.data_plane.long_requests import read_long_transaction
+from tuplegate.data_plane.long_requests import read_long_transaction, wrong_number_of_statements
 from tuplegate.data_plane.timings import write_timings
 from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
@@ -77,7 +77,10 @@ class TransactionRoutes:
         return self._answer(exchange, identity, read_json(_decode, body, TransactionRequest))
 
     async def _answer_long(self, exchange: Exchange, identity: Identity, body: bytes) -> None:
-        await self._answer(exchange, identity, await read_long_transaction(body))
+        bounds = self._bounds
+        await self._answer(
+            exchange, identity, await read_long_transaction(body, bounds.statements_max, bounds.timeout_ms)
+        )
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: TransactionRequest) -> None:
         key = read_idempotency_key(exchange)
@@ -135,7 +138,7 @@ class TransactionRoutes:
     async def _read_statements(self, request: TransactionRequest) -> list[port.Statement]:
         count, most = len(request.statements), self._bounds.statements_max
         if not 1 <= count <= most:
-            raise ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
+            raise wrong_number_of_statements(most, str(count))
         statements = []
         length = 0
         for index, item in enumerate(request.statements):

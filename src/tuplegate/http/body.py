@@ -4,6 +4,7 @@ Nothing of it is read until the handler asks for it, which has judged the head b
 within the memory there is for that, or passed on to a BodySink as it arrives.
 """
 
+import asyncio
 from typing import Protocol
 
 from tuplegate.direct_future import Wakeup
@@ -36,16 +37,19 @@ class IncomingBody:
     body."""
 
     __slots__ = (
-        "_arrived", "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "complete", "failed",
-        "is_wanted", "length",
+        "_arrived", "_error", "_held", "_holding", "_memory", "_most", "_sink", "_source", "_transport", "complete",
+        "failed", "is_wanted", "length",
     )  # fmt: skip
 
-    def __init__(self, first: bytes, length: int, source: Source, memory: Memory, owner: str) -> None:
+    def __init__(
+        self, first: bytes, length: int, source: Source, memory: Memory, owner: str, transport: asyncio.Transport
+    ) -> None:
         """`first` is the part that arrived with the head. Raises busy. `release` must follow."""
         self._held = bytearray(first)
         self._source = source
         self._memory = memory
-        self._holding = Holding(memory, owner)
+        self._transport = transport
+        self._holding = Holding(memory, owner, transport)
         self._holding.resize(len(first))
         self._most = 0
         self._sink: BodySink | None = None
@@ -93,7 +97,7 @@ class IncomingBody:
         if self.length > most or len(self._held) > most:
             raise too_large(most)
         self.release()
-        self._holding, self._most = Holding(self._memory, owner), most
+        self._holding, self._most = Holding(self._memory, owner, self._transport), most
         # A client with a key is refused at once if its whole body has no room. A stranger's length is not trusted.
         self._holding.resize(len(self._held) if owner.startswith(STRANGER) else max(self.length, len(self._held)))
         self.is_wanted = True

@@ -128,7 +128,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         address = stranger_at(transport)
         self._out = Outgoing(self._transport, shared.common, shared.memory, address, self._advance)
-        self._holding = Holding(shared.memory, address)
+        self._holding = Holding(shared.memory, address, self._transport)
         self._opened_at = self._loop.time()
         self._progress = ClientProgress(self._transport, self._opened_at)
         self._expect_request(shared.bounds.header_timeout_s)
@@ -278,7 +278,9 @@ class HttpConnection(asyncio.Protocol):
             exchange.body = event
             event = reader.next() if reader.has_whole_body else None
         if event is not END:
-            exchange.incoming = IncomingBody(exchange.body, head.length, self, shared.memory, self._out.owner)
+            exchange.incoming = IncomingBody(
+                exchange.body, head.length, self, shared.memory, self._out.owner, self._transport
+            )
             exchange.body = b""
         self._deadline = None
         self.current = exchange
@@ -357,10 +359,9 @@ class HttpConnection(asyncio.Protocol):
         if unread == self._holding.size:
             return
         try:
-            self._holding.resize(unread)
+            self._holding.resize_for(self._out.owner, unread)
         except ServiceError as error:
             self._reader = RequestReader(self._shared.heads)
-            self._holding.resize(0)
             exchange = self.current
             if exchange is None:
                 self._refuse(error)
@@ -413,10 +414,12 @@ class HttpConnection(asyncio.Protocol):
     def readiness(self) -> tuple[int, float] | None:
         """Return the class of what it waits for now, and since when; see `Places`."""
         bounds, deadline, exchange = self._shared.bounds, self._deadline, self.current
-        if self._closing or deadline is None or self._out.is_behind or self._transport.get_write_buffer_size():
+        is_stranger = self._out.owner == self._out.address
+        if self._transport.get_write_buffer_size():
+            return (3, self._progress.taken_at) if is_stranger else None
+        if self._closing or deadline is None:
             return None
         if exchange is not None:
-            is_stranger = self._out.owner == self._out.address
             return (2, deadline - bounds.body_timeout_s) if is_stranger else None
         if self._out.written == 0:
             return 0, self._opened_at
@@ -430,6 +433,14 @@ class HttpConnection(asyncio.Protocol):
         elif exchange.incoming is not None and not (exchange.incoming.complete or exchange.incoming.failed):
             exchange.keep_alive = False
             exchange.incoming.fail(_not_run())
+
+    def give_way(self) -> None:
+        """Close it for somebody else. What its client does not take does not hold it up."""
+        if self._transport.get_write_buffer_size():
+            self._closing = True
+            cut_off(self._transport)
+        else:
+            self.close()
 
     def close(self) -> None:
         self._closing = True
@@ -452,11 +463,12 @@ class HttpConnection(asyncio.Protocol):
 
     def _look_for_client(self, times: int) -> None:
         """Look again and again whether a client that sends no more is still there. Only a write can tell: the network
-        answers it with an error if the client has left."""
+        answers it with an error if the client has left. Where nothing can be written, it is taken to have left after
+        the first looks: somebody else may need what its request holds."""
         self._look = None
         if self._closing or self.current is None or self._transport.is_closing():
             return
-        if self._is_broken():
+        if self._is_broken() or (times == len(_GONE_LOOK_S) and not self.current.can_show_life):
             self._transport.abort()
             return
         if times % len(_GONE_LOOK_S) == 1:

@@ -137,15 +137,31 @@ class Exchange:
             self.outgoing.write(head)
             self.outgoing.write(body)
 
-    def respond_page(self, body: bytes, policy: bytes) -> None:
-        """Respond with a page of the service's own, which may do only what `policy` allows."""
-        self._started = True
-        self.status = 200
-        self.sent_bytes += len(body)
+    async def respond_in_pieces(self, body: bytes, content_type: bytes = b"application/json") -> None:
+        """Write an answer that is the same for all clients, as fast as the client takes it: whoever does not take it
+        holds one piece. Raises ClientGone."""
+        self._note_unread_body()
+        await self._write_in_pieces(self._head(200, content_type, ()), body)
+
+    async def respond_page(self, body: bytes, policy: bytes) -> None:
+        """Respond with a page of the service's own, which may do only what `policy` allows, in pieces as well."""
         self._note_unread_body()
         head = self._head(200, b"text/html; charset=utf-8", ()).replace(CONTENT_POLICY, policy, 1)
+        await self._write_in_pieces(head, body)
+
+    async def _write_in_pieces(self, head: bytes, body: bytes) -> None:
+        self._started = True
+        self.status = 200
+        self.chunked = False
         head += b"content-length: %d\r\n\r\n" % len(body)
-        self._write_whole(head, body)
+        if self.method == "HEAD":
+            self.outgoing.write(head)
+            return
+        self.outgoing.write(head + body[:_LARGE])
+        self.sent_bytes += min(len(body), _LARGE)
+        for at in range(_LARGE, len(body), _LARGE):
+            await self.outgoing.wait_until_taken()
+            await self.write(body[at : at + _LARGE])
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin an answer of unknown length; `write` and `finish` follow."""
@@ -196,6 +212,11 @@ class Exchange:
     def finish(self) -> None:
         if self.chunked:
             self.outgoing.write(b"0\r\n\r\n")
+
+    @property
+    def can_show_life(self) -> bool:
+        """Whether there is something that means nothing. In HTTP/1.0 there is none before the answer."""
+        return self._started or self.head.is_http_1_1
 
     def show_life(self) -> None:
         """Write something that means nothing: the write fails if the client has left."""

@@ -3,7 +3,8 @@
 It is one that only waits for its client, of the address with the most places. So nobody can keep others out by holding
 connections, and an address with half of the places or more gets another only in exchange for one of its own. Of one
 address, connections go in this order: those that never sent a request, the oldest first; those that have waited longest
-between two requests; requests of strangers whose body does not arrive.
+between two requests; requests of strangers whose body does not arrive; strangers who do not take their answers, who has
+taken nothing for longest first.
 """
 
 from collections import Counter, defaultdict
@@ -22,7 +23,8 @@ class Occupant(Protocol):
     def readiness(self) -> tuple[int, float] | None:
         """Return how readily it gives way, the least first; None while it is busy."""
 
-    def close(self) -> None: ...
+    def give_way(self) -> None:
+        """Close at once."""
 
 
 class Places:

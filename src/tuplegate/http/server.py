@@ -108,7 +108,7 @@ class HttpServer:
         leaving = self._places.find(address, lambda: [*shared.connections, *self._negotiating], shared.now)
         if leaving is None:
             return False
-        leaving.close()
+        leaving.give_way()
         if isinstance(leaving, TlsTransport):
             self._negotiating.pop(leaving, None)
         elif isinstance(leaving, HttpConnection):

@@ -14,21 +14,22 @@ _NOT_AT_ALL: Final = struct.pack("ii", 1, 0)
 
 
 class ClientProgress:
-    """How far one client is, judged once a second by what is unsent of all that was `written`."""
+    """How far one client is, judged once a second by what is unsent of all that was `written`. `taken_at` is when it
+    last took anything."""
 
-    __slots__ = ("_taken", "_taken_at", "_transport", "_unsent")
+    __slots__ = ("_taken", "_transport", "_unsent", "taken_at")
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         self._transport = transport
         self._taken = 0
-        self._taken_at = now
+        self.taken_at = now
         self._unsent = 0
 
     def has_taken_all(self, now: float, written: int) -> bool:
         """Return whether nothing waits for the client here."""
         if self._transport.get_write_buffer_size():
             return False
-        self._taken, self._taken_at, self._unsent = written, now, 0
+        self._taken, self.taken_at, self._unsent = written, now, 0
         return True
 
     def measure_stall_s(self, now: float, written: int) -> float:
@@ -36,9 +37,9 @@ class ClientProgress:
         unsent = self._transport.get_write_buffer_size() + _held_by_kernel(self._transport)
         taken = written - unsent  # under TLS a little less, by what encryption adds to what is unsent
         if unsent < self._unsent or taken > self._taken:
-            self._taken, self._taken_at = max(taken, self._taken), now
+            self._taken, self.taken_at = max(taken, self._taken), now
         self._unsent = unsent
-        return now - self._taken_at
+        return now - self.taken_at
 
 
 def _held_by_kernel(transport: asyncio.Transport) -> int:

@@ -95,7 +95,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._opened_at = self._loop.time()
         self.address = stranger_at(transport)
         if self._memory is not None:
-            self._holding = Holding(self._memory, self.address)
+            self._holding = Holding(self._memory, self.address, self._below)
         if self._on_opened is not None:
             self._on_opened(self)
         if self._server_name is not None:
@@ -214,6 +214,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def readiness(self) -> tuple[int, float] | None:
         """See `Places`."""
         return None if self._is_over or self._above is not None else (0, self._opened_at)
+
+    def give_way(self) -> None:
+        """See `Places`."""
+        self.close()
 
     def _give_up(self, reason: Exception) -> None:
         if self._endpoint is not None:

@@ -22,6 +22,7 @@ _SECURITY_HEADERS: Final = (
     f"content-security-policy: {CONTENT_POLICY.decode()}\r\n"
 )
 _WRITE_HIGH: Final = 64 * 1024
+"""Bytes that may wait for a client with a key before it is behind. A stranger is behind with the first."""
 
 
 class CommonHeaders:
@@ -50,8 +51,8 @@ class Companion(Protocol):
 class Outgoing:
     """The way to one client. `owner` is for whom its answers are held while the client does not take them.
 
-    `is_behind`: the client has not taken what it was sent, so nothing more should be produced for it. `written` counts
-    bytes.
+    `is_behind`: the client has not taken what it was sent, so nothing more should be produced for it: no more of this
+    answer, and no other. `written` counts bytes.
     """
 
     __slots__ = (
@@ -69,7 +70,7 @@ class Outgoing:
     ) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._holding = Holding(memory, address)
+        self._holding = Holding(memory, address, transport)
         self._waiter: asyncio.Future[None] | None = None
         self.common = common
         self.address = self.owner = address
@@ -78,7 +79,13 @@ class Outgoing:
         self.is_behind = False
         self.is_lost = False
         self.written = 0
-        transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        transport.set_write_buffer_limits(high=0)
+
+    def belong_to(self, owner: str) -> None:
+        """Hold answers for this owner from now on: its key was seen."""
+        self.owner = owner
+        if not self.is_lost:
+            self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
 
     def write(self, data: bytes) -> None:
         if not self.is_lost:

@@ -269,6 +269,7 @@ class OrganizationLimits(msgspec.Struct):
 
     rate: Rate
     database_bytes: int | None
+    databases: int
     statement_timeout_ms: int
     transaction_timeout_ms: int
     transaction_statements: int

@@ -65,23 +65,28 @@ class TransactionRequest(TransactionOptions, frozen=True):
 
 
 class LongTransactionRequest(TransactionOptions, frozen=True):
-    """A `TransactionRequest` with unread parameters."""
+    """A `TransactionRequest` with unread statements."""
 
-    statements: list[str | LongStatementItem]
+    statements: msgspec.Raw
 
 
 Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
-class BeginRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /v1/transaction/begin`. `timeout_ms` is for the whole life of the transaction."""
+class BeginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`timeout_ms` is for the whole life of the transaction."""
 
     read_only: bool = False
     timeout_ms: Milliseconds | None = None
     idle_timeout_ms: Milliseconds | None = None
-    statement: str | StatementItem | None = None
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
+
+
+class BeginRequest(BeginOptions, frozen=True):
+    """The body of `POST /v1/transaction/begin`."""
+
+    statement: str | StatementItem | None = None
 
 
 class InnerQueryRequest(QueryRequest, frozen=True):
@@ -90,14 +95,35 @@ class InnerQueryRequest(QueryRequest, frozen=True):
     sequence: Sequence | None = None
 
 
-class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /v1/transaction/{id}/commit`."""
+class LongInnerQueryRequest(LongQueryRequest, frozen=True):
+    """An `InnerQueryRequest` with unread parameters."""
 
-    statement: str | StatementItem | None = None
+    sequence: Sequence | None = None
+
+
+class LongBeginRequest(BeginOptions, frozen=True):
+    """A `BeginRequest` with unread parameters."""
+
+    statement: str | LongStatementItem | None = None
+
+
+class CommitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sequence: Sequence | None = None
     timeout_ms: Milliseconds | None = None
     row_mode: RowMode = "objects"
     big_numbers: BigNumbers = "number"
+
+
+class CommitRequest(CommitOptions, frozen=True):
+    """The body of `POST /v1/transaction/{id}/commit`."""
+
+    statement: str | StatementItem | None = None
+
+
+class LongCommitRequest(CommitOptions, frozen=True):
+    """A `CommitRequest` with unread parameters."""
+
+    statement: str | LongStatementItem | None = None
 
 
 class StreamFormat(Enum):

@@ -17,7 +17,9 @@ from tuplegate.protocol.errors import ServiceError
 _SHOWN_MAX = 80
 """Characters of a name or value that an error repeats."""
 
-_PLACE = re.compile(r"(.*?)(?: - at `(\$[^`]*)`)?", re.DOTALL)
+_SEARCHED_MAX = 8 * _SHOWN_MAX
+"""Characters of the decoder's message that are searched, at either end: it repeats names and values of any length."""
+_PLACE = " - at `$"
 _STEP = re.compile(r"\.(\w+)|\[[^\]]*\]")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
@@ -49,14 +51,22 @@ def explain_not_json(body: bytes, problem: Exception, kind: Any) -> ServiceError
 
 def explain_mistake(said: str, kind: Any) -> ServiceError:
     """Return the error for a body that is JSON, but no message of this kind. `said` is the message of the decoder."""
-    match = _PLACE.fullmatch(said)
-    what, place = (match[1], match[2] or "$") if match is not None else (said, "$")
+    what, place = _split_place(said)
     for pattern, words in _WORDS:
         found = pattern.fullmatch(what)
         if found is not None:
             message, hint = words(found, kind, place)
             return ServiceError("malformed_request", message, hint=hint)
     return ServiceError("malformed_request", f"the body is not what this route takes: {said[: 4 * _SHOWN_MAX]}")
+
+
+def _split_place(said: str) -> tuple[str, str]:
+    """Return what the decoder says, cut in the middle where it is long, and the place that it tells at the end."""
+    end, place = len(said), "$"
+    at = said.rfind(_PLACE, max(0, end - _SEARCHED_MAX))
+    if at >= 0 and said.endswith("`") and said.find("`", at + len(_PLACE)) == end - 1:
+        end, place = at, said[at + len(_PLACE) - 1 : -1]
+    return (said[:end] if end <= _SEARCHED_MAX else said[:_SEARCHED_MAX] + said[end - 1]), place
 
 
 Words = tuple[str, str | None]

@@ -22,6 +22,10 @@ Piece = tuple[bytes, int, int]
 _QUOTE, _BRACE, _END_BRACE = b'"{}'
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _IN_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|%b)*+' % _STRING, re.DOTALL)
+"""Text up to a string that does not end within the window."""
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]")
 
 
 @cache
@@ -67,7 +71,16 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
                 return
             yield None
             continue
-        if depth > deepest and all(text.find(sign, at, end) < 0 for sign in (b'"', b"{", b"}", brackets[1:])):
+        if depth > deepest and has_objects:
+            passed = _pass_deep(text, at, end, depth, deepest)
+            if passed is not None:
+                at, more, more_objects = passed
+                depth, objects, oversized = depth + more, objects + more_objects, True
+                if at < end:
+                    at, in_string = at + 1, True
+                yield None
+                continue
+        elif depth > deepest and all(text.find(sign, at, end) < 0 for sign in (b'"', b"{", b"}", brackets[1:])):
             # Only elements of an array that must not be cut. Arrays inside it must not be cut either.
             depth += text.count(brackets[:1], at, end)
             at, oversized = end, True
@@ -101,6 +114,21 @@ def _cuts(text: bytes, brackets: bytes, delimiter: bytes, deepest: int) -> Itera
         else:
             at, depth, objects, in_string, oversized = cut + 1, cut_depth, 0, False, False
             yield cut, cut_depth
+
+
+def _pass_deep(text: bytes, start: int, end: int, depth: int, deepest: int) -> tuple[int, int, int] | None:
+    """Pass over a window of JSON that lies as a whole in an array that must not be cut. Return where it ends, which is
+    before a string that does not, and by how many arrays and objects it is deeper there; None if the array ends."""
+    match = _WHOLE_STRINGS.match(text, start, end)
+    assert match is not None, "it matches the empty text"
+    outside = _STRINGS.sub(b"", match[0])
+    brackets = outside.translate(None, _NO_BRACKETS)
+    for _ in range(_TRIES):
+        brackets = brackets.replace(b"[]", b"")
+    closed = brackets.count(b"]")
+    if depth - closed <= deepest:
+        return None
+    return match.end(), brackets.count(b"[") - closed, outside.count(b"{") - outside.count(b"}")
 
 
 def _last_cut(text: bytes, start: int, brackets: bytes, delimiter: bytes, depth: int, deepest: int) -> tuple[int, int]:

@@ -391,7 +391,7 @@ class AsyncClient:
 
     async def usage(self) -> list[dict[str, Any]]:
         """Return requests, rows, bytes and errors, by hour and database."""
-        return [dict(item) for item in (await self._control.get("/v1/usage"))["items"]]
+        return [dict(item) for item in await self._control.list("/v1/usage")]
 
     async def audit(self, *, limit: int = 100) -> list[dict[str, Any]]:
         """Return who did what on the control plane, newest first."""

@@ -16,6 +16,7 @@ from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.interactive.finding import Finder, describe, explain_end, replay
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Answer, Held, Holdings
+from tuplegate.data_plane.long_requests import read_long_begin, read_long_commit, read_long_inner_query
 from tuplegate.data_plane.query import choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.transaction import TransactionRoutes, write_committed
@@ -32,6 +33,7 @@ from tuplegate.protocol.messages import (
     StatementItem,
     StreamFormat,
 )
+from tuplegate.protocol.pieces import LARGE
 from tuplegate.protocol.statements import is_streamed, keyword_of_one
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -88,7 +90,12 @@ class OpenTransactionRoutes:
 
     def begin(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
+        if len(exchange.body) > LARGE:
+            return self._begin_long(exchange, identity)
         return self._begin(exchange, identity, read_json(_decode_begin, exchange.body or b"{}", BeginRequest))
+
+    async def _begin_long(self, exchange: Exchange, identity: Identity) -> None:
+        await self._begin(exchange, identity, await read_long_begin(exchange.body, self._bounds.statement_timeout_ms))
 
     async def _begin(self, exchange: Exchange, identity: Identity, request: BeginRequest) -> None:
         first = None if request.statement is None else _read_statement(request.statement)
@@ -157,7 +164,13 @@ class OpenTransactionRoutes:
 
     def query(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
+        if len(exchange.body) > LARGE:
+            return self._query_long(exchange, identity)
         return self._query(exchange, identity, read_json(_decode_query, exchange.body, InnerQueryRequest))
+
+    async def _query_long(self, exchange: Exchange, identity: Identity) -> None:
+        request = await read_long_inner_query(exchange.body, self._bounds.statement_timeout_ms)
+        await self._query(exchange, identity, request)
 
     async def _query(self, exchange: Exchange, identity: Identity, request: InnerQueryRequest) -> None:
         accept = exchange.headers.get(b"accept")
@@ -245,7 +258,12 @@ class OpenTransactionRoutes:
 
     def commit(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
+        if len(exchange.body) > LARGE:
+            return self._commit_long(exchange, identity)
         return self._commit(exchange, identity, read_json(_decode_commit, exchange.body or b"{}", CommitRequest))
+
+    async def _commit_long(self, exchange: Exchange, identity: Identity) -> None:
+        await self._commit(exchange, identity, await read_long_commit(exchange.body, self._bounds.statement_timeout_ms))
 
     async def _commit(self, exchange: Exchange, identity: Identity, request: CommitRequest) -> None:
         last = None if request.statement is None else _read_statement(request.statement)

@@ -6,6 +6,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
+from tuplegate.engine.libpq.error_fields import copy_field
 
 _Field: Final = pq.DiagnosticField
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
@@ -33,7 +34,7 @@ _TEXT_MAX: Final = 4096
 
 def read_field(result: PGresult, name: pq.DiagnosticField) -> str | None:
     """Return a field of the server's error, cut where it is too long for anybody to read."""
-    value = result.error_field(name)
+    value = copy_field(result, name, _TEXT_MAX)
     if value is None:
         return None
     if len(value) > _TEXT_MAX:

@@ -1,5 +1,7 @@
 """Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
 
+from typing import Protocol
+
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
@@ -27,12 +29,20 @@ async def describe_statement(member: Member, sql: bytes) -> PGresult:
     return results[-1]
 
 
+class Ending(Protocol):
+    """A run that can be ended before its time."""
+
+    @property
+    def ended(self) -> object: ...
+
+
 async def write_params(
-    encoders: EncoderCache, member: Member, statement: port.Statement, *, describe: bool
+    encoders: EncoderCache, member: Member, statement: port.Statement, run: Ending, *, describe: bool
 ) -> list[bytes | None] | None:
     """Return the parameters as text. Ask for the placeholders' types where they matter, or when told to.
 
-    Their number is checked where they are asked for; the engine checks it where they are not.
+    Their number is checked where they are asked for; the engine checks it where they are not. If the run is
+    ended meanwhile, they are not all there: the caller must look at `ended`.
     """
     params = statement.params
     if not params and not describe:
@@ -55,6 +65,8 @@ async def write_params(
     texts: list[bytes | None] = []
     for _ in add_texts(texts, params, oids, types):
         await yield_to_loop()
+        if run.ended is not None:
+            break
     return texts
 
 

@@ -332,7 +332,7 @@ class Execution(RepeatableRun[port.Result]):
     async def _run_carefully(self) -> port.Result:
         """Run what needs more than one exchange with the engine."""
         await self.pool.freshen(self.member)
-        params = await write_params(self.pool.encoders, self.member, self.statement, describe=self.describe)
+        params = await write_params(self.pool.encoders, self.member, self.statement, self, describe=self.describe)
         self.check_ended()
         size_check = await find_size_check(self.pool, self.member, self.target, self.statement)
         if must_only_read(self.statement, size_check):

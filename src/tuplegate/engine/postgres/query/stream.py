@@ -97,7 +97,7 @@ async def begin_stream(run: StreamRun) -> "Stream":
             if not run.is_inside:
                 member.hide_kept()
                 await pool.freshen(member)
-            params = await write_params(pool.encoders, member, statement, describe=True)
+            params = await write_params(pool.encoders, member, statement, run, describe=True)
             run.check_ended()
             size_check = None if run.is_inside else await find_size_check(pool, member, run.target, statement)
             if must_only_read(statement, size_check):

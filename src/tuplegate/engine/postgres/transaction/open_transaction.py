@@ -24,7 +24,7 @@ from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, begin, changes_types, chunk_rows
-from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_too_wide
+from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
@@ -303,7 +303,7 @@ class OpenTransaction(TransactionRun):
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
-            return explain_too_wide(STREAM_IT, exec_us)
+            return explain_width(STREAM_IT, exec_us)
         return port.CopyRefused() if isinstance(exc, CopyStarted) else exc
 
     # -- ending -------------------------------------------------------------------------------------------------

@@ -320,7 +320,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
-            params = await write_params(self.pool.encoders, self.member, statement, describe=self.describe)
+            params = await write_params(self.pool.encoders, self.member, statement, self, describe=self.describe)
             self.check_ended()
         except port.StatementFailed as exc:
             exc.statement = index
