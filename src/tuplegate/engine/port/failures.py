@@ -121,7 +121,11 @@ class DumpFailed(EngineFailure):
 
 
 class MoveFailed(EngineFailure):
-    """A database could not be brought to another engine; it is where it was."""
+    """A database could not be brought to another engine; it is where it was. `detail` has the engine's own words."""
+
+    def __init__(self, message: str, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class DumpStopped(DumpFailed):

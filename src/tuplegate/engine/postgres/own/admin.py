@@ -28,11 +28,23 @@ _APPLICATION = "tuplegate-service"
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
-_SETTINGS = {
+VALUES_AS_TEXT = {
     "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmloption": "content",
+    "quote_all_identifiers": "off",
+}
+"""What the text of a value, or of a name, depends on."""
+_SETTINGS = {
     "row_security": "on",
     # A role's own settings could keep it from logging in.
     "local_preload_libraries": "",
+    # Values go from one engine to another as text.
+    **VALUES_AS_TEXT,
 }
 _OWN_NAMES = "pg_catalog, pg_temp"
 """A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""

@@ -149,7 +149,7 @@ async def dump_and_restore(
     dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
     dumping += [f"--exclude-schema={schema}" for schema in left_out]
     dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
-    dumping += ["--data-only", *(f"--table={name}" for name in only)] if only else []
+    dumping += ["--data-only", "--strict-names", *(f"--table={name}" for name in only)] if only else []
     settings = {**_RESTORE_SETTINGS, **({"session_replication_role": "replica"} if only else {})}
     new_variables, new_rest = await destination.conninfo(role, settings)
     writer = roles.roles_of(destination.database)[0]

@@ -35,7 +35,8 @@ from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED
 from tuplegate.engine.postgres.own.owners import literal
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, check_fit, dump_access, dump_and_restore, forbid_dump
+from tuplegate.engine.postgres.tenancy.carrying import Side, check_fit, dump_access, dump_and_restore
+from tuplegate.engine.postgres.tenancy.comparing import compare_sides
 from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, stop_following, try_to_stop
 from tuplegate.engine.postgres.tenancy.roles import roles_of
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
@@ -240,6 +241,7 @@ class PostgresDatabases:
         async with self._copying_role(source, name) as role:
             async with dump_access(there):
                 await dump_and_restore(there, here, role, self._move_timeout_s)
+                await compare_sides(there, here, role)
             await self._own_rights(source, name, role)
         await self.forget_source(source)
         await self._bring_notes(other, source, name)
@@ -280,9 +282,11 @@ class PostgresDatabases:
                 await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
-        await stop_following(self.side(name))
-        if not dumped:
-            await forbid_dump(self.side(name))
+        if dumped:
+            await stop_following(self.side(name))
+        else:
+            async with dump_access(self.side(name)):
+                await stop_following(self.side(name))
         async with self._session(METADATA_DATABASE) as session:
             await self._drop_role(session, name, roles.copy_role_of(name))
 
