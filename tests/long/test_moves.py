@@ -1,19 +1,22 @@
 """Moves of databases whose tenants do what they can to be moved in part, twice, or for ever."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
-from tests.control import Control, Organization, engine, new_organization, wait_until
+from tests.control import Control, Organization, engine, new_organization, wait_until, worker_pid
 from tests.external import ExternalServer
-from tests.long.test_several_engines import SETTLED_S, engine_name, settled, where
+from tests.long.test_several_engines import SETTLED_S, engine_name, kill_workers, settled, where
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tuplegate.engine.postgres.tenancy import definitions
 
+STALL_S = 10
 LOCK_S = 2.5
 """Longer than a statement of the service's own waits for a lock."""
 
@@ -29,7 +32,8 @@ def second() -> Iterator[ExternalServer]:
 @pytest.fixture(scope="module")
 def pair(second: ExternalServer) -> Iterator[Service]:
     data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "2", env={"TUPLEGATE_ENGINES": f"second={second.url()}"})
+    env = {"TUPLEGATE_ENGINES": f"second={second.url()}", "TUPLEGATE_MOVE_STALL_S": str(STALL_S)}
+    running = start_service(data_dir, "--workers", "1", env={**env, "TUPLEGATE_MOVE_LOG_MB_MAX": "64"})
     Control(running, running.key).patch("/v1/engines/second", {"weight": 0})
     yield running
     assert running.stop() == 0
@@ -53,7 +57,11 @@ class Move:
         self._thread.start()
 
     def _send(self) -> None:
-        self.response = Control(self._service, self._service.key).ask("POST", "/v1/databases/main/move", self._body)
+        try:
+            operator = Control(self._service, self._service.key)
+            self.response = operator.ask("POST", "/v1/databases/main/move", self._body)
+        except httpx.TransportError:
+            self.response = httpx.Response(599)  # it was cut off
 
     @property
     def is_over(self) -> bool:
@@ -114,6 +122,20 @@ class Gate:
 @pytest.fixture
 def gate(pair: Service, second: ExternalServer, tenant: Organization) -> Gate:
     return Gate(pair, second, tenant)
+
+
+def slots(service: Service) -> list[str]:
+    with engine(service) as catalog:
+        return [str(name) for (name,) in catalog.execute("select slot_name from pg_replication_slots")]
+
+
+def peak_of_memory(service: Service) -> int:
+    """The most that the only worker has had, in bytes (Linux)."""
+    return next(
+        int(line.split()[1]) * 1024
+        for line in Path(f"/proc/{worker_pid(service)}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
 
 
 def made(sql: Sql, *statements: str) -> None:
@@ -196,6 +218,20 @@ def test_what_is_written_meanwhile_arrives(
     wait_until(lambda: settled(pair, second), SETTLED_S)
 
 
+def test_large_rows_take_little_memory(pair: Service, tenant: Organization, gate: Gate) -> None:
+    """However many of them are told at once."""
+    sql = tenant.control.sql()
+    sql("create table large (id int primary key, v text)")
+    move = Move(pair, tenant)
+    gate.wait(move)
+    before = peak_of_memory(pair)
+    sql("insert into large select i, repeat(md5(i::text), 200000) from generate_series(1, 16) i")
+    gate.open()
+    assert move.answer()["way"] == "replication"
+    assert peak_of_memory(pair) - before < 128 * 2**20
+    assert sql.value("select sum(length(v)) from large") == 16 * 6_400_000
+
+
 def test_triggers_and_rules_do_not_act_twice(pair: Service, tenant: Organization) -> None:
     """Those that act on what is applied, too; then the database is brought while nobody writes."""
     sql = tenant.control.sql()
@@ -252,3 +288,111 @@ def test_a_copy_that_differs_is_not_used(
     assert (answer["way"], answer["reason"]) == ("dump", "the table public.told has other rows in the copy")
     assert where(tenant) == "second"
     assert sql.value("select array_agg(a order by a) from told") == [1, 2, 3]
+
+
+def test_a_right_of_another_tenants_is_named(pair: Service, tenant: Organization) -> None:
+    """Its role is not on the other engine. The reason says what is in the way."""
+    sql = tenant.control.sql()
+    sql("create table shared (a int)")
+    role = new_organization(pair).control.sql().value("select current_user::text")
+    sql(f"grant select on shared to {role}")
+    error = Move(pair, tenant).answer(409)["error"]
+    assert error["code"] == "move_failed"
+    assert f"the table public.shared names {role}" in error["message"]
+    sql(f"revoke select on shared from {role}")
+
+
+# -- nothing goes on for ever ---------------------------------------------------------------------------------------
+
+
+def test_moves_that_stand_still_are_given_up(pair: Service, second: ExternalServer) -> None:
+    """They take no place of anybody's else, and leave nothing behind; their databases were never out of use."""
+    tenants = [new_organization(pair) for _ in range(2)]
+    gates = [Gate(pair, second, tenant) for tenant in tenants]
+    moves = [Move(pair, tenant) for tenant in tenants]
+    for gate, move in zip(gates, moves, strict=True):
+        gate.wait(move)
+    new_organization(pair)
+    assert not any(move.is_over for move in moves)
+    for tenant, move in zip(tenants, moves, strict=True):
+        tenant.control.sql()("insert into gate values (2)")
+        error = move.answer(409)["error"]
+        assert error["code"] == "move_failed"
+        assert f"the statement CREATE INDEX of the copy came no further for {STALL_S} s" in error["message"]
+        assert where(tenant) == "first"
+    assert slots(pair) == []
+    wait_until(lambda: settled(pair, second), SETTLED_S)
+
+
+def test_a_view_that_waits_does_not_hold_requests_for_long(pair: Service, tenant: Organization, gate: Gate) -> None:
+    """It is refreshed in the last part of a move, where it was refreshed meanwhile, for a limited time."""
+    sql = tenant.control.sql()
+    made(
+        sql,
+        "create function late() returns int language plpgsql as $$ begin if current_setting('application_name')"
+        " = 'tuplegate-service' then perform pg_sleep(1000000); end if; return 1; end $$",
+        "create materialized view slow as select late()",
+    )
+    move = Move(pair, tenant)
+    gate.wait(move)
+    sql("refresh materialized view slow")
+    gate.open()
+    assert "not answered within" in move.answer(409)["error"]["message"]
+    assert sql.value("select count(*) from slow") == 1
+    assert where(tenant) == "first"
+
+
+def test_a_move_that_keeps_too_much_log_is_given_up(pair: Service, tenant: Organization, gate: Gate) -> None:
+    """Of an engine that others write on; the slot is gone, and the log with it."""
+    move = Move(pair, tenant)
+    gate.wait(move)
+    with engine(pair) as other:
+        while not move.is_over:
+            other.execute("select pg_logical_emit_message(false, 'other', repeat('x', 4000000))")
+    assert "64 MiB of its log" in move.answer(409)["error"]["message"]
+    assert where(tenant) == "first"
+    assert slots(pair) == []
+
+
+def test_a_slot_that_is_being_read_goes_with_its_move(
+    pair: Service, second: ExternalServer, tenant: Organization, gate: Gate
+) -> None:
+    """Whoever reads it, such as a server process whose worker was killed, is ended."""
+    move = Move(pair, tenant)
+    gate.wait(move)
+    name = engine_name(pair, tenant)
+    inside = f"{pair.conninfo(name).replace('user=tuplegate', 'user=tuplegate_service')} replication=database"
+    with contextlib.closing(psycopg.connect(inside, autocommit=True)) as reading:
+        start = (
+            f"START_REPLICATION SLOT tuplegate_move_{name} LOGICAL 0/0 (proto_version '1', publication_names 'none')"
+        )
+        assert reading.pgconn.exec_(start.encode()).status == psycopg.pq.ExecStatus.COPY_BOTH
+        kill_workers(pair)
+        wait_until(lambda: slots(pair) == [], SETTLED_S)
+    gate.open()
+    wait_until(lambda: settled(pair, second), SETTLED_S)
+    assert where(tenant) == "first"
+
+
+def test_an_engine_that_stands_still_holds_requests_only_briefly(
+    pair: Service, second: ExternalServer, tenant: Organization
+) -> None:
+    """The one that the database goes to, in the last part of its move: what is asked then is answered where it is."""
+    sql = tenant.control.sql()
+    sql("create table t (a int primary key)")
+    move = Move(pair, tenant)
+    name = engine_name(pair, tenant)
+    with engine(pair) as catalog:
+        question = "select from move where step = 'finishing'"
+        wait_until(lambda: move.is_over or catalog.execute(question).fetchone() is not None, SETTLED_S)
+        second.freeze()
+        question = "select from pg_database where datname = %s and not has_database_privilege(%s, oid, 'connect')"
+        wait_until(lambda: move.is_over or catalog.execute(question, [name, f"{name}_w"]).fetchone() is not None)
+    try:
+        sql("insert into t values (1)")
+        assert not move.is_over, "it still clears up with the engine that stands still"
+    finally:
+        second.thaw()
+    assert move.answer(503)["error"]["code"] == "engine_unavailable"
+    assert where(tenant) == "first"
+    wait_until(lambda: settled(pair, second), SETTLED_S)

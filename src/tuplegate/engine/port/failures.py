@@ -70,6 +70,10 @@ class NotInTime(StatementFailed):
     """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
 
 
+class NoProgress(EngineFailure):
+    """Work of the service's own, which may run code of a tenant's, came no further for too long, and was ended."""
+
+
 class CopyRefused(EngineFailure):
     """The statement wants to copy from or to the client."""
 

@@ -5,13 +5,22 @@ so no role or database overrides it. What they wait for is bounded: a statement,
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.port import Access, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+from tuplegate.engine.port import (
+    Access,
+    EngineFailure,
+    EngineLost,
+    EngineUnavailable,
+    NoProgress,
+    NotInTime,
+    StatementFailed,
+)
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.logins import named_database
 from tuplegate.engine.postgres.own.owners import Owners, quoted
@@ -27,6 +36,7 @@ _APPLICATION = "tuplegate-service"
 """Tells these sessions from those that run tenants' statements."""
 _VERSION_WITH_MEMBERSHIP_OPTIONS = 16
 _LOCK_MS = 2_000
+_END_S = 2.0
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
 VALUES_AS_TEXT = {
     "timezone": "UTC",
@@ -107,14 +117,24 @@ class AdminSession:
     """One connection to one database, opened when it is needed and again when it was lost. Shared by all tasks.
 
     `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
-    its commits wait for no standby.
+    its commits wait for no standby. `limit_s` is for statements that can run code of a tenant's, and for engines that
+    may stand still: after so long without an answer the server process is ended, and NoProgress raised.
     """
 
-    def __init__(self, connector: AdminConnector, database: str, *, patient: bool = False, local: bool = False) -> None:
+    def __init__(
+        self,
+        connector: AdminConnector,
+        database: str,
+        *,
+        patient: bool = False,
+        local: bool = False,
+        limit_s: float | None = None,
+    ) -> None:
         self._connector = connector
         self._database = database
         self._patient = patient
         self._local = local
+        self._limit_s = limit_s
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
@@ -130,7 +150,10 @@ class AdminSession:
     async def _run(self, commands: Sequence[Command]) -> list[PGresult]:
         connection = await self._connected()
         try:
-            results = await connection.run(*commands)
+            if self._limit_s is None:
+                results = await connection.run(*commands)
+            else:
+                results = await self._run_within(self._limit_s, connection, commands)
         except ConnectionLost as exc:
             raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
         try:
@@ -140,6 +163,21 @@ class AdminSession:
                 raise
             raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
         return results
+
+    async def _run_within(self, limit_s: float, connection: Connection, commands: Sequence[Command]) -> list[PGresult]:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await connection.run(*commands)
+        except TimeoutError:
+            connection.close("it gave no answer")
+            await self._end_process(connection.backend)
+            raise NoProgress(f"a statement was not answered within {limit_s:g} s") from None
+
+    async def _end_process(self, backend: int) -> None:
+        """Code can swallow a cancel, and does not notice that nobody listens any more."""
+        with contextlib.suppress(EngineFailure, TimeoutError):
+            async with asyncio.timeout(_END_S), AdminSession(self._connector, METADATA_DATABASE) as session:
+                await terminate(session, self._database, backend)
 
     async def _connected(self) -> Connection:
         async with self._opening:
@@ -174,9 +212,16 @@ class TenantSession(AdminSession):
     another password; then the role gets back the service's."""
 
     def __init__(
-        self, connector: AdminConnector, secret: bytes, database: str, role: str | None = None, *, patient: bool = False
+        self,
+        connector: AdminConnector,
+        secret: bytes,
+        database: str,
+        role: str | None = None,
+        *,
+        patient: bool = False,
+        limit_s: float | None = None,
     ) -> None:
-        super().__init__(connector, database, patient=patient)
+        super().__init__(connector, database, patient=patient, limit_s=limit_s)
         self._secret = secret
         self._role = role or role_of(database, Access.WRITE)
 

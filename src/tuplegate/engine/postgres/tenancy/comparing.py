@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuplegate.engine.port import MoveFailed
-from tuplegate.engine.postgres.own.admin import AdminSession, TenantSession
+from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.own.owners import literal
 from tuplegate.engine.postgres.tenancy import roles
 from tuplegate.engine.postgres.tenancy.carrying import Side
@@ -40,11 +40,7 @@ async def compare_sides(source: Side, destination: Side, role: str) -> None:
     """Raises MoveFailed, naming the first difference. `role` may read all at the destination; the one that dumps is let
     into the source."""
     reader = roles.dump_role_of(source.database)
-    async with (
-        source.session() as session,
-        TenantSession(source.connector, source.secret, source.database, reader, patient=True) as old,
-        TenantSession(destination.connector, destination.secret, destination.database, role, patient=True) as new,
-    ):
+    async with source.session() as session, source.tenant(reader) as old, destination.tenant(role) as new:
         await _compare(old, new, await find_schemas(session, source.secret))
 
 

@@ -63,8 +63,8 @@ _COMPARED: Final[dict[str, tuple[str, str]]] = {
     "pg_seclabel": (_NUMBER, "objoid"),
     "pg_transform": (_NUMBER, "oid"),
     "pg_ts_config_map": (_NUMBER, "mapcfg"),
-    # What a sequence belongs to, and what goes with an extension, is written nowhere else.
-    "pg_depend": (_RELATION, "deptype IN ('a', 'e', 'x') AND objid"),
+    # What goes with an extension, and which table a sequence belongs to, is written nowhere else.
+    "pg_depend": (_RELATION, f"deptype IN ('e', 'x') AND objid >= {_FIRST_OWN} OR deptype = 'a' AND objid"),
 }
 
 _SHARED, _SUPERUSER = "is of all databases", "only a superuser can make one"

@@ -12,11 +12,20 @@ for nothing, and MoveFailed says so.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 import structlog
 
-from tuplegate.engine.port import EngineBusy, EngineFailure, MoveFailed, NotInTime, NotSupported, StatementFailed
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, TenantSession, terminate
+from tuplegate.engine.port import (
+    EngineBusy,
+    EngineFailure,
+    MoveFailed,
+    NoProgress,
+    NotInTime,
+    NotSupported,
+    StatementFailed,
+)
+from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, terminate
 from tuplegate.engine.postgres.own.owners import literal, quoted
 from tuplegate.engine.postgres.tenancy import definitions, roles, scratch
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
@@ -34,8 +43,13 @@ _CHANGES_AT_ONCE = 20_000
 _OLDER_END_S = 30.0
 _OLDER = f"a transaction at its engine does not end within {_OLDER_END_S:g} s"
 _SLOT_END_S = 10.0
+_HELD_S = 10.0
+"""How long work may come no further while requests are held for the database."""
 _TICK_S = 0.05
 
+_KEPT = (
+    "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1"
+)
 _READER = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1 AND active"
 _CAN = """
 SELECT current_setting('wal_level') = 'logical',
@@ -86,6 +100,16 @@ SELECT CASE WHEN length(data) <= {_CHANGE_BYTES_MAX} THEN encode(data, 'hex') EN
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a move: the time that the copy may take, how long it may come no further, and how much of its log the engine
+    of the source may keep for it."""
+
+    timeout_s: float = 3600.0
+    stall_s: float = 300.0
+    log_bytes_max: int = 16 * 2**30
+
+
 def slot_of(source: str) -> str:
     return f"tuplegate_move_{source}"
 
@@ -97,33 +121,31 @@ async def stop_following(source: Side) -> None:
     Raises EngineBusy where somebody still reads the slot.
     """
     slot = slot_of(source.database)
-    async with source.session() as session:
-        deadline = asyncio.get_running_loop().time() + _SLOT_END_S
+    deadline = asyncio.get_running_loop().time() + _SLOT_END_S
+    async with source.watcher() as session:
         # A reader whose worker was killed goes on until it has something to say.
         while reader := await session.fetch(_READER, slot):
             if asyncio.get_running_loop().time() > deadline:
                 raise EngineBusy("the log of changes is still being read; that is ended later")
             await terminate(session, source.database, int(str(reader[0][0])))
             await asyncio.sleep(_TICK_S)
+    async with source.session() as session:
         await session.fetch(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1", slot
         )
-    async with _dumper(source) as session:
+    async with source.tenant(roles.dump_role_of(source.database)) as session:
         await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
-
-
-def _dumper(source: Side) -> AdminSession:
-    return TenantSession(source.connector, source.secret, source.database, roles.dump_role_of(source.database))
 
 
 class Follower:
     """See the module's text. `role` may write what belongs to the tenant at the destination, and read at the source as
-    the one that dumps does."""
+    the one that dumps does. `limits` are those of a move."""
 
-    def __init__(self, source: Side, destination: Side, role: str) -> None:
+    def __init__(self, source: Side, destination: Side, role: str, limits: Limits) -> None:
         self._source = source
         self._destination = destination
         self._role = role
+        self._limits = limits
         self._late: list[str] = []
         self._views: list[tuple[str | None, ...]] = []
         self._definitions = ""
@@ -144,9 +166,9 @@ class Follower:
             tables = await session.fetch(_TABLES.format(own=await self._own_schemas(session)))
         told = [f"ONLY {name}" for name, has_key, _ in tables if has_key == "t"]
         await stop_following(self._source)
-        async with _dumper(self._source) as session:
+        async with self._source.tenant(roles.dump_role_of(self._source.database)) as session:
             await session.fetch(f"CREATE PUBLICATION {PUBLICATION}" + (f" FOR TABLE {', '.join(told)}" if told else ""))
-        async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
+        async with self._source.patient() as session:
             # It waits for all who write on the engine, and that is a wait for locks.
             await session.fetch("SELECT set_config('lock_timeout', $1, false)", f"{_OLDER_END_S:g}s")
             try:
@@ -159,7 +181,7 @@ class Follower:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[str]:
         """Of the source, for whoever copies it: it has seen all that the slot does not tell."""
-        async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
+        async with self._source.patient() as session:
             [(end,)] = await session.fetch("SELECT pg_snapshot_xmax(pg_current_snapshot())")
             deadline = asyncio.get_running_loop().time() + _OLDER_END_S
             # A commit can be in the log, before the slot's beginning, and not be seen yet.
@@ -195,10 +217,11 @@ class Follower:
     async def catch_up(self) -> int:
         """Applies what was committed at the source since the last time; how many changes."""
         count = 0
-        async with AdminSession(self._source.connector, self._source.database, patient=True) as session:
+        await self.check_log()
+        async with self._source.patient() as session:
             await session.fetch("BEGIN")
             await session.fetch(_CHANGES.replace("$1", literal(slot_of(self._source.database))))
-            async with self._writer() as writer:
+            async with self._destination.tenant(self._role) as writer:
                 async for changes in _portions(session):
                     try:
                         steps = [step for change in changes if (step := self._changes.read(change))]
@@ -209,8 +232,26 @@ class Follower:
             await session.fetch("COMMIT")
         return count
 
-    async def finish(self, timeout_s: float) -> None:
+    async def copy(self) -> None:
+        """Brings everything of one moment, after which `catch_up` has something to add to."""
+        source, destination, timeout_s = self._source, self._destination, self._limits.timeout_s
+        async with self.snapshot() as moment:
+            await dump_and_restore(source, destination, self._role, timeout_s, snapshot=moment, check=self.check_log)
+
+    async def check_log(self) -> None:
+        """Raises NoProgress where the engine of the source keeps too much of its log for this move."""
+        async with self._source.watcher() as session:
+            rows = await session.fetch(_KEPT, slot_of(self._source.database))
+        if rows and int(str(rows[0][0])) > self._limits.log_bytes_max:
+            raise NoProgress(
+                f"its engine would have to keep more than {self._limits.log_bytes_max >> 20} MiB of its log for it,"
+                " which is move_log_mb_max"
+            )
+
+    async def finish(self) -> None:
         """Brings the rest from a source that is silent. Raises MoveFailed where the copy is not one any more."""
+        self._source = replace(self._source, stall_s=min(_HELD_S, self._source.stall_s))
+        self._destination = replace(self._destination, stall_s=min(_HELD_S, self._destination.stall_s))
         async with AdminSession(self._source.connector, METADATA_DATABASE) as session:
             # What was committed without waiting for the disk is told only once it is there.
             await session.fetch("SELECT pg_logical_emit_message(true, 'tuplegate', '')")
@@ -225,11 +266,12 @@ class Follower:
             views = [str(view[0]) for view in await session.fetch(_VIEWS.format(own=own)) if view not in self._views]
         await self._set_sequences(sequences)
         if self._late:
-            async with self._writer() as writer:
+            async with self._destination.tenant(self._role) as writer:
                 await _apply(writer, [(f"DELETE FROM ONLY {name}", ()) for name in self._late])
+            timeout_s = self._limits.timeout_s
             await dump_and_restore(self._source, self._destination, self._role, timeout_s, only=self._late)
         if views:
-            async with self._writer() as writer:
+            async with self._destination.tenant(self._role) as writer:
                 for view in views:
                     await writer.fetch(f"REFRESH MATERIALIZED VIEW {view}")
         await compare_sides(self._source, self._destination, self._role)
@@ -237,14 +279,10 @@ class Follower:
     async def _set_sequences(self, names: list[str]) -> None:
         if not names:
             return
-        async with _dumper(self._source) as session:
+        async with self._source.tenant(roles.dump_role_of(self._source.database)) as session:
             rows = await session.fetch(states_of(names))
-        async with self._writer() as writer:
+        async with self._destination.tenant(self._role) as writer:
             await _apply(writer, [("SELECT setval($1::text::regclass, $2::bigint, $3::bool)", row) for row in rows])
-
-    def _writer(self) -> AdminSession:
-        destination = self._destination
-        return TenantSession(destination.connector, destination.secret, destination.database, self._role, patient=True)
 
 
 async def _check_obstacles(session: AdminSession) -> None:
