@@ -2,14 +2,14 @@
 
 Tables with their columns, the state of sequences, and rows: of every table how many there are, and a sum over their
 contents. That takes as long as there is data, while requests are held: so large tables are left out of the sums, and
-the largest of the counts, by their size.
+the largest of the counts, by their size, and sums are made for a limited time.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from tuplegate.engine.port import MoveFailed
+from tuplegate.engine.port import MoveFailed, NotInTime
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.own.owners import literal
 from tuplegate.engine.postgres.tenancy import roles
@@ -20,6 +20,9 @@ from tuplegate.engine.postgres.tenancy.scratch import find_schemas
 SUMMED_MAX = 64 * 2**20
 COUNTED_MAX = 2**30
 """Bytes of tables that are looked at in full, and that are counted, the small ones first."""
+_SUMS_S = 2.0
+"""For how long contents are looked at: they are compressed, and can be many times as large."""
+_Row = tuple[str | None, ...]
 
 _TABLES: Final = """
 SELECT c.oid::regclass::text, pg_relation_size(c.oid) + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0),
@@ -59,16 +62,39 @@ async def _compare(old: AdminSession, new: AdminSession, scratch: Sequence[str])
         raise MoveFailed("the copy has other sequences")
     if sequences and await new.fetch(states := states_of(sequences)) != await old.fetch(states):
         raise MoveFailed("a sequence in the copy has another value")
+    await _compare_rows(old, new, [(name, size) for name, (size, _) in tables.items()])
+
+
+async def _compare_rows(old: AdminSession, new: AdminSession, tables: list[tuple[str, int]]) -> None:
+    """Tables with their sizes, the small ones first."""
     looked = 0
-    for name, (size, _) in tables.items():
+    sums_end = asyncio.get_running_loop().time() + _SUMS_S
+    for name, size in tables:
         looked += size
         if looked > COUNTED_MAX:
             return
-        question = f"SELECT count(*){_SUM if looked <= SUMMED_MAX else ''} FROM ONLY {name} t"
-        [was], [found] = await asyncio.gather(old.fetch(question), new.fetch(question))
+        answers = None
+        if looked <= SUMMED_MAX and asyncio.get_running_loop().time() < sums_end:
+            answers = await _ask(old, new, f"SELECT count(*){_SUM} FROM ONLY {name} t", _SUMS_S)
+        was, found = answers or await _ask(old, new, f"SELECT count(*) FROM ONLY {name}") or ((), ())
         if was != found:
             rows = f"{found[0]} rows instead of {was[0]}" if was[0] != found[0] else "other rows"
             raise MoveFailed(f"the table {name} has {rows} in the copy")
+
+
+async def _ask(old: AdminSession, new: AdminSession, question: str, limit_s: float = 0.0) -> tuple[_Row, _Row] | None:
+    """The row of each; None where one takes longer than the limit."""
+    limit = ("SELECT set_config('statement_timeout', $1, true)", (f"{limit_s:g}s",))
+    asked = (session.atomically([limit, (question, ())]) for session in (old, new))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    rows = []
+    for answer in answers:
+        if isinstance(answer, NotInTime):
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        rows.append(answer[0])
+    return rows[0], rows[1]
 
 
 def states_of(sequences: Sequence[str]) -> str:
