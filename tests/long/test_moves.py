@@ -16,7 +16,7 @@ from tests.long.test_several_engines import SETTLED_S, engine_name, kill_workers
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tuplegate.engine.postgres.tenancy import definitions
 
-STALL_S = 10
+STALL_S = 6
 LOCK_S = 2.5
 """Longer than a statement of the service's own waits for a lock."""
 
@@ -77,27 +77,31 @@ class Move:
 
 class Gate:
     """Keeps whoever restores a copy of a tenant's database from going on until it is opened: by an index whose function
-    waits until a role is there. Statements of the tenant's own pass."""
+    waits until a role is there. Statements of the tenant's own pass. The copy comes further meanwhile, from page to
+    page of the table, unless the gate `stands`."""
 
     MADE = (
-        "create function waited() returns int language plpgsql as $$ begin if session_user ~ '_c$' then"
-        " while not exists (select from pg_roles where rolname = '{role}') loop perform pg_sleep(0.01); end loop;"
-        " end if; return 0; end $$",
+        "create function waited(place int) returns int language plpgsql as $$ begin if session_user ~ '_c$' then"
+        " while not exists (select from pg_roles where rolname = '{role}')"
+        " and clock_timestamp() < statement_timestamp() + interval '{wait}' * (1 + place) loop perform pg_sleep(0.01);"
+        " end loop; end if; return 0; end $$",
         "create function gate(i int) returns int immutable language plpgsql as"
-        " $$ begin return i + public.waited(); end $$",
-        "create table gate (i int primary key)",
-        "insert into gate values (1)",
+        " $$ begin return i + public.waited(i); end $$",
+        "create table gate (i int primary key, page text)",
+        "alter table gate alter page set storage plain",
+        "insert into gate select i, repeat('x', 5000) from generate_series(1, {pages}) i",
         "create index on gate (gate(i))",
     )
 
-    def __init__(self, service: Service, second: ExternalServer, tenant: Organization) -> None:
+    def __init__(self, service: Service, second: ExternalServer, tenant: Organization, *, stands: bool = False) -> None:
         self._service = service
         self._tenant = tenant
         self._urls = {"first": service.conninfo("tuplegate"), "second": second.url("postgres")}
         self.role = f"gate_{tenant.id[4:].lower()}"
         sql = tenant.control.sql()
         for statement in self.MADE:
-            sql(statement.replace("{role}", self.role))
+            waits = statement.replace("{wait}", "1 day" if stands else "1 s").replace("{role}", self.role)
+            sql(waits.replace("{pages}", "1" if stands else "60"))
 
     def wait(self, move: Move, to: str = "second") -> str:
         """Until the copy stands at the gate; its name in the engine."""
@@ -225,11 +229,11 @@ def test_large_rows_take_little_memory(pair: Service, tenant: Organization, gate
     move = Move(pair, tenant)
     gate.wait(move)
     before = peak_of_memory(pair)
-    sql("insert into large select i, repeat(md5(i::text), 200000) from generate_series(1, 16) i")
+    sql("insert into large select i, repeat(md5(i::text), 200000) from generate_series(1, 8) i")
     gate.open()
     assert move.answer()["way"] == "replication"
     assert peak_of_memory(pair) - before < 128 * 2**20
-    assert sql.value("select sum(length(v)) from large") == 16 * 6_400_000
+    assert sql.value("select sum(length(v)) from large") == 8 * 6_400_000
 
 
 def test_triggers_and_rules_do_not_act_twice(pair: Service, tenant: Organization) -> None:
@@ -308,7 +312,7 @@ def test_a_right_of_another_tenants_is_named(pair: Service, tenant: Organization
 def test_moves_that_stand_still_are_given_up(pair: Service, second: ExternalServer) -> None:
     """They take no place of anybody's else, and leave nothing behind; their databases were never out of use."""
     tenants = [new_organization(pair) for _ in range(2)]
-    gates = [Gate(pair, second, tenant) for tenant in tenants]
+    gates = [Gate(pair, second, tenant, stands=True) for tenant in tenants]
     moves = [Move(pair, tenant) for tenant in tenants]
     for gate, move in zip(gates, moves, strict=True):
         gate.wait(move)

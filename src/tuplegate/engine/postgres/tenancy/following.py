@@ -168,7 +168,7 @@ class Follower:
         await stop_following(self._source)
         async with self._source.tenant(roles.dump_role_of(self._source.database)) as session:
             await session.fetch(f"CREATE PUBLICATION {PUBLICATION}" + (f" FOR TABLE {', '.join(told)}" if told else ""))
-        async with self._source.patient() as session:
+        async with replace(self._source, stall_s=2 * _OLDER_END_S).patient() as session:
             # It waits for all who write on the engine, and that is a wait for locks.
             await session.fetch("SELECT set_config('lock_timeout', $1, false)", f"{_OLDER_END_S:g}s")
             try:
