@@ -176,6 +176,12 @@ class Settings:
         "KiB a second that the reader of a dump takes at least. Who is behind that by reader_timeout_s is cut off.",
         at_least=1,
     )
+    move_stall_s: int = _define(
+        300, "Seconds that a move between engines may come no further before it is given up.", at_least=1
+    )
+    move_log_mb_max: int = _define(
+        16_384, "MiB of its log that an engine keeps for a move from it; with more the move is given up.", at_least=64
+    )
     backup_dir: str = _define("", "Directory for backups: dumps of all databases. None are made without it.")
     backup_every_s: int = _define(86_400, "Seconds from one backup of a database to the next.", at_least=1)
     backup_keep: int = _define(7, "Backups of a database that are kept.", at_least=1)

@@ -38,14 +38,14 @@ def changes() -> Changes:
 
 def test_rows_are_added_changed_and_removed(changes: Changes) -> None:
     """By their key: the one before, where that has changed, too. A long value that is not told stays as it is."""
-    table, checked = '"public"."it""em"', "WITH done AS ({} RETURNING 1) SELECT 1 / count(*) FROM done"
+    table, checked = '"public"."it""em"', "WITH done AS ({} RETURNING 1) SELECT 1 / (count(*) = 1)::int FROM done"
     assert changes.read(b"I" + pack("!I", 7) + b"N" + row(b"1", None)) == (
         f'INSERT INTO {table} ("id", "note") OVERRIDING SYSTEM VALUE VALUES ($1, $2)',
         ("1", None),
     )
     assert changes.read(b"U" + pack("!I", 7) + b"N" + row(b"1", "ä".encode())) == (
-        checked.format(f'UPDATE ONLY {table} SET "id" = $2, "note" = $3 WHERE "id" = $1'),
-        ("1", "1", "ä"),
+        checked.format(f'UPDATE ONLY {table} SET "note" = $2 WHERE "id" = $1'),
+        ("1", "ä"),
     )
     assert changes.read(b"U" + pack("!I", 7) + b"K" + row(b"1", None) + b"N" + row(b"2", UNTOLD)) == (
         checked.format(f'UPDATE ONLY {table} SET "id" = $2 WHERE "id" = $1'),
@@ -56,6 +56,20 @@ def test_rows_are_added_changed_and_removed(changes: Changes) -> None:
         ("2",),
     )
     assert changes.read(b"T" + pack("!IBI", 1, 2, 7)) == (f"TRUNCATE ONLY {table} RESTART IDENTITY CASCADE", ())
+
+
+def test_a_fixed_column_must_be_as_it_was(changes: Changes) -> None:
+    """No UPDATE may set it; where it has changed at the source, no row is found, and that is noticed."""
+    table, checked = '"public"."it""em"', "WITH done AS ({}) SELECT 1 / (count(*) = 1)::int FROM done"
+    changes.fixed = frozenset({(table, '"note"')})
+    assert changes.read(b"U" + pack("!I", 7) + b"N" + row(b"1", b"5")) == (
+        checked.format(f'SELECT FROM ONLY {table} WHERE "id" = $1 AND "note" = $2'),
+        ("1", "5"),
+    )
+    assert changes.read(b"U" + pack("!I", 7) + b"K" + row(b"1", None) + b"N" + row(b"2", b"5")) == (
+        checked.format(f'UPDATE ONLY {table} SET "id" = $2 WHERE "id" = $1 AND "note" = $3 RETURNING 1'),
+        ("1", "2", "5"),
+    )
 
 
 @pytest.mark.parametrize(("number", "is_told"), [(99, False), (149, False), (150, True), (199, False), (200, True)])

@@ -66,11 +66,11 @@ class EngineRoutes:
             raise ServiceError("not_found", f"there is no database {name!r}")
         await self._check(request.engine, record)
         try:
-            moved = await self._mover.move(actor_of(identity, exchange), record.id, request.engine)
+            moved = await self._mover.move(actor_of(identity, exchange), organization, record.id, request.engine)
         except NotSupported as failure:
             raise ServiceError("not_supported", str(failure)) from failure
         except MoveFailed as failure:
-            raise ServiceError("move_failed", str(failure)) from failure
+            raise ServiceError("move_failed", str(failure), detail=failure.detail) from failure
         self._identities.forget()
         with report_loss_as_unknown():
             now = await self._catalog.databases.find(organization, record.id)

@@ -23,6 +23,7 @@ from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.safety.tally import Tally
 from tuplegate.engine.postgres.tenancy.databases import PostgresDatabases
+from tuplegate.engine.postgres.tenancy.following import Limits
 from tuplegate.settings import Settings
 
 _RESERVED_CONNECTIONS = 6
@@ -148,8 +149,8 @@ class _ReachedPostgres:
     def databases(self, secret: bytes) -> PostgresDatabases:
         settings, shared = self._settings, self._shared
         temp_mb = None if shared.is_bundled else settings.engine_temp_mb
-        timeout_s = float(settings.dump_timeout_s)
-        return PostgresDatabases(self._connector, secret, temp_mb, shared.login.walls, shared.dump_tools, timeout_s)
+        limits = Limits(float(settings.dump_timeout_s), float(settings.move_stall_s), settings.move_log_mb_max * 2**20)
+        return PostgresDatabases(self._connector, secret, temp_mb, shared.login.walls, shared.dump_tools, limits)
 
     @asynccontextmanager
     async def open(self, installation: str, secret: bytes) -> AsyncIterator[port.OpenEngine]:

@@ -43,6 +43,8 @@ _PATIENCE_S = 60.0
 _AT_ONCE_MAX, _OF_ONE_MAX = 4, 2
 """Operations on databases that a worker runs at once, in all and for one organization. Each takes some of the engine's
 connections, which other requests need too."""
+_MOVES_MAX, _MOVES_OF_ONE_MAX = 2, 1
+"""The same for moves, which take places of their own: a move takes as long as there is data."""
 _PAUSE_S = 4.0
 """How long workers let go of a database before they must be asked again. The source of a copy stays paused by
 asking."""
@@ -64,9 +66,8 @@ class Lifecycle:
         self._databases = databases
         self._engine = engine
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._at_once = asyncio.Semaphore(_AT_ONCE_MAX)
-        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """One for each organization that has work running."""
+        self._places = _Places(_AT_ONCE_MAX, _OF_ONE_MAX)
+        self._places_of_moves = _Places(_MOVES_MAX, _MOVES_OF_ONE_MAX)
 
     async def create(self, actor: Actor, name: str, clone_of: str | None) -> str:
         """Create a database and return its id. It is empty, or a copy of the database with the id `clone_of`."""
@@ -317,13 +318,30 @@ class Lifecycle:
 
     async def see_through(self, actor: Actor, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait for work that continues even if the caller is cancelled."""
-        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(self._run_in_turn(actor.organization, work))
+        return await self._see_through(self._places.run(actor.organization, work))
+
+    async def see_through_move(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for a move of a database of the organization. Whoever asked for it, the tenant's code runs in it."""
+        return await self._see_through(self._places_of_moves.run(organization, work))
+
+    async def _see_through(self, work: Coroutine[Any, Any, _T]) -> _T:
+        task: asyncio.Task[_T] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _run_in_turn(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
-        of_one = self._of_one.setdefault(organization, asyncio.Semaphore(_OF_ONE_MAX))
+
+class _Places:
+    """Bounds what runs at once, in all and for one organization."""
+
+    def __init__(self, at_once_max: int, of_one_max: int) -> None:
+        self._at_once = asyncio.Semaphore(at_once_max)
+        self._of_one_max = of_one_max
+        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """One for each organization that has work running."""
+
+    async def run(self, organization: str, work: Coroutine[Any, Any, _T]) -> _T:
+        of_one = self._of_one.setdefault(organization, asyncio.Semaphore(self._of_one_max))
         try:
             async with of_one, self._at_once:
                 return await work

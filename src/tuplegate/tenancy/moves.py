@@ -9,9 +9,11 @@ The source is silent from before its last changes are copied until it is dropped
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -23,8 +25,11 @@ from tuplegate.engine.port import (
     Engine,
     EngineBusy,
     EngineFailure,
+    EngineUnavailable,
     Lock,
     MoveFailed,
+    NoProgress,
+    NotInTime,
     NotSupported,
     StatementFailed,
 )
@@ -37,6 +42,8 @@ _LET_END_S = 1.0
 _ROUNDS_MAX = 50
 _FEW = 1000
 """Once fewer changes than this are left, the rest is copied while the database is paused."""
+_ANSWERED_S, _ASK_AGAIN_S = 3.0, 0.5
+"""While the database is paused its next engine is asked this often, and must answer within this time."""
 _HEARD_S = 0.3
 """Within this time every worker has learned that the database is paused."""
 
@@ -78,9 +85,12 @@ class Mover:
         self._engine = engine
         self._lifecycle = lifecycle
 
-    async def move(self, actor: Actor, id: str, engine: str) -> Moved:
-        """Move a database. The move continues even if the caller is cancelled."""
-        return await self._lifecycle.see_through(actor, self._move(actor, id, engine))
+    async def move(self, actor: Actor, organization: str, id: str, engine: str) -> Moved:
+        """Move a database of the organization. The move continues even if the caller is cancelled."""
+        try:
+            return await self._lifecycle.see_through_move(organization, self._move(actor, id, engine))
+        except NoProgress as failure:
+            raise MoveFailed(f"the move came to a standstill: {failure}") from failure
 
     async def _move(self, actor: Actor, id: str, engine: str) -> Moved:
         async with self._engine.hold(f"database/{id}") as free:
@@ -107,10 +117,10 @@ class Mover:
             await self._bring_in_use(plan, end)
         except EngineFailure as failure:
             _check_is_settled(failure, end)
-            reason = str(failure)
+            reason, detail = _explain(failure), _find_detail(failure)
         if end.held_ms is not None:
             return Moved("replication", end.held_ms, None)
-        _log.info("a database is moved at once", database=plan.database.id, reason=reason)
+        _log.info("a database is moved at once", database=plan.database.id, reason=reason, detail=detail)
         await self._databases.drop(plan.successor)
         await self._databases.create(plan.successor, for_copy=True)
         end = _LastStep()
@@ -119,7 +129,7 @@ class Mover:
         except EngineFailure as failure:
             _check_is_settled(failure, end)
             if end.held_ms is None:
-                raise MoveFailed(str(failure)) from failure
+                raise MoveFailed(_explain(failure), _find_detail(failure)) from failure
         assert end.held_ms is not None
         await self._analyze(plan)
         return Moved("dump", end.held_ms, reason)
@@ -131,14 +141,44 @@ class Mover:
             for _ in range(_ROUNDS_MAX):
                 if await following.catch_up() < _FEW:
                     break
-            async with self._pause_and_silence(plan.database, end):
-                await following.finish()
-                await self._switch(plan, end)
+            await self._complete(plan, end, following.finish)
 
     async def _bring_at_once(self, plan: _Plan, end: _LastStep) -> None:
-        async with self._pause_and_silence(plan.database, end):
-            await self._databases.bring(plan.database.engine_name, plan.successor)
-            await self._switch(plan, end)
+        await self._complete(plan, end, partial(self._databases.bring, plan.database.engine_name, plan.successor))
+
+    async def _complete(self, plan: _Plan, end: _LastStep, bring: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Bring what is left while requests are held, and make the change. Whatever `bring` has to clear up with an
+        engine that does not answer, requests do not wait for that."""
+        work: asyncio.Task[None] | None = None
+        try:
+            async with self._pause_and_silence(plan.database, end):
+                work = asyncio.get_running_loop().create_task(bring())
+                await self._wait_while_answered(plan.engine, work)
+                await self._switch(plan, end)
+        finally:
+            if work is not None:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def _wait_while_answered(self, engine: str, work: "asyncio.Task[None]") -> None:
+        """Wait for the work. Raise EngineUnavailable once the engine that it goes to stops answering."""
+        asking = asyncio.get_running_loop().create_task(self._ask(engine))
+        try:
+            await asyncio.wait((work, asking), return_when=asyncio.FIRST_COMPLETED)
+            await (work if work.done() else asking)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _ask(self, engine: str) -> None:
+        """Ask the engine something again and again, until it does not answer."""
+        while True:
+            try:
+                async with asyncio.timeout(_ANSWERED_S):
+                    await self._databases.on(engine).load()
+            except TimeoutError:
+                raise EngineUnavailable(f"the engine {engine} gives no answer within {_ANSWERED_S:g} s") from None
+            await asyncio.sleep(_ASK_AGAIN_S)
 
     @asynccontextmanager
     async def _pause_and_silence(self, database: EngineDatabase, end: _LastStep) -> AsyncIterator[None]:
@@ -185,3 +225,15 @@ def _check_is_settled(failure: EngineFailure, end: _LastStep) -> None:
         _log.warning("a move was not cleared up after", reason=str(failure))
     elif end.is_tried or not isinstance(failure, NotSupported | MoveFailed | StatementFailed):
         raise failure
+
+
+def _explain(failure: EngineFailure) -> str:
+    """Return why something could not be done, without the words of the engine."""
+    if isinstance(failure, NotInTime):
+        return "a statement of the service's own had to wait too long for a lock of somebody else's"
+    return "a statement of the service's own was refused" if isinstance(failure, StatementFailed) else str(failure)
+
+
+def _find_detail(failure: EngineFailure) -> str | None:
+    """Return the words of the engine."""
+    return failure.detail if isinstance(failure, MoveFailed) else str(failure)

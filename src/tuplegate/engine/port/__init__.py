@@ -36,6 +36,7 @@ from tuplegate.engine.port.failures import EngineRefused as EngineRefused
 from tuplegate.engine.port.failures import EngineUnavailable as EngineUnavailable
 from tuplegate.engine.port.failures import MoveFailed as MoveFailed
 from tuplegate.engine.port.failures import MultipleStatements as MultipleStatements
+from tuplegate.engine.port.failures import NoProgress as NoProgress
 from tuplegate.engine.port.failures import NotInTime as NotInTime
 from tuplegate.engine.port.failures import NotSupported as NotSupported
 from tuplegate.engine.port.failures import OutcomeUnknown as OutcomeUnknown

@@ -72,6 +72,10 @@ class NotInTime(StatementFailed):
     """A statement of the service's own waited too long, as a rule for a lock; nothing of it was applied."""
 
 
+class NoProgress(EngineFailure):
+    """Work of the service's own, which may run code of a tenant's, came no further for too long, and was ended."""
+
+
 class CopyRefused(EngineFailure):
     """The statement wants to copy from or to the client."""
 
@@ -127,7 +131,11 @@ class DumpFailed(EngineFailure):
 
 
 class MoveFailed(EngineFailure):
-    """A database could not be brought to another engine; it is where it was."""
+    """A database could not be brought to another engine; it is where it was. `detail` has the engine's own words."""
+
+    def __init__(self, message: str, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class DumpStopped(DumpFailed):

@@ -6,6 +6,7 @@ engine, and the wait of a commit for a standby. While such commits stand still, 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from math import inf
 
@@ -13,7 +14,16 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, read_text_rows
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.port import Access, CommitsRefused, EngineLost, EngineUnavailable, NotInTime, StatementFailed
+from tuplegate.engine.port import (
+    Access,
+    CommitsRefused,
+    EngineFailure,
+    EngineLost,
+    EngineUnavailable,
+    NoProgress,
+    NotInTime,
+    StatementFailed,
+)
 from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.logins import find_database_name
 from tuplegate.engine.postgres.own.owners import Owners, quote
@@ -33,12 +43,25 @@ _LOCK_MS = 2_000
 _LATE_S = 5.0
 """An engine that answers so long after the limit of a statement does not answer."""
 _LOOK_EVERY_S = 0.5
+_END_S = 2.0
 LOCK_NOT_AVAILABLE, CANCELED = "55P03", "57014"
-_SETTINGS = {
+VALUES_AS_TEXT = {
     "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "xmloption": "content",
+    "quote_all_identifiers": "off",
+}
+"""What the text of a value, or of a name, depends on."""
+_SETTINGS = {
     "row_security": "on",
     # A role's own settings could keep it from logging in.
     "local_preload_libraries": "",
+    # Values go from one engine to another as text.
+    **VALUES_AS_TEXT,
 }
 _OWN_NAMES = "pg_catalog, pg_temp"
 """A search path. The temporary schema is last: unnamed it would come first, where the names of types are looked up."""
@@ -113,7 +136,9 @@ class AdminSession:
 
     `patient` is for statements that take as long as there is data. `local` is for what may be lost with the primary:
     its commits wait for no standby. `waits` is for what is to be waited for: its commits wait as long as a standby is
-    away, where those of others are left to themselves, and refused.
+    away, where those of others are left to themselves, and refused. `limit_s` is for statements that can run code of a
+    tenant's, and for engines that may stand still: after so long without an answer the server process is ended, and
+    NoProgress raised.
     """
 
     def __init__(
@@ -124,12 +149,14 @@ class AdminSession:
         patient: bool = False,
         local: bool = False,
         waits: bool = False,
+        limit_s: float | None = None,
     ) -> None:
         self._connector = connector
         self._database = database
         self._patient = patient
         self._local = local
         self._waits = waits
+        self._limit_s = limit_s
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
@@ -173,7 +200,10 @@ class AdminSession:
 
         looking = loop.call_later(_LOOK_EVERY_S, look)
         try:
-            results = await connection.run(*commands)
+            if self._limit_s is None:
+                results = await connection.run(*commands)
+            else:
+                results = await self._run_within(self._limit_s, connection, commands)
         except ConnectionLost as exc:
             raise EngineLost(f"the connection to the engine was lost: {exc}") from exc
         finally:
@@ -185,6 +215,21 @@ class AdminSession:
                 raise
             raise NotInTime(failure.message, sqlstate=failure.sqlstate) from failure
         return results
+
+    async def _run_within(self, limit_s: float, connection: Connection, commands: Sequence[Command]) -> list[PGresult]:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await connection.run(*commands)
+        except TimeoutError:
+            connection.close("it gave no answer")
+            await self._end_process(connection.backend)
+            raise NoProgress(f"a statement was not answered within {limit_s:g} s") from None
+
+    async def _end_process(self, backend: int) -> None:
+        """Code can swallow a cancel, and does not notice that nobody listens any more."""
+        with contextlib.suppress(EngineFailure, TimeoutError):
+            async with asyncio.timeout(_END_S), AdminSession(self._connector, METADATA_DATABASE) as session:
+                await terminate(session, self._database, backend)
 
     async def _connected(self) -> Connection:
         async with self._opening:
@@ -220,9 +265,16 @@ class TenantSession(AdminSession):
     another password; then the role gets back the service's."""
 
     def __init__(
-        self, connector: AdminConnector, secret: bytes, database: str, role: str | None = None, *, patient: bool = False
+        self,
+        connector: AdminConnector,
+        secret: bytes,
+        database: str,
+        role: str | None = None,
+        *,
+        patient: bool = False,
+        limit_s: float | None = None,
     ) -> None:
-        super().__init__(connector, database, patient=patient)
+        super().__init__(connector, database, patient=patient, limit_s=limit_s)
         self._secret = secret
         self._role = role or name_role(database, Access.WRITE)
 

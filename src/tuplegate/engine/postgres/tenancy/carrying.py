@@ -10,7 +10,7 @@ import asyncio
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,22 @@ import msgspec
 
 from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
 from tuplegate.engine.libpq.connection import ConnectionLost
-from tuplegate.engine.port import EngineUnavailable, MoveFailed, NotSupported
+from tuplegate.engine.port import EngineUnavailable, MoveFailed, NoProgress, NotSupported
 from tuplegate.engine.postgres.own import logins
-from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
+from tuplegate.engine.postgres.own.admin import (
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    TenantSession,
+    set_password,
+)
 from tuplegate.engine.postgres.own.owners import quote, quote_text
 from tuplegate.engine.postgres.tenancy import roles, scratch
 
 _TICK_S = 0.01
 _END_S = 5.0
 _SAID_MAX = 1000
+_LOOK_S = 1.0
 _NO_CONNECTION = "connection to server"
 
 _SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "tuplegate")
@@ -44,12 +51,32 @@ _RESTORE_SETTINGS = {
     "local_preload_libraries": "",
 }
 
+# What the sessions of a role do, and how far they are.
+_PROGRESS = """
+SELECT a.pid, a.query_start, a.state, c.bytes_processed, c.tuples_processed, i.phase, i.blocks_done, i.tuples_done,
+       upper(substring(a.query FROM '^\\s*(\\w+(\\s+\\w+)?)'))
+  FROM pg_stat_activity a LEFT JOIN pg_stat_progress_copy c ON c.pid = a.pid
+       LEFT JOIN pg_stat_progress_create_index i ON i.pid = a.pid
+ WHERE a.usename = $1 ORDER BY a.pid
+"""
+_END_SESSIONS = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1 AND {roles.MAY_END}"
+
 _MAJOR = "SELECT current_setting('server_version_num')::int / 10000"
 _SORTING = "SELECT row_to_json(d) FROM pg_database d WHERE datname = $1"
 _FORCED = """
 SELECT c.oid::regclass FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity AND c.relforcerowsecurity
    AND c.relnamespace <> 'tuplegate'::regnamespace ORDER BY 1 LIMIT 1
 """
+
+
+# Rights and policies that name a tenant's role; the catalog is of all databases, and tells the object by its numbers.
+_NAMED = f"""
+SELECT s.classid, s.objid, s.objsubid, r.rolname
+  FROM pg_shdepend s JOIN pg_roles r ON r.oid = s.refobjid JOIN pg_database d ON d.oid = s.dbid
+ WHERE s.refclassid = 'pg_authid'::regclass AND s.deptype IN ('a', 'r') AND d.datname = $1
+   AND r.rolname ~ '{roles.TENANTS}' AND left(r.rolname, -2) <> $1 LIMIT 1
+"""
+_DESCRIBE = "SELECT pg_describe_object($1::oid, $2::oid, $3::int)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +87,23 @@ class Side:
     secret: bytes
     tools: tuple[DumpTool, ...]
     database: str
+    stall_s: float = 300.0
+    """How long work there may come no further."""
 
     def session(self) -> AdminSession:
         return AdminSession(self.connector, self.database)
+
+    def patient(self) -> AdminSession:
+        """For statements that take as long as there is data."""
+        return AdminSession(self.connector, self.database, patient=True, limit_s=self.stall_s)
+
+    def tenant(self, role: str | None = None) -> AdminSession:
+        """The same, with the tenant's rights or those of another role."""
+        return TenantSession(self.connector, self.secret, self.database, role, patient=True, limit_s=self.stall_s)
+
+    def watcher(self) -> AdminSession:
+        """Sees all sessions on the engine, and the log of changes."""
+        return AdminSession(self.connector, METADATA_DATABASE, limit_s=self.stall_s)
 
     async def conninfo(self, role: str, settings: dict[str, str]) -> tuple[dict[str, str], str]:
         """Return variables for a program, and a conninfo for the rest."""
@@ -103,6 +144,21 @@ async def check_fit(source: Side, destination: Side) -> None:
                 " ALTER TABLE … NO FORCE ROW LEVEL SECURITY, and force it again after the move"
             )
 
+    await _check_names(source)
+
+
+async def _check_names(source: Side) -> None:
+    """Raises NotSupported where a right or a policy names a role of another database: it is not on the other engine."""
+    async with source.watcher() as session:
+        named = await session.fetch(_NAMED, source.database)
+    for *numbers, role in named:
+        async with source.session() as session:
+            [(thing,)] = await session.fetch(_DESCRIBE, *numbers)
+        raise NotSupported(
+            f"the {thing} names {role}, the role of another database, in its rights or its policy: take it out there,"
+            " as with REVOKE, and move then"
+        )
+
 
 @asynccontextmanager
 async def allow_dump(source: Side) -> AsyncIterator[None]:
@@ -135,10 +191,12 @@ async def dump_and_restore(
     *,
     snapshot: str | None = None,
     only: Sequence[str] = (),
+    check: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Bring everything of the tenant's over. `role` restores it, in the name of the new writing role.
 
     `snapshot` is the moment that is copied, if not now; with `only` it is the rows of these tables, which are there.
+    `check` is called every second, and ends it by what it raises. So does NoProgress: the tenant's code runs in it.
     """
     async with source.session() as session:
         left_out = [*_SYSTEM_SCHEMAS, *await scratch.find_schemas(session, source.secret)]
@@ -149,7 +207,7 @@ async def dump_and_restore(
     dumping = [str(dump.program), "--format=custom", "--compress=0", "--no-owner", "--no-password"]
     dumping += [f"--exclude-schema={schema}" for schema in left_out]
     dumping += [f"--dbname={rest}", *([f"--snapshot={snapshot}"] if snapshot else [])]
-    dumping += ["--data-only", *(f"--table={name}" for name in only)] if only else []
+    dumping += ["--data-only", "--strict-names", *(f"--table={name}" for name in only)] if only else []
     settings = {**_RESTORE_SETTINGS, **({"session_replication_role": "replica"} if only else {})}
     new_variables, new_rest = await destination.conninfo(role, settings)
     writer = roles.name_roles(destination.database)[0]
@@ -165,16 +223,51 @@ async def dump_and_restore(
         finally:
             assert reading.stdout is not None
             reading.stdout.close()
+        ends = ((source, roles.name_dump_role(source.database)), (destination, role))
         try:
             async with asyncio.timeout(timeout_s):
-                statuses = await _status(reading), await _status(writing)
+                statuses = await _watch((reading, writing), ends, check)
         except TimeoutError:
-            raise MoveFailed(f"bringing the database over took longer than {timeout_s:g} s") from None
+            raise NoProgress(f"the copy took longer than {timeout_s:g} s, which is dump_timeout_s") from None
         finally:
             await _end(reading)
             await _end(writing)
         _check("pg_restore", statuses[1], restore_said)
         _check("pg_dump", statuses[0], dump_said)
+
+
+async def _watch(
+    programs: tuple["subprocess.Popen[bytes]", "subprocess.Popen[bytes]"],
+    ends: tuple[tuple[Side, str], tuple[Side, str]],
+    check: Callable[[], Awaitable[None]] | None,
+) -> tuple[int, int]:
+    """Waits until both have ended. Where neither comes any further, their sessions are ended, too: a tenant's code in
+    them would go on without the program."""
+    clock = asyncio.get_running_loop().time
+    seen: list[object] = []
+    changed_at = look_at = clock() + _LOOK_S
+    async with ends[0][0].watcher() as old, ends[1][0].watcher() as new:
+        while None in (statuses := [program.poll() for program in programs]):
+            await asyncio.sleep(_TICK_S)
+            if clock() < look_at:
+                continue
+            look_at = clock() + _LOOK_S
+            if check is not None:
+                await check()
+            now = [await session.fetch(_PROGRESS, role) for session, (_, role) in zip((old, new), ends, strict=True)]
+            if now != seen:
+                seen, changed_at = list(now), clock()
+            elif clock() - changed_at > ends[1][0].stall_s:
+                for session, (_, role) in zip((old, new), ends, strict=True):
+                    await session.fetch(_END_SESSIONS, role)
+                raise NoProgress(f"{_describe(now)} came no further for {ends[1][0].stall_s:g} s")
+    return int(statuses[0] or 0), int(statuses[1] or 0)
+
+
+def _describe(now: Sequence[Sequence[tuple[str | None, ...]]]) -> str:
+    """What the sessions of the programs are at, by the kind of their statement."""
+    kinds = [str(row[-1]) for rows in reversed(now) for row in rows if row[2] == "active"]
+    return f"the statement {kinds[0]} of the copy" if kinds else "the copy"
 
 
 def _tool(tools: tuple[DumpTool, ...], major: int, program: str) -> DumpTool:
@@ -208,12 +301,6 @@ def _start(
         raise NotSupported(f"{command[0]} cannot be run: {exc.strerror}") from exc
 
 
-async def _status(process: "subprocess.Popen[bytes]") -> int:
-    while (status := process.poll()) is None:  # noqa: ASYNC110 - a process sets no event
-        await asyncio.sleep(_TICK_S)
-    return status
-
-
 async def _end(process: "subprocess.Popen[bytes]") -> None:
     """End the program where it has not ended by itself."""
     if process.poll() is not None:
@@ -234,4 +321,5 @@ def _check(program: str, status: int, said: IO[bytes]) -> None:
     if _NO_CONNECTION in text:
         raise EngineUnavailable(text.strip()[:_SAID_MAX])
     errors = [line for line in text.splitlines() if "error: " in line]
-    raise MoveFailed(f"{program} failed: {(errors[0] if errors else text.strip() or 'without a word')[:_SAID_MAX]}")
+    said_first = (errors[0] if errors else text.strip() or "it said nothing")[:_SAID_MAX]
+    raise MoveFailed(f"{program} could not {'read' if program == 'pg_dump' else 'write'} the copy", said_first)

@@ -35,8 +35,9 @@ from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED
 from tuplegate.engine.postgres.own.owners import quote_text
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
-from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore, forbid_dump
-from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, stop_following, try_to_stop
+from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore
+from tuplegate.engine.postgres.tenancy.comparing import compare_sides
+from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
 from tuplegate.engine.postgres.tenancy.roles import name_roles
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.transaction import records
@@ -110,13 +111,13 @@ class PostgresDatabases:
         temp_mb: int | None = None,
         walls: Walls = FULL,
         tools: tuple[DumpTool, ...] = (),
-        move_timeout_s: float = 3600.0,
+        limits: Limits | None = None,
     ) -> None:
         self._connector = connector
         self._secret = secret
         self._temp_mb = temp_mb
         self._tools = tools
-        self._move_timeout_s = move_timeout_s
+        self._limits = limits or Limits()
         self._walls = walls
         self._look_for_left_roles_at = -math.inf
 
@@ -241,7 +242,8 @@ class PostgresDatabases:
         await self._make_source_roles(source)
         async with self._make_copying_role(source, name) as role:
             async with allow_dump(there):
-                await dump_and_restore(there, here, role, self._move_timeout_s)
+                await dump_and_restore(there, here, role, self._limits.timeout_s)
+                await compare_sides(there, here, role)
             await self._own_rights(source, name, role)
         await self.forget_source(source)
         await self._bring_notes(other, source, name)
@@ -253,16 +255,15 @@ class PostgresDatabases:
         await check_fit(there, here)
         await self._make_source_roles(source)
         async with self._make_copying_role(source, name) as role, self._allow_applying(role), allow_dump(there):
-            follower = Follower(there, here, role)
+            follower = Follower(there, here, role, self._limits)
             try:
                 await follower.begin()
-                async with follower.snapshot() as snapshot:
-                    await dump_and_restore(there, here, role, self._move_timeout_s, snapshot=snapshot)
+                await follower.copy()
                 await self._own_rights(source, name, role)
                 async with TenantSession(self._connector, self._secret, name) as session:
                     await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
                 since = await self._bring_notes(other, source, name)
-                yield _Following(follower, partial(self._bring_notes, other, source, name, since), self._move_timeout_s)
+                yield _Following(follower, partial(self._bring_notes, other, source, name, since))
             finally:
                 await try_to_stop(there)
         await self.forget_source(source)
@@ -282,20 +283,22 @@ class PostgresDatabases:
                 await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
 
     async def stop_following(self, name: str, *, dumped: bool) -> None:
-        await stop_following(self.side(name))
-        if not dumped:
-            await forbid_dump(self.side(name))
+        if dumped:
+            await stop_following(self.side(name))
+        else:
+            async with allow_dump(self.side(name)):
+                await stop_following(self.side(name))
         async with self._session(METADATA_DATABASE) as session:
             await self._drop_role(session, name, roles.name_copy_role(name))
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
-        async with TenantSession(self._connector, self._secret, name, role, patient=True) as session:
+        async with self.side(name).tenant(role) as session:
             await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
-        """Bring what is on record of its transactions, and what recovery has noted. The time by the source's clock:
-        given as `since`, it lets out most of what is there already."""
-        async with other._session(source, patient=True) as old, self._session(name, patient=True) as new:
+        """What is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
+        `since`, it lets out most of what is there already."""
+        async with other.side(source).patient() as old, self.side(name).patient() as new:
             [(now,)] = await old.fetch("SELECT clock_timestamp()")
             await _carry_records(old, new, since)
         async with other._session(METADATA_DATABASE) as old, self._session(METADATA_DATABASE) as new:
@@ -304,7 +307,7 @@ class PostgresDatabases:
         return str(now)
 
     def side(self, database: str) -> Side:
-        return Side(self._connector, self._secret, self._tools, database)
+        return Side(self._connector, self._secret, self._tools, database, self._limits.stall_s)
 
     async def _make_source_roles(self, source: str) -> None:
         """Make the roles of the source, which the rights in a dump name. Nobody logs in as these here."""
@@ -335,7 +338,7 @@ class PostgresDatabases:
                 raise EngineBusy("the database was opened by somebody else meanwhile; nothing was changed")
 
     async def analyze(self, name: str) -> None:
-        async with TenantSession(self._connector, self._secret, name, patient=True) as session:
+        async with self.side(name).tenant() as session:
             await session.fetch("ANALYZE")
 
     async def drop(self, name: str) -> None:
@@ -432,13 +435,12 @@ class PostgresDatabases:
 class _Following:
     follower: Follower
     bring_notes: Callable[[], Awaitable[object]]
-    timeout_s: float
 
     async def catch_up(self) -> int:
         return await self.follower.catch_up()
 
     async def finish(self) -> None:
-        await self.follower.finish(self.timeout_s)
+        await self.follower.finish()
         await self.bring_notes()
 
 

@@ -29,9 +29,11 @@ class _Relation:
 
 @dataclass(slots=True)
 class Changes:
-    """Reads messages in their order. `snapshot` is that of the copy: what it has seen is not done again."""
+    """Reads messages in their order. `snapshot` is that of the copy: what it has seen is not done again. `fixed` are
+    the columns, each behind its table, that no UPDATE may set: they are GENERATED ALWAYS AS IDENTITY."""
 
     snapshot: "Snapshot"
+    fixed: frozenset[tuple[str, str]] = frozenset()
     _relations: dict[int, _Relation] = field(default_factory=dict)
     _skips: bool = False
 
@@ -77,7 +79,23 @@ class Changes:
             assert old is not None, "a deletion names its row"
             return _delete(relation, old)
         new, _ = _read_tuple(message, place + 1)
-        return _insert(relation, new) if kind == b"I" else _update(relation, old or new, new)
+        return _insert(relation, new) if kind == b"I" else self._update(relation, old, new)
+
+    def _update(self, relation: _Relation, old: list[str | bool | None] | None, new: list[str | bool | None]) -> Step:
+        """Where the key is not told it is as before. A fixed column must be as before, or no row is found."""
+        where, params = _write_where(relation, old or new)
+        sets = []
+        for column, is_key, value in zip(relation.columns, relation.keys, new, strict=True):
+            if value is False or (is_key and old is None):
+                continue
+            params.append(_require_told(value))
+            if (relation.name, column) in self.fixed:
+                where += f" AND {column} = ${len(params)}"
+            else:
+                sets.append(f"{column} = ${len(params)}")
+        if not sets:
+            return _require_row(f"SELECT FROM ONLY {relation.name} WHERE {where}", ""), tuple(params)
+        return _require_row(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
 
     def _truncate(self, message: bytes) -> Step:
         count, options = unpack_from("!IB", message, 1)
@@ -144,16 +162,6 @@ def _insert(relation: _Relation, new: list[str | bool | None]) -> Step:
     return sql, tuple(_require_told(value) for value in new)
 
 
-def _update(relation: _Relation, old: list[str | bool | None], new: list[str | bool | None]) -> Step:
-    where, params = _write_where(relation, old)
-    sets = []
-    for column, value in zip(relation.columns, new, strict=True):
-        if value is not False:
-            params.append(_require_told(value))
-            sets.append(f"{column} = ${len(params)}")
-    return _require_row(f"UPDATE ONLY {relation.name} SET {', '.join(sets)} WHERE {where}"), tuple(params)
-
-
 def _delete(relation: _Relation, old: list[str | bool | None]) -> Step:
     where, params = _write_where(relation, old)
     return _require_row(f"DELETE FROM ONLY {relation.name} WHERE {where}"), tuple(params)
@@ -169,9 +177,9 @@ def _write_where(relation: _Relation, old: list[str | bool | None]) -> tuple[str
     return " AND ".join(parts), params
 
 
-def _require_row(sql: str) -> str:
-    """Return the statement so that it fails, with a division by zero, where there was no such row."""
-    return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / count(*) FROM done"
+def _require_row(sql: str, returning: str = " RETURNING 1") -> str:
+    """Fails with a division by zero where there was no such row, or more than one."""
+    return f"WITH done AS ({sql}{returning}) SELECT 1 / (count(*) = 1)::int FROM done"
 
 
 def _require_told(value: str | bool | None) -> str | None:
