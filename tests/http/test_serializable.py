@@ -19,7 +19,7 @@ from tests.list_append import ListAppend, Op, create_table, final_lists, found, 
 from tests.service import Service, Sql, needs_bundled
 
 CLIENTS = 6
-TRANSACTIONS = 4000
+TRANSACTIONS = 1500
 CONTROL_TRANSACTIONS = 300
 CONTROL_S = 120.0
 WAIT_S = 60.0

@@ -19,6 +19,7 @@ from tests.system.test_service import (
     slow_answer,
 )
 from tests.system.test_service import start as start
+from tests.workers import workers
 
 
 @needs_linux
@@ -116,3 +117,11 @@ def test_kill_of_the_engine(start: Start) -> None:
     assert child(service, engine=True) != old
     assert "the engine died" in service.log
     assert "Traceback" not in service.log
+
+
+def test_kill_of_the_supervisor_ends_all_workers(start: Start) -> None:
+    service = start("--workers", "3")
+    pids = workers(service)
+    assert len(pids) == 3
+    service.kill()
+    wait_until(lambda: not any(map(alive, pids)))

@@ -58,7 +58,7 @@ async def test_a_stream_that_is_left_is_undone(tenant: Tenant) -> None:
     """A reader that stops in the middle leaves no change and no statement that runs on."""
     table = await tenant.table()
     await tenant.query(f"insert into {table} values (0, 'x')")
-    change = f"insert into {table} select g, repeat('x', 1000) from generate_series(1, 500) g returning a, b"
+    change = f"insert into {table} select g, repeat('x', 1000) from generate_series(1, 20000) g returning a, b"
     async with tenant.stream(change) as stream, aclosing(stream.lines()) as lines:
         async for _ in lines:
             break

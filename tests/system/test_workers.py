@@ -151,16 +151,6 @@ def test_stop_finishes_what_all_workers_do() -> None:
     remove(data_dir)
 
 
-def test_kill_of_the_supervisor_ends_all_workers() -> None:
-    data_dir = new_data_dir()
-    service = start_service(data_dir, "--workers", "3")
-    pids = workers(service)
-    assert len(pids) == 3
-    service.kill()
-    wait_until(lambda: not any(map(alive, pids)))
-    remove(data_dir)
-
-
 def test_connections_to_the_engine_are_bounded_in_all() -> None:
     """The workers together stay within the engine's connections, however many requests come."""
     data_dir = new_data_dir()
