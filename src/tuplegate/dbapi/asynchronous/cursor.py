@@ -60,7 +60,7 @@ class AsyncCursor:
         self.description: list[DescribedColumn] | None = None
         self.rowcount = -1
         self.lastrowid = None
-        self._streams = stream
+        self.streams = stream
         self._source: AsyncDeclared | AsyncRowStream | None = None
         self._rows: list[Row] = []
         self._position = 0
@@ -89,7 +89,7 @@ class AsyncCursor:
         """Run one statement."""
         await self._forget()
         statement = write_statement(operation, parameters)
-        if self._streams and is_declarable(operation):
+        if self.streams and is_declarable(operation):
             await self._open(operation, parameters, statement)
         else:
             self._take(await self.connection._run(statement, seems_to_read(operation)))

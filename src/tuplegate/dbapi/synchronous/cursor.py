@@ -61,7 +61,7 @@ class Cursor:
         self.description: list[DescribedColumn] | None = None
         self.rowcount = -1
         self.lastrowid = None
-        self._streams = stream
+        self.streams = stream
         self._source: Declared | RowStream | None = None
         self._rows: list[Row] = []
         self._position = 0
@@ -90,7 +90,7 @@ class Cursor:
         """Run one statement."""
         self._forget()
         statement = write_statement(operation, parameters)
-        if self._streams and is_declarable(operation):
+        if self.streams and is_declarable(operation):
             self._open(operation, parameters, statement)
         else:
             self._take(self.connection._run(statement, seems_to_read(operation)))
