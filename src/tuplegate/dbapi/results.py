@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuplegate.client.collecting import pause_collector
 from tuplegate.client.statements import find_keyword, seems_to_read
 from tuplegate.client.values import find_converter
 from tuplegate.dbapi.errors import OperationalError
 
 DescribedColumn = tuple[str, str, None, None, None, None, None]
 Row = tuple[Any, ...]
+
+_LARGE_ROWS = 5000
+"""From this number on, rows are worth a pause of the garbage collector."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,22 @@ def read_result(body: Mapping[str, Any]) -> Result:
 
 
 def convert_rows(types: Sequence[str], rows: list[list[Any]]) -> list[Row]:
-    """Return the rows as tuples of Python values. Whole columns are converted at once, which takes half the time."""
-    converters = [find_converter(kind) for kind in types]
-    if not rows or not any(converters):
-        return list(map(tuple, rows))
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-    for index, convert in enumerate(converters):
+    """Return the rows as tuples of Python values. Column by column takes half the time of row by row."""
+    if len(rows) > _LARGE_ROWS:
+        with pause_collector():
+            return _convert_rows(types, rows)
+    return _convert_rows(types, rows)
+
+
+def _convert_rows(types: Sequence[str], rows: list[list[Any]]) -> list[Row]:
+    for index, kind in enumerate(types):
+        convert = find_converter(kind)
         if convert is not None:
-            columns[index] = [None if value is None else convert(value) for value in columns[index]]
-    return list(zip(*columns, strict=True))
+            for row in rows:
+                value = row[index]
+                if value is not None:
+                    row[index] = convert(value)
+    return list(map(tuple, rows))
 
 
 def is_declarable(sql: str) -> bool:
