@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-from bench import transactions
+from bench import driver, transactions
 from bench.load import Load, generator_name, run_load
 from bench.measure import Line, pgbench, report, tenant
 from tuplegate.data_plane import workloads
@@ -30,7 +30,15 @@ def main() -> int:
         prepare(service)
         print(f"load generator: {generator_name()}", flush=True)
         lines: list[Line] = []
-        for measure in (point_read, alias, thousand_rows, transactions.measure, streaming, stalled_reader):
+        for measure in (
+            point_read,
+            alias,
+            thousand_rows,
+            driver.measure,
+            transactions.measure,
+            streaming,
+            stalled_reader,
+        ):
             lines += report(measure(service))
     finally:
         service.stop()

@@ -1,7 +1,7 @@
-"""Generates `tuplegate.client.synchronous` from `tuplegate.client.asynchronous`; `--check` only says whether it is
-current.
+"""Makes `tuplegate.client.synchronous` of `tuplegate.client.asynchronous`, and the same of `tuplegate.dbapi`; `--check`
+only says whether they are current.
 
-The two differ in a few words only, which are replaced: async and await go, names change. The result is format_code, so
+The two differ in a few words only, which are replaced: async and await go, names change. The result is formatted, so
 that it can be read and debugged like any other code.
 """
 
@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-CLIENT = Path(__file__).parent.parent / "src" / "tuplegate" / "client"
-SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "synchronous"
+SOURCES = Path(__file__).parent.parent / "src" / "tuplegate"
+PACKAGES = {"client": "The client", "dbapi": "The DB-API"}
+"""The packages that have both halves, and what they are called."""
 
 _HEAD = "# Made by tools/sync_client.py of {name}. Do not edit.\n"
 _WORDS = {
@@ -20,6 +21,7 @@ _WORDS = {
     "aclose": "close",
     "aiter_bytes": "iter_bytes",
     "anext": "next",
+    "connect_async": "connect",
     "StopAsyncIteration": "StopIteration",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -49,23 +51,30 @@ def format_code(text: str, path: Path) -> str:
     return text
 
 
-def make_page(source: Path) -> str:
+def make_page(source: Path, target: Path) -> str:
     if source.name == "__init__.py":
-        return '"""The client without async and await, made of `tuplegate.client.asynchronous`."""\n'
+        package = target.parent.parent.name
+        return f'"""{PACKAGES[package]} without async and await, made of `tuplegate.{package}.asynchronous`."""\n'
     head = _HEAD.format(name=f"asynchronous/{source.name}")
-    return format_code(head + make_synchronous(source.read_text("utf-8")), TARGET / source.name)
+    return format_code(head + make_synchronous(source.read_text("utf-8")), target)
 
 
 def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         sys.stderr.write("usage: python tools/sync_client.py [--check]\n")
         return 2
-    pages = {TARGET / source.name: make_page(source) for source in sorted(SOURCE.glob("*.py"))}
+    pages = {}
+    for package in PACKAGES:
+        for source in sorted((SOURCES / package / "asynchronous").glob("*.py")):
+            target = SOURCES / package / "synchronous" / source.name
+            pages[target] = make_page(source, target)
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text]
-    left = sorted(set(TARGET.glob("*.py")) - set(pages))
+    left = sorted(
+        {path for package in PACKAGES for path in (SOURCES / package / "synchronous").glob("*.py")} - set(pages)
+    )
     if arguments:
         for path in [*stale, *left]:
-            sys.stderr.write(f"synchronous/{path.name} is not current: run `python tools/sync_client.py`\n")
+            sys.stderr.write(f"{path.relative_to(SOURCES)} is not current: run `python tools/sync_client.py`\n")
         return 1 if stale or left else 0
     for path, text in pages.items():
         path.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""What a client knows about its open transaction: state, sequence, and whether an answer is missing. Pure.
+"""Keeps what a client knows about its open transaction: state, sequence, and whether an answer is missing. Pure.
 
 Every request of a transaction has a sequence, and the same sequence sent again is not run again. The next one is one
 more than the last that the service took. An error without a report on the transaction does not tell whether its

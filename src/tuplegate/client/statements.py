@@ -14,10 +14,15 @@ _WRITE_KEYWORDS = re.compile(r"\b(?:insert|update|delete|merge|into)\b", re.IGNO
 
 
 def seems_to_read(sql: str) -> bool:
+    keyword = find_keyword(sql)
+    return keyword in _READ_KEYWORDS or (keyword == "with" and _WRITE_KEYWORDS.search(sql) is None)
+
+
+def find_keyword(sql: str) -> str:
+    """Return the first word of the statement in lower case; empty if it begins with none."""
     before = _BEFORE.match(sql)
     word = _WORD.match(sql, before.end() if before else 0)
-    keyword = word.group().lower() if word is not None else ""
-    return keyword in _READ_KEYWORDS or (keyword == "with" and _WRITE_KEYWORDS.search(sql) is None)
+    return word.group().lower() if word is not None else ""
 
 
 def quote(name: str) -> str:

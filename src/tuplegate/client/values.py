@@ -39,7 +39,12 @@ def _read_date(text: str) -> date | str:
 
 def _read_timestamp(text: str) -> datetime | str:
     # A year of five digits would be misread.
-    return _read_or_keep(datetime.fromisoformat, text) if text[4:5] == "-" and text[-1] != "C" else text
+    if text[4:5] == "-" and text[-1] != "C":
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            pass
+    return text
 
 
 def _read_time(text: str) -> time | str:

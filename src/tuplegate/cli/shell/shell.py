@@ -71,7 +71,7 @@ class Shell:
 
     @property
     def source(self) -> "Client | OpenTransaction":
-        """What statements are run by: the open transaction, or the client."""
+        """Return what runs statements: the open transaction, or the client."""
         return self.client if self.transaction is None else self.transaction
 
     def take(self, text: str) -> None:

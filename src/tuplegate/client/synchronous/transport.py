@@ -10,6 +10,7 @@ import random
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tuplegate.client.answers import Answer
+from tuplegate.client.collecting import LARGE_BYTES, pause_collector
 from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
 from tuplegate.client.positions import Positions
 from tuplegate.client.progress import is_settled
@@ -156,7 +158,8 @@ def _decode(response: httpx.Response, content: bytes, exact: bool = False) -> An
     """Decode the answer, and raise the error that it holds."""
     status = response.status_code
     try:
-        body = json.loads(content, parse_float=Number if exact else None)
+        with pause_collector() if len(content) > LARGE_BYTES else nullcontext():
+            body = json.loads(content, parse_float=Number if exact else None)
     except ValueError:
         body = None
     if not isinstance(body, dict):

@@ -265,7 +265,7 @@ async def _watch(
 
 
 def _describe(now: Sequence[Sequence[tuple[str | None, ...]]]) -> str:
-    """What the sessions of the programs are at, by the kind of their statement."""
+    """Return what the sessions of the programs do, by the kind of their statement."""
     kinds = [str(row[-1]) for rows in reversed(now) for row in rows if row[2] == "active"]
     return f"the statement {kinds[0]} of the copy" if kinds else "the copy"
 

@@ -1,4 +1,4 @@
-"""What a tenant has defined in its database, as one text: another text where anything is defined otherwise.
+"""Describes what a tenant has defined in its database, as one text: another text where anything is defined otherwise.
 
 Every catalog of the engine is in one of two tables, with the rows that count, or with the reason why none does. An
 engine that has a catalog which is in neither is one that this module does not know: `find` refuses it.

@@ -291,7 +291,7 @@ async def _check_obstacles(session: AdminSession) -> None:
 
 
 async def _portions(session: AdminSession) -> AsyncIterator[list[bytes]]:
-    """What the cursor has, so many changes at once that memory stays bounded: a row can be large."""
+    """Yield what the cursor has, so many changes at once that memory stays bounded: a row can be large."""
     changes: list[bytes] = []
     size, ahead = 0, _PORTION_BYTES + 1
     while rows := await session.fetch(f"FETCH {_PORTION if ahead <= _PORTION_BYTES else 1} FROM changes"):

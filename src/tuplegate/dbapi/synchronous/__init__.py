@@ -1,0 +1,1 @@
+"""The DB-API without async and await, made of `tuplegate.dbapi.asynchronous`."""
