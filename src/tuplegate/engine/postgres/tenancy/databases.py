@@ -296,8 +296,8 @@ class PostgresDatabases:
             await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
-        """Bring what is on record of its transactions, and what recovery has noted. The time by the source's clock: given as
-        `since`, it lets out most of what is there already."""
+        """Bring what is on record of its transactions, and what recovery has noted; return the time by the source's
+        clock. Given as `since`, it lets out most of what is there already."""
         async with other.side(source).patient() as old, self.side(name).patient() as new:
             [(now,)] = await old.fetch("SELECT clock_timestamp()")
             await _carry_records(old, new, since)
