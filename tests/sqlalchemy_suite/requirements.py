@@ -108,7 +108,6 @@ _TWO_PHASE = "The service commits in two phases by itself."
 _ELSEWHERE = "PostgreSQL does not do this."
 ONE_LEVEL = "There is no isolation level beside SERIALIZABLE and AUTOCOMMIT."
 CLOSED = {
-    "async_dialect": "The suite is run with the synchronous driver.",
     "default_schema_name_switch": "A SET lasts for its transaction, since no connection is kept between transactions.",
     "has_temp_table": _SESSION,
     "temp_table_comment_reflection": _SESSION,
