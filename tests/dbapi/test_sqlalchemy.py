@@ -199,6 +199,7 @@ def test_large_results_are_streamed(service: Service, engine: sa.Engine) -> None
         assert result.first() == (1,)
     with engine.connect() as connection:
         result = connection.execute(many, {"n": 3000}, execution_options={"yield_per": 500})
+        assert vars(result.cursor)["streams"]
         sizes = []
         for part in result.partitions():
             sizes.append(len(part))

@@ -1,9 +1,12 @@
 """What the dialect can do, and for each thing that it cannot the reason; docs/sqlalchemy.md lists them."""
 
+from typing import Any
+
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
 OPEN = [
+    "aggregate_order_by",
     "array_type",
     "autocommit",
     "boolean_col_expressions",
@@ -12,11 +15,13 @@ OPEN = [
     "comment_reflection",
     "comment_reflection_full_unicode",
     "computed_columns",
-    "computed_columns_stored",
     "computed_columns_reflect_persisted",
+    "computed_columns_stored",
+    "computed_columns_virtual",
     "constraint_comment_reflection",
     "create_or_replace_view",
     "create_table_as",
+    "create_temp_table_as",
     "cross_schema_fk_reflection",
     "ctes",
     "ctes_on_dml",
@@ -25,6 +30,7 @@ OPEN = [
     "date_historic",
     "datetime_historic",
     "datetime_interval",
+    "datetime_literals",
     "datetime_timezone",
     "datetime_timezone_historic",
     "deferrable_fks",
@@ -34,10 +40,12 @@ OPEN = [
     "fetch_expression",
     "fetch_first",
     "fetch_no_order_by",
+    "fetch_offset_with_options",
     "fetch_ties",
     "fk_constraint_option_reflection_ondelete_noaction",
     "fk_constraint_option_reflection_ondelete_restrict",
     "fk_constraint_option_reflection_onupdate_restrict",
+    "float_or_double_precision_behaves_generically",
     "foreign_key_constraint_name_reflection",
     "foreign_key_constraint_option_reflection_ondelete",
     "foreign_key_constraint_option_reflection_onupdate",
@@ -46,12 +54,14 @@ OPEN = [
     "implicit_default_schema",
     "index_ddl_if_exists",
     "index_reflects_included_columns",
+    "indexes_check_column_order",
     "indexes_with_expressions",
     "infinity_floats",
     "inline_check_constraint_reflection",
     "intersect",
     "isolation_level",
     "json_type",
+    "legacy_unconditional_json_extract",
     "materialized_views",
     "mod_operator_as_percent_sign",
     "non_updating_cascade",
@@ -70,6 +80,7 @@ OPEN = [
     "savepoints",
     "schema_create_delete",
     "server_defaults",
+    "skip_autocommit_rollback",
     "supports_bitwise_and",
     "supports_bitwise_not",
     "supports_bitwise_or",
@@ -90,19 +101,13 @@ OPEN = [
     "window_range",
     "window_range_non_numeric",
     "window_range_numeric",
-    "aggregate_order_by",
-    "computed_columns_virtual",
-    "fetch_offset_with_options",
-    "skip_autocommit_rollback",
 ]
 
 _SESSION = "A temporary table ends with its transaction, since no connection is kept between transactions."
 _TWO_PHASE = "The service commits in two phases by itself."
-_ELSEWHERE = "PostgreSQL does not do this; SQLAlchemy's own dialects for it are excluded as well."
+_ELSEWHERE = "PostgreSQL does not do this."
 ONE_LEVEL = "There is no isolation level beside SERIALIZABLE and AUTOCOMMIT."
 CLOSED = {
-    "async_dialect": "The suite is run with the synchronous driver.",
-    "create_temp_table_as": _SESSION,
     "default_schema_name_switch": "A SET lasts for its transaction, since no connection is kept between transactions.",
     "has_temp_table": _SESSION,
     "temp_table_comment_reflection": _SESSION,
@@ -112,19 +117,12 @@ CLOSED = {
     "temporary_views": _SESSION,
     "two_phase_transactions": _TWO_PHASE,
     "computed_columns_default_persisted": _ELSEWHERE,
-    "datetime_literals": _ELSEWHERE,
     "dbapi_lastrowid": _ELSEWHERE,
-    "emulated_lastrowid": _ELSEWHERE,
-    "emulated_lastrowid_even_with_sequences": _ELSEWHERE,
     "fetch_percent": _ELSEWHERE,
-    "float_or_double_precision_behaves_generically": _ELSEWHERE,
     "foreign_keys_reflect_as_index": _ELSEWHERE,
-    "indexes_check_column_order": _ELSEWHERE,
     "json_deserializer_binary": _ELSEWHERE,
-    "legacy_unconditional_json_extract": _ELSEWHERE,
     "materialized_views_reflect_pk": _ELSEWHERE,
     "nvarchar_types": _ELSEWHERE,
-    "order_by_label_with_expression": _ELSEWHERE,
     "reflect_indexes_with_ascdesc_as_expression": _ELSEWHERE,
     "repeated_remote_col_foreign_keys": _ELSEWHERE,
     "unique_index_reflect_as_unique_constraints": _ELSEWHERE,
@@ -132,7 +130,8 @@ CLOSED = {
 
 
 class Requirements(SuiteRequirements):
-    pass
+    def get_order_by_collation(self, config: Any) -> str:
+        return "POSIX"
 
 
 def _open() -> property:

@@ -13,7 +13,7 @@ from tests.sqlalchemy_suite.requirements import ONE_LEVEL
 class ServerSideCursorsTest(_ServerSideCursorsTest):  # type: ignore[no-redef]  # instead of the suite's
     def _is_server_side(self, cursor: Any) -> bool:
         """As for each driver that the suite knows by name."""
-        return bool(cursor.streams)
+        return bool(cursor.server_side if self.engine.dialect.is_async else cursor.streams)
 
 
 class IsolationLevelTest(_IsolationLevelTest):  # type: ignore[no-redef]  # instead of the suite's
