@@ -395,3 +395,11 @@ def revoke(service: Service, key: str) -> None:
         keys = control.get("/v1/keys").json()["items"]
         [id] = [known["id"] for known in keys if known["id"].removeprefix("key_") in key]
         assert control.delete(f"/v1/keys/{id}").status_code in (200, 204)
+
+
+def test_an_abort_is_answered_when_its_locks_are_free(client: httpx.Client, table: str) -> None:
+    for _ in range(20):
+        opened = Open(client, statement="lock table notes")
+        assert client.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
+        taken = client.post("/v1/transaction", json={"statements": ["lock table notes nowait"]}).json()
+        assert taken["success"], taken

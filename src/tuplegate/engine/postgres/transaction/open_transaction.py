@@ -422,7 +422,7 @@ class OpenTransaction(TransactionRun):
         """Roll back in the engine, and give the connection back. The locks are free when it returns."""
         if self.over is not None:
             return
-        self._end_with(reason)
+        self.over = reason
         late = asyncio.get_running_loop().call_later(_ROLLBACK_S, self.pool.abandon, self.member)
         try:
             check(await self.member.run(_ROLLBACK))
@@ -432,12 +432,15 @@ class OpenTransaction(TransactionRun):
             self._give_back()
         finally:
             late.cancel()
+            self._finish()
 
     def _end_with(self, over: port.EndReason | port.Outcome) -> None:
-        """Note that it is over. It is watched no longer, and counts no longer."""
-        if self.over is not None:
-            return
-        self.over = over
+        if self.over is None:
+            self.over = over
+            self._finish()
+
+    def _finish(self) -> None:
+        """See to it that it is watched no longer, and counts no longer."""
         self._is_busy = False
         del self._runs[self]
         self.pool.held -= 1
