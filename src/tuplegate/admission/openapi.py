@@ -36,6 +36,7 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Tuplegate-Position": ("Where there are replicas: how far the engine was, to be sent back.", {"type": "string"}),
     "Tuplegate-Served-By": ("Of a read with `snapshot`: who answered it.", {"enum": ["primary", "replica"]}),
     "Idempotency-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
+    "Tuplegate-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
 }  # fmt: skip
 _ALWAYS_THERE = frozenset({"X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow"})
 """Headers that are always in an answer that lists them; the others are optional."""

@@ -69,10 +69,19 @@ from data_client.api.the_service import get_banner, get_docs, get_health, get_op
 from data_client.api.transactions import (
     get_v1_transaction_id,
     post_v1_transaction,
+    post_v1_transaction_begin,
     post_v1_transaction_id_abort,
+    post_v1_transaction_id_commit,
+    post_v1_transaction_id_query,
+    post_v1_transaction_id_rollback,
 )
 from data_client.models import (
+    BeginRequest,
+    CommitRequest,
     Health,
+    InnerAnswer,
+    InnerQueryRequest,
+    OpenAnswer,
     QueryAnswer,
     QueryFailure,
     QueryRequest,
@@ -104,6 +113,18 @@ def transactions() -> None:
         get_v1_transaction_id.sync(done.transaction_id, client=data)
         post_v1_transaction_id_abort.sync(done.transaction_id, client=data)
         print(done.commit.value, done.results[0].affected_rows)
+
+
+def open_transactions() -> None:
+    opened = post_v1_transaction_begin.sync(client=data, body=BeginRequest(statement="select 1", timeout_ms=1000))
+    if not isinstance(opened, OpenAnswer):
+        return
+    id = opened.transaction_id
+    inner = post_v1_transaction_id_query.sync(id, client=data, body=InnerQueryRequest("select 1", sequence=1))
+    if isinstance(inner, InnerAnswer):
+        print(inner.rows, inner.affected_rows, opened.expires_at)
+    post_v1_transaction_id_commit.sync(id, client=data, body=CommitRequest(sequence=2))
+    post_v1_transaction_id_rollback.sync(id, client=data)
 
 
 def database() -> None:

@@ -49,6 +49,17 @@ export async function transactions(): Promise<string> {
   return `${how} ${done.results[0]?.rows.length} ${aborted.data?.success}`;
 }
 
+export async function openTransactions(): Promise<string> {
+  const opened = await data.POST("/v1/transaction/begin", { body: { statement: "select 1", timeout_ms: 1000 } });
+  if (!opened.data?.success) return "";
+  const path = { id: opened.data.transaction_id };
+  const inner = await data.POST("/v1/transaction/{id}/query", { params: { path }, body: { sql: "select 1", sequence: 1 } });
+  const done = await data.POST("/v1/transaction/{id}/commit", { params: { path }, body: { sequence: 2 } });
+  const undone = await data.POST("/v1/transaction/{id}/rollback", { params: { path } });
+  if (inner.data?.success) console.log(inner.data.rows[0], opened.data.expires_at);
+  return `${done.data?.success} ${undone.data?.success}`;
+}
+
 export async function database(): Promise<void> {
   const tables = await data.GET("/tables");
   if (tables.data?.success) for (const table of tables.data.tables) console.log(table.name, table.columns[0]?.default);
