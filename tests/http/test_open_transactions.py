@@ -261,19 +261,22 @@ def test_a_sequence_sent_again_is_not_run_again(client: httpx.Client, table: str
     assert rows(client) == [1]
 
 
+def runs(client: httpx.Client, sql: str) -> bool:
+    """Whether the statement runs in the engine just now."""
+    seen = "select count(*) from pg_stat_activity where state = 'active' and query = $1"
+    answer = client.post("/v1/query", json={"sql": seen, "params": [sql], "row_mode": "arrays"})
+    return bool(answer.json()["rows"][0][0])
+
+
 def test_one_request_at_a_time(client: httpx.Client, service: Service) -> None:
     opened = Open(client)
+    slow = "select pg_sleep(1.5)"
     with service.client() as other:
-        running = threading.Thread(target=lambda: opened.query("select pg_sleep(1.5)"))
+        running = threading.Thread(target=lambda: opened.query(slow))
         running.start()
-        until(
-            lambda: (
-                error_of(answer) == (409, "transaction_in_use")
-                if (answer := other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})).status_code
-                != 200
-                else False
-            )
-        )
+        until(lambda: runs(other, slow))
+        answer = other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"})
+        assert error_of(answer) == (409, "transaction_in_use")
         running.join()
     assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
     opened.rollback()
@@ -358,10 +361,11 @@ def test_an_abort_while_a_statement_runs(client: httpx.Client, service: Service,
     opened = Open(client)
     opened.query("insert into notes values (1, 'a')")
     seen: list[dict[str, Any]] = []
-    running = threading.Thread(target=lambda: seen.append(opened.query("select pg_sleep(20)")))
+    slow = "select pg_sleep(20)"
+    running = threading.Thread(target=lambda: seen.append(opened.query(slow)))
     running.start()
     with service.client() as other:
-        until(lambda: other.post(f"/v1/transaction/{opened.id}/query", json={"sql": "select 1"}).status_code == 409)
+        until(lambda: runs(other, slow))
         assert other.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
     running.join()
     assert seen[0]["success"] is False
