@@ -40,14 +40,12 @@ class Finder:
         """
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
-        read = read_id(id, target.id, self._secret)
-        if read is None or read.kind is not IdKind.OPEN:
+        read = self._read_open_id(id, target)
+        if read is None:
             raise _not_found()
         if await self._handed_over(exchange, read):
             return None
-        held = self._holdings.open.get(id)
-        if held is not None and held.key != identity.principal.key:
-            raise _not_found()
+        held = self._find_here(id, identity)
         if held is not None:
             return held
         ended = self._find_ended(id, identity)
@@ -81,14 +79,12 @@ class Finder:
         of another one."""
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
-        read = read_id(id, target.id, self._secret)
-        if read is None or read.kind is not IdKind.OPEN:
+        read = self._read_open_id(id, target)
+        if read is None:
             return False
         if await self._handed_over(exchange, read):
             return True
-        held = self._holdings.open.get(id)
-        if held is not None and held.key != identity.principal.key:
-            raise _not_found()
+        held = self._find_here(id, identity)
         if held is not None:
             if abort:
                 held.transaction.abort(port.EndReason.ROLLBACK)
@@ -107,6 +103,17 @@ class Finder:
         await tell_newest(exchange, self._engine)
         exchange.respond(200, _encode({"success": True, "transaction_id": id, **about}))
         return True
+
+    def _read_open_id(self, id: str, target: port.Target) -> TransactionId | None:
+        read = read_id(id, target.id, self._secret)
+        return read if read is not None and read.kind is IdKind.OPEN else None
+
+    def _find_here(self, id: str, identity: Identity) -> Held | None:
+        """Return the transaction where this worker holds it. Raises not_found where another key has begun it."""
+        held = self._holdings.open.get(id)
+        if held is not None and held.key != identity.principal.key:
+            raise _not_found()
+        return held
 
     def _find_ended(self, id: str, identity: Identity) -> Ended | None:
         ended = self._holdings.ended.get(id)

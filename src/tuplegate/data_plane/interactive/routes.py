@@ -40,7 +40,6 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_begin: Final = msgspec.json.Decoder(BeginRequest).decode
 _decode_query: Final = msgspec.json.Decoder(InnerQueryRequest).decode
 _decode_commit: Final = msgspec.json.Decoder(CommitRequest).decode
-_EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
 
 
 @dataclass(frozen=True, slots=True)
