@@ -1,6 +1,8 @@
 """Transactions that stay open between requests: begin, statements, savepoints, commit, rollback, and every end."""
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -293,6 +295,42 @@ def test_it_expires(client: httpx.Client, table: str) -> None:
     until(lambda: old.state["state"] == "aborted")
     assert old.state["reason"] == "lifetime"
     assert rows(client) == []
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_a_request_during_its_rollback_learns_why_it_ends(client: httpx.Client, accept: str) -> None:
+    """Also if it is sent again: the answer to a stream is not kept, but nothing else can be said."""
+    opened = Open(client, idle_timeout_ms=300)
+    process = opened.query("select pg_backend_pid() as pid")["rows"][0]["pid"]
+    os.kill(process, signal.SIGSTOP)
+    threading.Timer(2, os.kill, (process, signal.SIGCONT)).start()
+    until(lambda: opened.state["state"] == "aborted")
+    for _ in range(2):
+        answer = client.post(
+            f"/v1/transaction/{opened.id}/query", json={"sql": "select 1", "sequence": 1}, headers={"Accept": accept}
+        )
+        assert error_of(answer) == (410, "transaction_expired")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [
+        ({"sql": "copy notes from stdin"}, "copy_not_supported"),
+        ({"sql": "select $1::int", "params": ["x", 1]}, "parameter_mismatch"),
+    ],
+)
+def test_what_the_service_itself_refuses_leaves_it_open(
+    client: httpx.Client, table: str, refused: dict[str, Any], why: str, accept: str
+) -> None:
+    """Nothing of it has reached the engine, not even where it comes first."""
+    opened = Open(client)
+    answer = client.post(f"/v1/transaction/{opened.id}/query", json=refused, headers={"Accept": accept})
+    assert why in answer.text
+    assert opened.state["state"] == "open"
+    opened.query("insert into notes values (1, 'a')")
+    assert opened.commit()["success"]
+    assert rows(client) == [1]
 
 
 def test_the_end_of_its_life_ends_what_it_runs(client: httpx.Client) -> None:

@@ -69,6 +69,8 @@ class StreamWriter:
                 columns = b'{"columns":%b,"types":%b}' % (rows.columns, rows.types)
                 await exchange.write(framing.event("columns", columns))
                 await self._write_rows(exchange, framing, rows)
+        except port.TransactionOver:
+            raise  # its end is told by who knows it
         except port.EngineFailure as failure:
             exchange.failed = True
             if not exchange.answered:

@@ -46,12 +46,15 @@ class Finder:
         if await self._handed_over(exchange, read):
             return None
         held = self._find_here(id, identity)
-        if held is not None:
+        if held is not None and held.transaction.over is None:
             return held
+        if held is not None:  # it is being rolled back
+            await held.over.wait()
         ended = self._find_ended(id, identity)
         if ended is not None:
             repeated = None
-            if sequence is not None and sequence <= ended.sequence:
+            has_rows = ended.answer is not None or ended.outcome is port.Outcome.COMMITTED
+            if sequence is not None and sequence <= ended.sequence and has_rows:
                 repeated = find_repeated(sequence, ended.sequence, ended.answer)
             elif commits and ended.outcome is port.Outcome.COMMITTED:
                 repeated = ended.answer

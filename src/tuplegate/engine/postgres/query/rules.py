@@ -76,7 +76,7 @@ async def find_size_check(
             raise explain_full(bound, CODE_IN_VACUUM)
         return None
     check_keyword(bound, statement.keyword, reads=statement.keyword in _READERS)
-    return await SizeCheck.before(member, bound)
+    return await SizeCheck.before(member, pool.state, bound)
 
 
 def must_only_read(statement: port.Statement, size_check: SizeCheck | None) -> bool:

@@ -131,6 +131,8 @@ class DatabaseState:
         self.code_checked_at = 0.0
         self.is_crowded = False
         self.full_at: int | None = None
+        self.refusals = 0
+        """Requests that were refused because it was found to be full."""
         self.turns = Turns()
         self.forgotten_after = 0
         """So many changes had there been when what is known of types was forgotten last."""

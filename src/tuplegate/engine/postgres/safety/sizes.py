@@ -15,6 +15,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.safety.database_state import DatabaseState
 
 _SHARED_ROWS_FREE, _SHARED_ROW_BYTES = 1000, 128
 SIZES_SQL = f"""
@@ -153,20 +154,27 @@ def check_keyword(bound: int, keyword: str, *, reads: bool) -> None:
 class SizeCheck:
     """One request in a database that is full at `bound` bytes. Files are numbered; `newest` was there before."""
 
+    state: DatabaseState
     bound: int
     newest: bytes
 
     @classmethod
-    async def before(cls, member: Member, bound: int) -> "SizeCheck":
+    async def before(cls, member: Member, state: DatabaseState, bound: int) -> "SizeCheck":
         """To be called outside of the transaction."""
-        return cls(bound, await _ask(member, _BEFORE))
+        return cls(state, bound, await _ask(member, _BEFORE))
 
     async def check(self, member: Member) -> None:
         """Check before the commit. Raises where the transaction took room that is not there."""
         if await _ask(member, Command(_TAKES_ROOM, [str(self.bound).encode(), self.newest], begins=False)) == b"t":
-            raise explain_full(self.bound)
+            raise self._refuse(_MAKE_ROOM)
         if await _ask(member, Command(_RUNS_CODE, [str(self.bound).encode()], begins=False)) == b"t":
-            raise explain_full(self.bound, _CODE_AT_COMMIT)
+            raise self._refuse(_CODE_AT_COMMIT)
+
+    def _refuse(self, hint: str) -> port.StatementFailed:
+        if self.bound >= 0 and self.state.full_at is None:  # it was measured meanwhile, before it grew
+            self.state.full_at = self.bound
+        self.state.refusals += 1
+        return explain_full(self.bound, hint)
 
 
 async def vacuum_runs_code(member: Member) -> bool:

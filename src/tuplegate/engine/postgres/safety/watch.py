@@ -127,6 +127,7 @@ class PrimaryWatch(Watch):
             used = {database for database, pool in self._pools.writing.items() if pool.size}
             names = used & self._sizes.bounds.keys()
             started = self._time()
+            refusals = {database: state.refusals for database, state in self._pools.states.items()}
             try:
                 rows = await self._session.fetch(SIZES_SQL, ",".join(names)) if names else []
             except port.EngineFailure:
@@ -134,6 +135,9 @@ class PrimaryWatch(Watch):
             # Measuring is reading directories: where that takes long it is done less often.
             pause = max(_SIZES_TICK_S, 20 * (self._time() - started))
             measured = {str(name): (int(files), int(shared or 0)) for name, files, shared in rows if files is not None}
+            for database, state in self._pools.states.items():
+                if state.refusals != refusals.get(database):  # it was full after it was measured
+                    measured.pop(database, None)
             self._sizes.note(measured, self._end_growing)
             for database, state in self._pools.states.items():
                 state.full_at = self._sizes.find_full_at(database)

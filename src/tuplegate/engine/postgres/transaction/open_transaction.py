@@ -127,7 +127,7 @@ class OpenTransaction(TransactionRun):
         full_at = None if self.is_read_only else self.pool.state.full_at
         try:
             if full_at is not None:
-                self._size_check = await SizeCheck.before(member, full_at)
+                self._size_check = await SizeCheck.before(member, self.pool.state, full_at)
         except BaseException as exc:
             self.pool.abandon(member)
             self._end_with(port.EndReason.LOST)
@@ -170,9 +170,8 @@ class OpenTransaction(TransactionRun):
 
     async def send_ahead(self, statement: port.Statement) -> None:
         """Send what must be sent before the statement."""
-        first = self._prepare_for(statement)
-        if first:
-            await self._send(first, [None] * len(first))
+        self._prepare_for(statement)
+        await self._send([], [])
 
     async def finish_stream(self) -> None:
         self._stream = None
@@ -206,33 +205,31 @@ class OpenTransaction(TransactionRun):
     async def _send_statement(
         self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds, closing: list[Command]
     ) -> list[PGresult]:
-        """Send what waits, the statement, and what closes the transaction; return the results of all but the first."""
-        waiting = self._prepare_for(statement)
+        """Send the statement, and what closes the transaction; return the results."""
+        self._prepare_for(statement)
         self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds)]
         self._closing = []
         self.describe = statement.params is not None and any(bytes(param)[:1] == b'"' for param in statement.params)
-        if statement.params and (self.describe or needs_describing(statement)) and waiting:
-            await self._send(waiting, [None] * len(waiting))
-            waiting = []
+        if statement.params and (self.describe or needs_describing(statement)):
+            await self._send([], [])
         params = await self._params(0, statement)
-        commands = [
-            *waiting,
-            Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False),
-            *self._speak(statement),
-            *closing,
-        ]
-        owners: list[int | None] = [None] * len(commands)
-        owners[len(waiting)] = 0
-        return await self._send(commands, owners)
+        first = Command(statement.sql.encode(), params, chunk_rows(statement, bounds), begins=False)
+        further = [*self._speak(statement), *closing]
+        return await self._send([first, *further], [0, *([None] * len(further))])
 
-    def _prepare_for(self, statement: port.Statement) -> list[Command]:
-        """Note what the statement may leave behind; return what must be sent before it."""
+    async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
+        """Send what waits, and then the commands; return the results of those."""
+        waiting, self._waiting = self._waiting, []
+        results = await TransactionRun._send(self, [*waiting, *commands], [*([None] * len(waiting)), *owners])
+        return results[len(waiting) :]
+
+    def _prepare_for(self, statement: port.Statement) -> None:
+        """Note what the statement may leave behind, and what must be sent before it. Raises what may not be sent."""
         keyword = statement.keyword
         self.statements = [statement]
         self._notices = []
-        waiting, self._waiting = self._waiting, []
         if keyword in _SAVEPOINTS:
-            return waiting
+            return
         if keyword == "copy" and ("stdin" in (text := statement.sql.lower()) or "stdout" in text):
             raise port.CopyRefused
         full_at = None if self.is_read_only else self.pool.state.full_at
@@ -245,13 +242,12 @@ class OpenTransaction(TransactionRun):
             self.pool.state.begin_doubt()
         if (self.pool.state.has_code or not plain) and self.member.kept:
             self.member.kept.clear()
-            waiting.append(_FORGET_PREPARED)
+            self._waiting.append(_FORGET_PREPARED)
         left = find_leftovers(statement.sql, keyword)
         if self._left is not Leftovers.ANYTHING and left is not Leftovers.NOTHING:
             self._left = left
         self._forgets_types = self._forgets_types or changes_types(keyword)
         self._notifies = self._notifies or "notify" in statement.sql.lower()
-        return waiting
 
     def _speak(self, statement: port.Statement) -> list[Command]:
         if statement.keyword in _SAVEPOINTS or (self.is_plain and not self.pool.state.has_code):
@@ -268,7 +264,7 @@ class OpenTransaction(TransactionRun):
             await self._roll_back(self._wish)
         elif why in _REASONS:
             await self._roll_back(_REASONS[why])
-        elif self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
+        elif not self._waiting and self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
             await self._roll_back(port.EndReason.LOST)
 
     async def _see_cancel_through(self) -> None:
@@ -347,8 +343,7 @@ class OpenTransaction(TransactionRun):
         )
         closing = self._close_with(careful=careful)
         if last is None:
-            waiting, self._waiting = self._waiting, []
-            results = await self._send([*waiting, *closing], [None] * (len(waiting) + len(closing)))
+            results = await self._send(closing, [None] * len(closing))
             rows = []
         else:
             results = await self._send_statement(last, shape, bounds, closing)

@@ -316,7 +316,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             except port.StatementFailed as exc:
                 exc.statement = index
                 raise
-        return await SizeCheck.before(self.member, full_at)
+        return await SizeCheck.before(self.member, self.pool.state, full_at)
 
     async def _params(self, index: int, statement: port.Statement) -> list[bytes | None] | None:
         try:
