@@ -56,7 +56,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a route takes and returns, beyond its path and its scope.
+    """Describes what a route takes and returns, beyond its path and its scope.
 
     `answer` is the type of the answer's JSON, sent with `status`, or its media type if it is not JSON. `also` are other
     media types of the answer, each with an example. `body` describes the request in the same way. `errors` are codes of

@@ -17,7 +17,7 @@ _EVERY_S = 0.25
 
 
 class TokenHolders(Protocol):
-    """What goes on after the request that began it, for as long as its token is good."""
+    """Something that goes on after the request that began it, for as long as its token is good."""
 
     @property
     def tokens(self) -> set[bytes]: ...

@@ -52,7 +52,7 @@ class _Job:
 
     @property
     def may_be_snapshot(self) -> bool:
-        """Whether it writes nothing, not even a record of its id."""
+        """Return whether it writes nothing, not even a record of its id."""
         return (self.read_only or not self.target.may_write) and self.chosen is None
 
 

@@ -64,7 +64,7 @@ class RequestIds:
 
 
 class SharedState:
-    """What the connections of a server share."""
+    """The state that the connections of a server share."""
 
     def __init__(
         self,

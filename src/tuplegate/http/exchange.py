@@ -21,7 +21,7 @@ class ClientGone(Exception):
 
 
 class Counts:
-    """What is counted of an organization's requests."""
+    """Counts of an organization's requests."""
 
     __slots__ = ("bytes", "errors", "requests", "rows")
 
@@ -81,7 +81,7 @@ class Exchange:
 
     @property
     def answered(self) -> bool:
-        """Whether a status was written already."""
+        """Return whether a status was written already."""
         return self._started
 
     @property
@@ -215,7 +215,7 @@ class Exchange:
 
     @property
     def can_show_life(self) -> bool:
-        """Whether there is something that means nothing. In HTTP/1.0 there is none before the answer."""
+        """Return whether something without a meaning can be sent. In HTTP/1.0 nothing can before the answer."""
         return self._started or self.head.is_http_1_1
 
     def show_life(self) -> None:

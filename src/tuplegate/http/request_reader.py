@@ -51,7 +51,7 @@ class RequestReader:
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether only the END of the current request is left to read."""
+        """Return whether only the END of the current request is left to read."""
         return self._body is not None and self._body.complete
 
     def next(self) -> Event | None:

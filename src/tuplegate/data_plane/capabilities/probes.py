@@ -90,7 +90,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one statement did. `actor` names its transaction in a race."""
+    """The effect of one statement. `actor` names its transaction in a race."""
 
     sql: str
     rows: Rows | None

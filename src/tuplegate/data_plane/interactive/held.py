@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a transaction, and the last answer that its client got."""
+    """The outcome of a transaction, and the last answer that its client got."""
 
     key: str
     outcome: port.EndReason | port.Outcome

@@ -1,4 +1,4 @@
-"""What was found out about a server that says that it is the primary."""
+"""The facts about a server that says that it is the primary."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class FoundServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a commit waits for. `standbys` are connected, and such that a commit waits for them."""
+    """The standbys that a commit waits for. `standbys` are connected, and such that a commit waits for them."""
 
     waits: bool = False
     standbys: int = 0

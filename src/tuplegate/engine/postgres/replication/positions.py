@@ -42,7 +42,7 @@ NOWHERE: Final = Position(2**32 - 1, 2**64 - 1)
 
 
 def read_position(text: bytes | None) -> Position | None:
-    """What a client sent, if it did. Raises BadPosition."""
+    """Return the position that a client sent, if it did. Raises BadPosition."""
     if text is None:
         return None
     if text == UNKNOWN:

@@ -128,7 +128,7 @@ class Primary:
 
     @property
     def server(self) -> str:
-        """What tells it from others; nothing where it is always the same, or is being looked for."""
+        """The name that tells it from others; empty where it is always the same, or is being looked for."""
         return self._server.started if self._server is not None else ""
 
     def timeline_of(self, server: str) -> int:
@@ -136,11 +136,11 @@ class Primary:
         return self._timeline_of.get(server, 0)
 
     def has_left(self, server: str) -> bool:
-        """Whether that server, which was the primary, is it no more: nothing that runs there counts."""
+        """Return whether that server is the primary no more: nothing that runs there counts."""
         return bool(server) and self._server is not None and self._server.started != server
 
     def waits_in_vain(self, process: int) -> bool:
-        """Whether the commit of a server process waits for a standby that is away."""
+        """Return whether the commit of a server process waits for a standby that is away."""
         if not self.replication.stands_still:
             return False
         return any(commit.startswith(f"{process}/") for commit in self._waiting_since)
@@ -339,7 +339,7 @@ class Primary:
             self._session = None
 
     def _note(self, server: FoundServer) -> None:
-        """What its commits wait for, and for how long."""
+        """Note what its commits wait for, and for how long."""
         now = asyncio.get_running_loop().time()
         seen = (now, server.written)
         self._waiting_since = {commit: self._waiting_since.get(commit, seen) for commit in server.waiting}
@@ -419,7 +419,7 @@ class Primary:
         return await Connection.open(add_settings(conninfo, self._databases[-1], _SETTINGS, _APPLICATION), _ANSWER_S)
 
     async def _ask(self, session: Connection, place: Place, address: str) -> FoundServer:
-        """What the server at the other end is. Raises ConnectionLost where it is not the primary, or was it."""
+        """Ask the server at the other end what it is. Raises ConnectionLost where it is not the primary, or was it."""
         results = await session.run(_LOOK)
         error = find_error(results)
         if error is not None:

@@ -1,7 +1,7 @@
-"""What a connection must be before it is used. It is asked with its first statement, never assumed.
+"""Verifies a connection with its first statement, before it is used.
 
-What the service relies on is in the start-up packet, and what stands between it and the server may keep that to itself:
-a pooler that is told to ignore options runs statements at the server's own isolation level, and lets read keys write.
+The service asks for what it relies on in the start-up packet, but something between it and the server may drop that: a
+pooler that is told to ignore options runs statements at the server's own isolation level, and lets read keys write.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
-"""Whether what is committed is so for good: on disk, and on the standbys that it must be on.
+"""Finds out whether a commit is final: on disk, and on the standbys that it must be on.
 
-It is asked of the server that has committed it. Another one that has taken its place says nothing of that: its log goes
-on elsewhere, and its standbys have other things. There the answer is no.
+Only the server that has committed can tell. Another one that has taken its place cannot: its log goes on elsewhere, and
+its standbys have other things. There the answer is no.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Certainty:
         self._waiting = waiting
 
     async def is_certain(self, server: str) -> bool:
-        """Whether what is committed there now is so for good: it is on disk, and standbys that commits wait for have
+        """Return whether what is committed there now is final: it is on disk, and standbys that commits wait for have
         it. It is not where another server is the primary by now."""
         try:
             await within(_CERTAIN_S, self._waiting.fetch_of(server, _COMMIT_SOMETHING))
@@ -52,7 +52,7 @@ class Certainty:
             return False
 
     async def is_confirmed(self, server: str) -> bool:
-        """Whether what is committed there now is on a standby, whatever the engine's commits wait for just now."""
+        """Return whether what is committed there now is on a standby, whatever the engine's commits wait for."""
         try:
             return await self._is_confirmed(server)
         except EngineUnavailable:

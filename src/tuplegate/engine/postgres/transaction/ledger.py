@@ -1,4 +1,4 @@
-"""What the service looks up and settles among its records, outside of any tenant's transaction.
+"""Looks up and settles the service's records, outside of any tenant's transaction.
 
 It goes over the database's own pool, in transactions at READ COMMITTED that touch the records alone. Whether somebody
 still works on a record is told by locks that a worker's own connection holds: they vanish with the worker.
@@ -65,7 +65,7 @@ class Ledger:
         return await self._certain(port.Outcome((state or b"").decode()), server)
 
     async def _certain(self, outcome: port.Outcome, server: str) -> port.Outcome:
-        """What is committed on the server, but could still be lost, is not said to be."""
+        """Return the outcome; IN_PROGRESS instead of a commit on the server that could still be lost."""
         if outcome is port.Outcome.COMMITTED and not await self._is_certain(server):
             return port.Outcome.IN_PROGRESS
         return outcome
@@ -93,7 +93,7 @@ class Ledger:
         return None if state is None else port.Outcome(state.decode()), server
 
     async def is_settled(self, database: str, promise: port.Promise) -> bool:
-        """Whether somebody has recorded what the promise wants to record: then no further try can succeed."""
+        """Return whether somebody has recorded what the promise wants to record: then no further try can succeed."""
         if promise.id is not None and await self.verdict(database, promise.id) is not None:
             return True
         keep = promise.keep
@@ -116,7 +116,7 @@ class Ledger:
                 raise port.Superseded("somebody else settled it first")
 
     async def _is_kept(self, database: str, promise: port.Promise) -> bool:
-        """Whether it was this promise that was recorded, by a try whose answer was lost. Its id is ours alone."""
+        """Return whether this promise was recorded, by a try whose answer was lost. Its id is ours alone."""
         return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:

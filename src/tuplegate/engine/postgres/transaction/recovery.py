@@ -59,7 +59,7 @@ _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "i
 
 
 class Settled(Enum):
-    """What was found out of a transaction whose connection was lost."""
+    """The result of looking for a transaction whose connection was lost."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -125,8 +125,8 @@ class Recovery:
         return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
 
     async def outcome_of_lost(self, database: str, ticket: Ticket) -> Outcome:
-        """What became of a transaction that was being prepared when the engine was lost. The watcher commits it, if it
-        was prepared, and notes that first."""
+        """Return what became of a transaction that was being prepared when the engine was lost. The watcher commits
+        it, if it was prepared, and notes that first."""
         worker, backend = divmod(ticket.number, 1 << _PID_BITS)
         gid = self._gid(worker, ticket.word)
         server = await self._session.server()
@@ -213,7 +213,7 @@ class Recovery:
             await asyncio.sleep(_SETTLE_PAUSE_S)
 
     async def _commit(self, database: str, gid: str) -> bool:
-        """Whether it was done here: as the role that prepared it, since nobody else may. Only who writes prepares."""
+        """Commit it as the role that prepared it, since nobody else may; return whether that was done here."""
         async with TenantSession(self._connector, self._secret, database) as session:
             try:
                 await session.fetch("COMMIT PREPARED '" + gid.replace("'", "''") + "'")
@@ -238,7 +238,7 @@ class Recovery:
     # -- outcomes -----------------------------------------------------------------------------------------------
 
     async def outcome(self, number: int, history: int = 0) -> Outcome | None:
-        """What the engine says of a transaction; None where it is too old for it. Raises OutcomeUnknown where another
+        """Return what the engine says of a transaction; None if it is too old for it. Raises OutcomeUnknown if another
         server gave the number, and this one may have given it out again."""
         server = await self._session.server()
         is_own = self.histories.fits(history, server)
@@ -345,7 +345,7 @@ class Recovery:
         return bool(await self._session.fetch_of(server, "SELECT 1 FROM pg_prepared_xacts WHERE gid = $1", gid))
 
     async def _is_gone(self, database: str, member: Connection) -> bool:
-        """Whether the server process of a lost connection has ended; asks it to, where it has not."""
+        """Return whether the server process of a lost connection has ended; if it has not, ask it to."""
         if self._primary.has_left(member.server):
             return True
         return not await terminate(self._session, database, member.backend)
