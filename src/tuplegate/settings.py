@@ -144,7 +144,7 @@ class Settings:
     transaction_timeout_ms: int = _define(60_000, "Longest time a transaction may take, in milliseconds.", at_least=1)
     transaction_statements_max: int = _define(1000, "Statements in one transaction.", at_least=1)
     open_transactions_max: int = _define(
-        16, "Transactions of one organization that may stay open between requests, by worker.", at_least=1
+        16, "Transactions of one organization that may stay open between requests on one machine.", at_least=1
     )
     open_idle_ms: int = _define(
         30_000, "How long an open transaction may wait for its next request, in milliseconds.", at_least=1

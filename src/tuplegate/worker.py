@@ -22,6 +22,7 @@ from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
 from tuplegate.admission.pulse import Pulse
 from tuplegate.admission.quota import Quotas
+from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
 from tuplegate.admission.usage import UsageBook
 from tuplegate.alias.plane import Alias
@@ -105,6 +106,7 @@ class WorkerInput:
     beats: Beats
     """Where the supervisor sees that the loop of this one turns."""
     doors: Doors
+    open_transactions: Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _make_services(
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
     metrics = Metrics(given.board, given.number, engine, lanes, usage)
     metrics.beats = given.beats
-    holdings = metrics.holdings = Holdings(settings.open_transactions_max)
+    holdings = metrics.holdings = Holdings(WorkerSeats(given.open_transactions, given.number))
     own, paths = Holder(given.doors.node, given.number), list(given.doors.sockets)
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     return _Services(

@@ -242,6 +242,27 @@ def test_a_stream_whose_reader_leaves_ends_nothing_else(client: httpx.Client, ta
         opened.rollback()
 
 
+def test_a_reader_that_does_not_read_does_not_hold_locks(client: httpx.Client, service: Service, table: str) -> None:
+    opened = Open(client, statement="lock table notes")
+    stuck = """select 1 from pg_stat_activity where state = 'idle in transaction' and query like 'FETCH%'
+               and state_change < clock_timestamp() - interval '1 s'"""
+    with (
+        service.client() as reader,
+        reader.stream(
+            "POST",
+            f"/v1/transaction/{opened.id}/query",
+            json={"sql": "select repeat('x', 1000) from generate_series(1, 1000000)"},
+            headers={"Accept": "application/x-ndjson"},
+        ) as answer,
+    ):
+        until(lambda: rows(client, stuck))
+        assert client.post(f"/v1/transaction/{opened.id}/abort", timeout=15).json()["state"] == "aborted"
+        assert rows(client) == []
+        with pytest.raises(httpx.TransportError):
+            for _ in answer.iter_lines():
+                pass
+
+
 def until(reached: Any, seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
@@ -326,7 +347,7 @@ def test_what_the_service_itself_refuses_leaves_it_open(
     """Nothing of it has reached the engine, not even where it comes first."""
     opened = Open(client)
     answer = client.post(f"/v1/transaction/{opened.id}/query", json=refused, headers={"Accept": accept})
-    assert why in answer.text
+    assert (answer.json()["error"]["code"], answer.json()["transaction"]["state"]) == (why, "open")
     assert opened.state["state"] == "open"
     opened.query("insert into notes values (1, 'a')")
     assert opened.commit()["success"]

@@ -72,6 +72,25 @@ def test_what_is_handed_over_is_counted_once(two: Service, clients: list[httpx.C
     opened.rollback()
 
 
+def test_the_workers_count_together(two: Service, clients: list[httpx.Client]) -> None:
+    """However a client spreads its connections; and a worker that was killed counts for nothing."""
+    opened = [Open(client) for client in clients * 2]
+    for client in clients:
+        assert error_of(client.post("/v1/transaction/begin", json={})) == (503, "busy")
+    opened.pop().rollback()
+    opened.append(Open(clients[0]))
+    assert error_of(clients[1].post("/v1/transaction/begin", json={})) == (503, "busy")
+    for victim in workers(two):
+        os.kill(victim, signal.SIGKILL)
+        until(lambda victim=victim: victim not in workers(two) and len(workers(two)) == 2)
+    with two.client() as client:
+        until(lambda: client.get("/health").status_code == 200)
+        opened = [Open(client) for _ in range(16)]
+        assert error_of(client.post("/v1/transaction/begin", json={})) == (503, "busy")
+        for one in opened:
+            one.rollback()
+
+
 def test_a_client_that_leaves_a_stream_of_another_worker(clients: list[httpx.Client]) -> None:
     for client in clients[:4]:
         opened = Open(clients[0])

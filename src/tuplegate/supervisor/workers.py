@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tuplegate import worker
+from tuplegate.admission.seats import Seats
 from tuplegate.data_plane.interactive.handover import Doors
 from tuplegate.engine.bundled.server import BundledEngineError, BundledServer
 from tuplegate.engine.opening import SharedEngine
@@ -91,6 +92,7 @@ class Supervisor:
         workers = self.settings.workers
         self._board = Board(workers)
         self._beats = Beats(workers)
+        self._open_transactions = Seats(workers, self.settings.open_transactions_max, "transactions")
         self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
 
     def start_workers(self) -> None:
@@ -149,6 +151,7 @@ class Supervisor:
                     board=self._board,
                     beats=self._beats,
                     doors=self.doors,
+                    open_transactions=self._open_transactions,
                 )
             )
             status = 0

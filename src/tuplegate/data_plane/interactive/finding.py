@@ -90,7 +90,7 @@ class Finder:
         held = self._find_here(id, identity)
         if held is not None:
             if abort:
-                held.transaction.abort(port.EndReason.ROLLBACK)
+                held.abort(port.EndReason.ROLLBACK)
                 await held.over.wait()
             else:
                 exchange.respond(200, _encode({"success": True, "transaction_id": id, **describe(held)}))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tuplegate.admission.seats import WorkerSeats
 from tuplegate.engine import port
 from tuplegate.protocol.errors import ServiceError
 
@@ -15,6 +16,7 @@ ANSWER_BYTES_MAX: Final = 2**20
 _ENDED_MAX: Final = 10_000
 """Transactions that have ended and are remembered here. What was committed is recorded in its database, too."""
 _ENDED_BYTES_MAX: Final = 16 * 2**20
+_READER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class Ended:
 class Held:
     """One open transaction. `key` is the one that began it, and `token` what the request came with.
 
-    `sequence` is the last number that a request came with, and `answer` what it was answered.
+    `sequence` is the last number that a request came with, and `answer` what it was answered. `cut_off` ends the
+    connection of the reader of a stream.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Held:
         self.sequence = 0
         self.answer: Answer | None = None
         self.is_busy = False
+        self.cut_off: Callable[[], None] | None = None
         self.over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._idle_s = idle_s
@@ -89,13 +93,23 @@ class Held:
         self.answer = answer
         self._idle_until = self._loop.time() + self._idle_s
 
+    def abort(self, reason: port.EndReason) -> None:
+        """Roll it back. The reader of a stream gets a moment to take the rest, and cannot hold the locks for longer."""
+        self.transaction.abort(reason)
+        if self.cut_off is not None:
+            self._loop.call_later(_READER_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        if self.cut_off is not None:
+            self.cut_off()
+
     def _look_at_clock(self) -> None:
         now = self._loop.time()
         if now >= self._ends_at:
-            self.transaction.abort(port.EndReason.LIFETIME)
+            self.abort(port.EndReason.LIFETIME)
             return
         if not self.is_busy and now >= self._idle_until:
-            self.transaction.abort(port.EndReason.IDLE)
+            self.abort(port.EndReason.IDLE)
             return
         until = self._ends_at if self.is_busy else min(self._ends_at, self._idle_until)
         self._timer = self._loop.call_at(min(until, now + self._idle_s), self._look_at_clock)
@@ -120,30 +134,15 @@ def find_repeated(sequence: int | None, last: int, answer: Answer | None) -> Ans
 class Holdings:
     """`open` are the transactions by id; `ended` those that ended lately. `ends` counts them by what became of them."""
 
-    def __init__(self, per_organization_max: int) -> None:
-        self._most = per_organization_max
-        self._of: Counter[str] = Counter()
+    def __init__(self, seats: WorkerSeats) -> None:
+        self.seats = seats
         self.open: dict[str, Held] = {}
         self.ended: OrderedDict[str, Ended] = OrderedDict()
         self._ended_bytes = 0
         self.ends: Counter[str] = Counter({reason.value: 0 for reason in (*port.EndReason, port.Outcome.COMMITTED)})
 
-    def take_place(self, organization: str) -> Callable[[], None]:
-        """Count one more open transaction; return what takes it off again. Raises busy."""
-        if self._of[organization] >= self._most:
-            raise ServiceError(
-                "busy", f"{self._most} transactions of the organization are open already, which is the most"
-            )
-        self._of[organization] += 1
-
-        def give_back() -> None:
-            self._of[organization] -= 1
-            if not self._of[organization]:
-                del self._of[organization]
-
-        return give_back
-
     def add(self, held: Held, give_back: Callable[[], None]) -> None:
+        """Hold an open transaction; `give_back` gives its seat back."""
         self.open[held.id] = held
 
         def end() -> None:
@@ -181,7 +180,7 @@ class Holdings:
     def revoke(self, token: bytes) -> None:
         """Roll back what was begun with a token that is good for nothing any more."""
         for held in [held for held in self.open.values() if held.token == token]:
-            held.transaction.abort(port.EndReason.REVOKED)
+            held.abort(port.EndReason.REVOKED)
 
     @property
     def oldest_s(self) -> float:

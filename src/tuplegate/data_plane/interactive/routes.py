@@ -2,10 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_begin: Final = msgspec.json.Decoder(BeginRequest).decode
 _decode_query: Final = msgspec.json.Decoder(InnerQueryRequest).decode
 _decode_commit: Final = msgspec.json.Decoder(CommitRequest).decode
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +86,22 @@ class OpenTransactionRoutes:
         self._finder = Finder(engine, identities, held.holdings, held.handover, secret)
         self._others = others
 
+    async def _read_long(
+        self,
+        exchange: Exchange,
+        identity: Identity,
+        read: Callable[[bytes, int], Awaitable[_R]],
+        run: Callable[[Exchange, Identity, _R], Awaitable[None]],
+    ) -> None:
+        await run(exchange, identity, await read(exchange.body, self._bounds.statement_timeout_ms))
+
     # -- begin --------------------------------------------------------------------------------------------------
 
     def begin(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
         if len(exchange.body) > LARGE:
-            return self._begin_long(exchange, identity)
+            return self._read_long(exchange, identity, read_long_begin, self._begin)
         return self._begin(exchange, identity, read_json(_decode_begin, exchange.body or b"{}", BeginRequest))
-
-    async def _begin_long(self, exchange: Exchange, identity: Identity) -> None:
-        await self._begin(exchange, identity, await read_long_begin(exchange.body, self._bounds.statement_timeout_ms))
 
     async def _begin(self, exchange: Exchange, identity: Identity, request: BeginRequest) -> None:
         first = None if request.statement is None else _read_statement(request.statement)
@@ -121,7 +128,7 @@ class OpenTransactionRoutes:
         bounds = self._bounds
         idle_ms = min(request.idle_timeout_ms or bounds.idle_ms, bounds.idle_ms_max)
         life_ms = min(request.timeout_ms or bounds.life_ms, bounds.life_ms_max)
-        give_back = self._holdings.take_place(identity.principal.organization)
+        give_back = self._holdings.seats.take(identity.principal.organization)
         try:
             wait_ms = min(bounds.statement_timeout_ms, life_ms)
             transaction = await self._engine.begin(target, id, wait_ms, read_only=request.read_only)
@@ -164,12 +171,8 @@ class OpenTransactionRoutes:
     def query(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
         if len(exchange.body) > LARGE:
-            return self._query_long(exchange, identity)
+            return self._read_long(exchange, identity, read_long_inner_query, self._query)
         return self._query(exchange, identity, read_json(_decode_query, exchange.body, InnerQueryRequest))
-
-    async def _query_long(self, exchange: Exchange, identity: Identity) -> None:
-        request = await read_long_inner_query(exchange.body, self._bounds.statement_timeout_ms)
-        await self._query(exchange, identity, request)
 
     async def _query(self, exchange: Exchange, identity: Identity, request: InnerQueryRequest) -> None:
         accept = exchange.headers.get(b"accept")
@@ -223,12 +226,22 @@ class OpenTransactionRoutes:
         statement: port.Statement,
         opening: AbstractAsyncContextManager[port.RowStream],
     ) -> None:
+        held.cut_off = exchange.cut_off
+        failed: Answer | None = None
         try:
             await self._streams.write(exchange, format, statement, opening, lambda: {"transaction": describe(held)})
-        except port.TransactionOver as over:
-            raise self._explain_over(held) from over
+        except port.TransactionOver:
+            failed = self._answer_over(exchange, held)
+        except ServiceError as error:
+            if exchange.answered:
+                raise
+            exchange.error_code = error.body.code
+            failed = Answer(error.status, error_body(error.body, exchange.request_id, {"transaction": describe(held)}))
         finally:
-            self._finish(held, None)
+            held.cut_off = None
+            self._finish(held, failed)
+        if failed is not None:
+            exchange.respond(failed.status, failed.body)
 
     async def _see_through(self, held: Held, sequence: int | None, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run the work to its end, and keep its answer. Where the client leaves, its statement goes on only if the
@@ -258,11 +271,8 @@ class OpenTransactionRoutes:
     def commit(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
         if len(exchange.body) > LARGE:
-            return self._commit_long(exchange, identity)
+            return self._read_long(exchange, identity, read_long_commit, self._commit)
         return self._commit(exchange, identity, read_json(_decode_commit, exchange.body or b"{}", CommitRequest))
-
-    async def _commit_long(self, exchange: Exchange, identity: Identity) -> None:
-        await self._commit(exchange, identity, await read_long_commit(exchange.body, self._bounds.statement_timeout_ms))
 
     async def _commit(self, exchange: Exchange, identity: Identity, request: CommitRequest) -> None:
         last = None if request.statement is None else _read_statement(request.statement)
@@ -324,13 +334,10 @@ class OpenTransactionRoutes:
             await self._others.abort(exchange, identity)
 
     def _answer_over(self, exchange: Exchange, held: Held) -> Answer:
-        error = self._explain_over(held)
+        assert held.transaction.over is not None
+        error = explain_end(held.id, held.transaction.over)
         exchange.error_code = error.body.code
         return Answer(error.status, error_body(error.body, exchange.request_id))
-
-    def _explain_over(self, held: Held) -> ServiceError:
-        assert held.transaction.over is not None
-        return explain_end(held.id, held.transaction.over)
 
 
 def _read_statement(item: str | StatementItem) -> port.Statement:

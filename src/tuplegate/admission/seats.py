@@ -1,0 +1,58 @@
+"""Seats, of which every organization has a limited number on a machine, whichever worker its requests reach.
+
+The supervisor makes the shared memory before it forks. A worker writes only to its own part: for each seat that it has
+given out, a mark that stands for the organization. It writes the mark first and counts the marks of all workers
+afterwards. So if two workers want the last seat at once, both may be refused it, but they never both get it. A worker
+that was killed leaves its marks behind, and its successor wipes them off.
+"""
+
+import hashlib
+import mmap
+from collections.abc import Callable
+
+from tuplegate.protocol.errors import ServiceError
+
+_MARK_BYTES = 16
+_WORKER_SEATS = 1024
+"""Seats that one worker can give out. Each needs a connection to the engine, which has far fewer."""
+_PART_BYTES = _MARK_BYTES * _WORKER_SEATS
+
+
+class Seats:
+    """The seats for one kind of thing, `what` in messages. Every organization has `most` of them."""
+
+    def __init__(self, workers: int, most: int, what: str) -> None:
+        self.most = most
+        self.what = what
+        self.marks = mmap.mmap(-1, _PART_BYTES * workers)
+
+
+class WorkerSeats:
+    """The seats that one worker gives out."""
+
+    def __init__(self, seats: Seats, worker: int) -> None:
+        self._seats = seats
+        self._start = _PART_BYTES * worker
+        self._free = list(range(_WORKER_SEATS))
+        seats.marks[self._start : self._start + _PART_BYTES] = bytes(_PART_BYTES)
+
+    def take(self, organization: str) -> Callable[[], None]:
+        """Take a seat, and return what gives it back. Raises busy if there is none."""
+        seats = self._seats
+        mark = hashlib.blake2b(organization.encode(), digest_size=_MARK_BYTES).digest()
+        if not self._free:
+            raise ServiceError("busy", f"{_WORKER_SEATS} {seats.what} are open in this worker, which is the most")
+        seat = self._free.pop()
+        self._write(seat, mark)
+        if seats.marks[:].count(mark) > seats.most:
+            self._leave(seat)
+            raise ServiceError("busy", f"{seats.most} {seats.what} of the organization are open, which is the most")
+        return lambda: self._leave(seat)
+
+    def _leave(self, seat: int) -> None:
+        self._write(seat, bytes(_MARK_BYTES))
+        self._free.append(seat)
+
+    def _write(self, seat: int, mark: bytes) -> None:
+        at = self._start + seat * _MARK_BYTES
+        self._seats.marks[at : at + _MARK_BYTES] = mark
