@@ -33,6 +33,7 @@ def main() -> int:
         for measure in (
             point_read,
             alias,
+            sql_route,
             thousand_rows,
             driver.measure,
             transactions.measure,
@@ -87,6 +88,29 @@ def alias(service: Service) -> list[Line]:
     ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
     note = f"{statistics.median(rates[service.alias_url]):,.0f}/s; rounds {min(ratios):.2f} to {max(ratios):.2f}"
     return [Line("point read, alias / data plane", statistics.median(ratios), 0.5, False, note)]
+
+
+def sql_route(service: Service) -> list[Line]:
+    """The same point read as Neon's driver sends it, beside our own route. Both are asked in each round."""
+    headers = {
+        "Neon-Connection-String": f"postgresql://any:{service.key}@localhost/main",
+        "Neon-Raw-Text-Output": "true",
+        "Neon-Array-Mode": "true",
+    }
+    loads = [
+        Load(service.url, service.key, json.dumps({"sql": POINT_READ}), ROWS, 32, READ_SECONDS),
+        Load(service.url, "", json.dumps({"query": POINT_READ}), ROWS, 32, READ_SECONDS, path="/sql", headers=headers),
+    ]
+    outcomes = [[run_load(load) for load in loads] for _ in range(READ_ROUNDS)]
+    ratios = [theirs.per_second / ours.per_second for ours, theirs in outcomes]
+    note = (
+        f"{statistics.median(theirs.per_second for _, theirs in outcomes):,.0f}/s;"
+        f" rounds {min(ratios):.2f} to {max(ratios):.2f}"
+    )
+    return [
+        Line("point read, /sql / /v1/query", statistics.median(ratios), 0.9, False, note),
+        Line("point read, /sql, errors", sum(theirs.errors for _, theirs in outcomes), 0, True, ""),
+    ]
 
 
 def thousand_rows(service: Service) -> list[Line]:

@@ -4,6 +4,7 @@ Nothing that a package brings is run while it is installed. What is there alread
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).parent / "packages"
 INSTALL_S = 300.0
+PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+"""Where Node.js and npm are looked for: last beside this interpreter, where a wheel brings them."""
 _PINS = (".npmrc", "package.json", "package-lock.json", "requirements.txt")
 
 
@@ -42,7 +45,8 @@ def install(peer: str, folder: Path, packages: Path = PACKAGES) -> Path:
 
 def _run(command: list[str], where: Path) -> None:
     try:
-        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=INSTALL_S)
+        environment = {**os.environ, "PATH": PATH}
+        done = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, timeout=INSTALL_S)
     except FileNotFoundError as exc:
         raise NotInstalled(f"{command[0]} is not installed") from exc
     except subprocess.TimeoutExpired as exc:

@@ -13,7 +13,7 @@ from tests.system.test_service import clear, run
 
 PAGE = "https://app.example"
 EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idempotency-replayed", "tuplegate-position"}
-EXPOSED |= {"tuplegate-served-by"}
+EXPOSED |= {"tuplegate-served-by", "neon-batch-isolation-level", "neon-batch-read-only", "neon-batch-deferrable"}
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +145,20 @@ def test_a_preflight_needs_no_token(open_service: Service) -> None:
     assert answer.headers["vary"] == "origin"
     with_values = preflight(open_service.url, "/v1/transaction/txn_abcdefgh", PAGE)
     assert with_values.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS"
+
+
+def test_a_preflight_of_a_route_with_headers_of_its_own_names_them(open_service: Service) -> None:
+    """Those of Neon's driver, beside what all routes take; and the page can read the answer, an error too."""
+    answer = preflight(open_service.url, "/sql", PAGE)
+    assert (answer.status_code, answer.headers["access-control-allow-methods"]) == (204, "OPTIONS, POST")
+    names = {f"neon-{name}" for name in ("connection-string", "raw-text-output", "array-mode")}
+    names |= {f"neon-batch-{name}" for name in ("isolation-level", "read-only", "deferrable")}
+    allowed = set(answer.headers["access-control-allow-headers"].split(", "))
+    assert names | {"authorization", "content-type", "accept"} <= allowed
+    for query, status in (("select 1", 200), ("selec", 400)):
+        headers = {"Neon-Connection-String": f"postgresql://any:{open_service.key}@localhost/main", "Origin": PAGE}
+        asked = httpx.post(f"{open_service.url}/sql", json={"query": query}, headers=headers, trust_env=False)
+        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (status, PAGE)
 
 
 def test_a_preflight_of_another_origin_allows_nothing(open_service: Service) -> None:

@@ -150,6 +150,15 @@ def test_every_route_of_the_data_plane_succeeds_as_described(caller: Caller, dat
         else:
             walk("POST", "/v1/transaction/{id}/rollback", path_parameters=parts)
         walk("GET", "/v1/transaction/{id}", path_parameters=parts)
+    several = [{"query": "select 1", "arrayMode": True}, {"query": "select 2"}]
+    for sent in (
+        {"query": "select id, note from visit where id = $1", "params": ["1"]},
+        {"query": "drop table if exists missing"},
+        {"queries": several},
+    ):
+        walk("POST", "/sql", body=sent, headers={"Neon-Batch-Isolation-Level": "ReadCommitted"})
+    refused = caller.ask(data_plane["/sql"]["POST"].Case(body={"query": "select 1 / 0"}))
+    assert refused["code"] == "22012"
     assert {table["name"] for table in walk("GET", "/tables")["tables"]} == {"visit", "visits"}
     for probe in walk("GET", "/capabilities")["probes"]:
         if probe["group"] in ("service", "isolation"):

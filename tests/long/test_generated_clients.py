@@ -25,8 +25,9 @@ NOT_GENERATED = {"post_query"}
 STRICT = ("--strict", "--no-warn-redundant-casts")
 """The generator casts for safety's sake."""
 
-WITHOUT_SUCCESS = {"Banner", "Health", "OpenApi"}
-"""Answers that are no success or failure of a request, but say something of the service."""
+WITHOUT_SUCCESS = {"Banner", "Health", "OpenApi", "SqlResult", "SqlResults"}
+"""Answers that are no success or failure of a request, but say something of the service; and those of a protocol that
+has another way to tell."""
 
 
 @pytest.fixture(scope="module")

@@ -38,9 +38,9 @@ def new_name() -> str:
     return f"tg_{secrets.token_hex(8)}"
 
 
-def statement(sql: str, params: tuple[Any, ...] = ()) -> Statement:
+def statement(sql: str, params: tuple[Any, ...] = (), *, is_untyped: bool = False) -> Statement:
     written = [msgspec.Raw(json.dumps(value).encode()) for value in params]
-    return Statement(sql, first_keyword(sql)[0], written or None)
+    return Statement(sql, first_keyword(sql)[0], written or None, is_untyped)
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,11 @@ class Tenant:
         timeout_ms: int = ENOUGH_MS,
         rows_max: int | None = None,
         bytes_max: int = BYTES_MAX,
+        is_untyped: bool = False,
     ) -> Result:
         bounds = Bounds(timeout_ms, rows_max, bytes_max)
-        return await self.engine.query(target or self.writer, statement(sql, params), shape, bounds)
+        asked = statement(sql, params, is_untyped=is_untyped)
+        return await self.engine.query(target or self.writer, asked, shape, bounds)
 
     async def rows(self, sql: str, *params: Any, **more: Any) -> list[Any]:
         rows: list[Any] = json.loads((await self.query(sql, *params, **more)).rows)

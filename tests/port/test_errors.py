@@ -161,6 +161,18 @@ async def test_messages_come_with_a_result_and_with_a_failure(tenant: Tenant) ->
     assert (await tenant.query("select 1")).notices == []
 
 
+async def test_a_failure_of_the_engine_names_what_it_is_about(tenant: Tenant) -> None:
+    """The table, the column and the constraint, where there are such."""
+    table = await tenant.table()
+    for row, told in [("(null)", ("t", "a", None)), ("(1), (1)", ("t", None, "t_pkey"))]:
+        with pytest.raises(StatementFailed) as caught:
+            await tenant.query(f"insert into {table} values {row}")
+        fields = caught.value.fields
+        assert fields is not None
+        assert (fields.table, fields.column, fields.constraint) == told
+        assert (fields.schema, fields.severity) == (tenant.schema, "ERROR")
+
+
 @needs("code")
 async def test_code_cannot_end_its_transaction(tenant: Tenant) -> None:
     """The service alone decides what is committed."""

@@ -1,11 +1,12 @@
 """Values: rows are JSON when they leave the engine, by one rule for each type, and parameters are JSON texts."""
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.port.tenant import Tenant
-from tuplegate.engine.port import Shape
+from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, statement
+from tuplegate.engine.port import Bounds, Shape, ValueStyle
 
 VALUES = [
     ("bool", "true", True),
@@ -80,11 +81,38 @@ async def test_big_numbers_can_be_strings(tenant: Tenant) -> None:
 
 
 async def test_rows_are_objects_or_arrays(tenant: Tenant) -> None:
-    statement = "select 1 as id, 'a' as \"Näme\" union all select 2, null order by 1"
-    result = await tenant.query(statement, shape=Shape("objects"))
+    query = "select 1 as id, 'a' as \"Näme\" union all select 2, null order by 1"
+    result = await tenant.query(query, shape=Shape("objects"))
     assert json.loads(result.columns) == ["id", "Näme"]
     assert json.loads(result.rows) == [{"id": 1, "Näme": "a"}, {"id": 2, "Näme": None}]
-    assert await tenant.rows(statement) == [[1, "a"], [2, None]]
+    assert await tenant.rows(query) == [[1, "a"], [2, None]]
+
+
+async def test_rows_can_be_the_engine_s_text_with_columns_that_are_described(tenant: Tenant) -> None:
+    """All of them, or those that JSON has no type for. A transaction can ask for each of its statements."""
+    table = await tenant.table(columns="a int8, b int4[], c text")
+    await tenant.query(f"insert into {table} values (1, '{{1,2}}', null)")
+    styles: dict[ValueStyle, list[Any]] = {"text": ["1", "{1,2}", None], "mixed": ["1", [1, 2], None]}
+    for style, row in styles.items():
+        shape = Shape("arrays", style=style)
+        result = await tenant.query(f"select * from {table}", shape=shape)
+        assert (json.loads(result.rows), result.tag) == ([row], b"SELECT 1")
+        columns = json.loads(result.columns)
+        assert [(one["name"], one["columnID"]) for one in columns] == [("a", 1), ("b", 2), ("c", 3)]
+        assert len({one["tableID"] for one in columns}) == 1
+    one, other = statement(f"select c, b from {table}"), statement("select 1 as n")
+    other.shape = Shape("objects", style="text")
+    done = await tenant.engine.transaction(
+        tenant.writer, [one, other], Shape("arrays"), Bounds(ENOUGH_MS, None, BYTES_MAX), read_only=True, promise=None
+    )
+    assert [result.rows for result in done.results] == [b"[[null,[1,2]]]", b'[{"n":"1"}]']
+
+
+async def test_parameters_can_be_written_without_a_look_at_their_placeholders(tenant: Tenant) -> None:
+    """A string as it is, also for JSON; an array as the engine's; the rest as its JSON."""
+    listed = "$1::jsonb, $2::int4[], $3::jsonb, $4::bool, $5::text"
+    row = await tenant.rows(f"select {listed}", '{"a": 1}', [1, None], {"b": [2]}, True, None, is_untyped=True)
+    assert row == [[{"a": 1}, [1, None], {"b": [2]}, True, None]]
 
 
 async def test_a_result_counts(tenant: Tenant) -> None:

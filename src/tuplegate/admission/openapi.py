@@ -5,7 +5,7 @@ Errors of a route are listed by their status, from the table of errors.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import cleandoc
 from typing import Any
 
@@ -36,6 +36,9 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Tuplegate-Position": ("Where there are replicas: how far the engine was, to be sent back.", {"type": "string"}),
     "Tuplegate-Served-By": ("Of a read with `snapshot`: who answered it.", {"enum": ["primary", "replica"]}),
     "Idempotency-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
+    "Neon-Batch-Isolation-Level": ("The level that the batch ran at.", {"enum": ["RepeatableRead", "Serializable"]}),
+    "Neon-Batch-Read-Only": ("As it was sent.", {"type": "string", "const": "true"}),
+    "Neon-Batch-Deferrable": ("As it was sent.", {"type": "string", "const": "true"}),
     "Tuplegate-Replayed": ("It is the answer of an earlier request.", {"type": "string", "const": "true"}),
 }  # fmt: skip
 _ALWAYS_THERE = frozenset({"X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow"})
@@ -61,7 +64,9 @@ class Description:
     `answer` is the type of the answer's JSON, sent with `status`, or its media type if it is not JSON. `also` are other
     media types of the answer, each with an example. `body` describes the request in the same way. `errors` are codes of
     this route; those with the status of the answer come as a `failure` in its place. `other` are types of answers with
-    other statuses. `headers` are those that the answer may have.
+    other statuses. `headers` are those that the answer may have. A route with a protocol of its own may have an
+    `alternative` to its answer, another type of `error`, other `statuses` for those of the table of errors, and a
+    parameter of its own for the token (`has_own_token`).
     """
 
     answer: type[msgspec.Struct] | str = ""
@@ -74,6 +79,10 @@ class Description:
     also: tuple[tuple[str, str], ...] = ()
     other: tuple[tuple[int, type[msgspec.Struct]], ...] = ()
     headers: tuple[str, ...] = ()
+    alternative: type[msgspec.Struct] | None = None
+    error: type[msgspec.Struct] = ErrorAnswer
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    has_own_token: bool = False
     text: str = ""
     example: Any = None
     """An example of the body."""
@@ -128,7 +137,8 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str
     """Return a reference to the schema of every message type, and the schemas by name."""
     types: set[type] = {ErrorAnswer}
     for one in (operation.description for operation in operations):
-        types.update(kind for kind in (one.answer, one.failure, one.body) if not isinstance(kind, str))
+        types.update(kind for kind in (one.answer, one.failure, one.body, one.error) if not isinstance(kind, str))
+        types.update([one.alternative] if one.alternative is not None else [])
         types.update(kind for _, kind in one.other)
     known = sorted(types, key=lambda kind: kind.__name__)
     refs, components = msgspec.json.schema_components(known, ref_template="#/components/schemas/{name}")
@@ -179,7 +189,7 @@ def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
     }
     text = [described.text] if described.text else []
     if operation.guarded:
-        made["security"] = [{"token": []}]
+        made["security"] = [{"token": []}, {}] if described.has_own_token else [{"token": []}]
         text.append(f"Needs the scope `{operation.scope}`." if operation.scope else "Any token will do.")
     else:
         made["security"] = [{"token": []}, {}] if "unauthenticated" in described.errors else []
@@ -216,7 +226,9 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
     described = operation.description
     by_status: dict[int, list[str]] = {described.status: []}
     for code in dict.fromkeys(_codes(operation)):
-        by_status.setdefault(ERRORS[code].status, []).append(code)
+        status = ERRORS[code].status
+        by_status.setdefault(described.statuses.get(status, status), []).append(code)
+    alternatives = [] if described.alternative is None else [described.alternative]
     other = dict(described.other)
     with_token = operation.guarded or "unauthenticated" in described.errors
     responses: dict[str, Any] = {}
@@ -225,11 +237,12 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
         if with_token:
             headers += ["RateLimit-Policy", "RateLimit"]
         if status == described.status:
-            content = _content(described.answer, schemas, *([described.failure] if codes else []))
+            content = _content(described.answer, schemas, *alternatives, *([described.failure] if codes else []))
             content |= {media: {"example": example} for media, example in described.also}
             headers += described.headers
         else:
-            content = _content(other.get(status, ErrorAnswer), schemas, *([ErrorAnswer] if status in other else []))
+            error = described.error
+            content = _content(other.get(status, error), schemas, *([error] if status in other else []))
         meaning = "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes)
         done = "Done." if not codes else 'Done; or, with `"success": false`:\n'
         responses[str(status)] = {

@@ -33,12 +33,17 @@ _PATH_MAX, _PARTS_MAX = 4096, 16
 
 Open = Callable[[Exchange], Awaitable[None]]
 Guarded = Callable[[Exchange, Identity], Awaitable[None]]
+Translate = Callable[[Exchange], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """`scope` is what a token must have; an open route takes no token. `describes` is for authors of clients, `group`
-    for readers of the table."""
+    for readers of the table.
+
+    `translate` is for a route that others have defined: it puts what the request says elsewhere into the headers that
+    the service reads, before anything else looks at them. `takes` are the headers that a page may send only here.
+    """
 
     summary: str
     scope: Scope | None
@@ -46,6 +51,8 @@ class Route:
     guarded: Guarded | None = None
     describes: Description = Description()  # noqa: RUF009 - it is frozen
     group: str = "The service"
+    translate: Translate | None = None
+    takes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,8 @@ class Plane:
                 await route.open(exchange)
                 return
             assert route.guarded is not None
+            if route.translate is not None:
+                route.translate(exchange)
             now = self._loop_time()
             identity = self._identities.find(exchange, now) or await self._identities.identify(exchange, now)
             allowed = _allows(route, identity)
@@ -170,6 +179,7 @@ class Plane:
     def _find_route(self, exchange: Exchange) -> tuple[Route, Cell]:
         method = "GET" if exchange.method == "HEAD" else exchange.method
         allowed = []
+        takes: list[str] = []
         parts = path_parts(exchange.path) or []
         is_literal = False
         for offered, template, found in self._templates:
@@ -180,9 +190,10 @@ class Plane:
                 exchange.path_values = values
                 return found
             allowed.append(offered)
+            takes += found[0].takes
             is_literal = not values
         if allowed and method == "OPTIONS":
-            return Route("What the path takes.", None, open=partial(_options, allowed)), self._counts.other
+            return Route("What the path takes.", None, open=partial(_options, allowed, takes)), self._counts.other
         if allowed:
             raise ServiceError(
                 "method_not_allowed",
@@ -223,8 +234,8 @@ async def take_permit(exchange: Exchange, identity: Identity, now: float, *, ref
         raise quota.refusal(now)
 
 
-async def _options(methods: list[str], exchange: Exchange) -> None:
-    respond_options(exchange, methods)
+async def _options(methods: list[str], takes: list[str], exchange: Exchange) -> None:
+    respond_options(exchange, methods, takes)
 
 
 def path_parts(path: str) -> list[str] | None:

@@ -24,6 +24,7 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
                 sqlstate=failure.sqlstate,
                 hint=f"{one}, or {many}." if failure.statement is None else "Each entry of `statements` holds one.",
                 statement=failure.statement,
+                fields=failure.fields,
             )
         case port.StatementFailed():
             return ServiceError(
@@ -34,6 +35,7 @@ def to_service_error(failure: port.EngineFailure, statement: port.Statement | No
                 hint=_hint(failure, statement),
                 detail=failure.detail,
                 statement=failure.statement,
+                fields=failure.fields,
             )
         case port.CopyRefused():
             return ServiceError(

@@ -4,7 +4,7 @@ of them than are allowed."""
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -30,13 +30,17 @@ from tuplegate.protocol.messages import (
     TransactionOptions,
     TransactionRequest,
 )
+from tuplegate.protocol.neon import LongSqlQuery, LongSqlRequest, SqlQuery, SqlRequest
 from tuplegate.protocol.pieces import LARGE, split_array
+
+_Item = TypeVar("_Item")
 
 _decode_query = msgspec.json.Decoder(LongQueryRequest).decode
 _decode_inner_query = msgspec.json.Decoder(LongInnerQueryRequest).decode
 _decode_begin = msgspec.json.Decoder(LongBeginRequest).decode
 _decode_commit = msgspec.json.Decoder(LongCommitRequest).decode
 _decode_transaction = msgspec.json.Decoder(LongTransactionRequest).decode
+_decode_sql = msgspec.json.Decoder(LongSqlRequest).decode
 _params_decoder: msgspec.json.Decoder[list[msgspec.Raw] | None] = msgspec.json.Decoder(list[msgspec.Raw] | None)
 
 
@@ -52,9 +56,60 @@ class _Statements(msgspec.Struct, frozen=True):
     statements: list[str | LongStatementItem]
 
 
+class _Queries(msgspec.Struct, frozen=True):
+    """Only the queries, under their name."""
+
+    queries: list[LongSqlQuery]
+
+
 _decode_named = msgspec.json.Decoder(_Params).decode
-_decode_statements = msgspec.json.Decoder(_Statements).decode
-_INDEX = re.compile(r"`\$\.statements\[(\d+)\]")
+
+
+class _ItemList(Generic[_Item]):
+    """The field of a request that lists its statements; `kind` is the request."""
+
+    def __init__(self, name: str, decode: Callable[[bytes], msgspec.Struct], kind: type[msgspec.Struct]) -> None:
+        self._name = name
+        self._decode = decode
+        self._kind = kind
+        self._index = re.compile(rf"`\$\.{name}\[(\d+)\]")
+
+    async def read(self, text: bytes, most: int, timer: "_Timer") -> list[_Item]:
+        """Read the statements, but not their parameters. Raises malformed_request, also for more than the most
+        allowed."""
+        if text[:1] != b"[":
+            return self._read(text, 0)
+        items: list[_Item] = []
+        for piece in split_array(text, b"[]", b",", 1):
+            if piece is not None:
+                part, before, behind = piece
+                items += self._read(b"[" * before + part + b"]" * behind, len(items))
+                if len(items) > most:
+                    raise wrong_number_of_statements(most, f"{most + 1} or more")
+            await timer.pause()
+        return items
+
+    def _read(self, text: bytes, first: int) -> list[_Item]:
+        """Read some of them. Errors count them from `first`."""
+
+        def decode(body: bytes) -> msgspec.Struct:
+            try:
+                return self._decode(body)
+            except msgspec.ValidationError as exc:
+                said = str(exc)
+                start = max(0, len(said) - LARGE)  # the place is at the end
+                moved = self._index.sub(lambda found: f"`$.{self._name}[{first + int(found[1])}]", said[start:])
+                raise msgspec.ValidationError(said[:start] + moved) from exc
+
+        found = read_json(decode, b'{"%b":%b}' % (self._name.encode(), text), self._kind)
+        items: list[_Item] = getattr(found, self._name)
+        return items
+
+
+_STATEMENTS: Final = _ItemList[str | LongStatementItem](
+    "statements", msgspec.json.Decoder(_Statements).decode, TransactionRequest
+)
+_QUERIES: Final = _ItemList[LongSqlQuery]("queries", msgspec.json.Decoder(_Queries).decode, SqlRequest)
 
 
 class _Timer:
@@ -109,7 +164,7 @@ async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int)
     timer = _Timer(long.timeout_ms, limit_ms)
     statements: list[str | StatementItem] = []
     length = 0
-    for index, item in enumerate(await _read_items(bytes(long.statements), statements_max, timer)):
+    for index, item in enumerate(await _STATEMENTS.read(bytes(long.statements), statements_max, timer)):
         if isinstance(item, LongStatementItem):
             length += len(bytes(item.params))
             if length > LARGE:
@@ -124,35 +179,25 @@ async def read_long_transaction(body: bytes, statements_max: int, limit_ms: int)
     return TransactionRequest(statements, **_options(long, TransactionOptions))
 
 
-async def _read_items(text: bytes, most: int, timer: _Timer) -> list[str | LongStatementItem]:
-    """Read the statements, but not their parameters. Raises malformed_request, also for more than the most allowed."""
-    if text[:1] != b"[":
-        return read_json(_decode_statements, b'{"statements":%b}' % text, TransactionRequest).statements
-    items: list[str | LongStatementItem] = []
-    for piece in split_array(text, b"[]", b",", 1):
-        if piece is not None:
-            part, before, behind = piece
-            whole = b'{"statements":%b%b%b}' % (b"[" * before, part, b"]" * behind)
-            items += read_json(_count_from(len(items)), whole, TransactionRequest).statements
-            if len(items) > most:
-                raise wrong_number_of_statements(most, f"{most + 1} or more")
-        await timer.pause()
-    return items
-
-
-def _count_from(first: int) -> Callable[[bytes], _Statements]:
-    """Return a decoder of statements whose errors count them from there."""
-
-    def decode(body: bytes) -> _Statements:
+async def read_long_sql(body: bytes, statements_max: int, limit_ms: int) -> SqlRequest:
+    """Read the body of `POST /sql`. Raises malformed_request, and timeout where it takes longer than its work may."""
+    long = read_json(_decode_sql, body, SqlRequest)
+    timer = _Timer(None, limit_ms)
+    params = await _read_params(long.params, timer)
+    if bytes(long.queries) == b"null":
+        return SqlRequest(long.query, params, long.array_mode)
+    queries: list[SqlQuery] = []
+    length = 0
+    for index, item in enumerate(await _QUERIES.read(bytes(long.queries), statements_max, timer)):
+        length += len(bytes(item.params))
+        if length > LARGE:
+            length = 0
+            await timer.pause()
         try:
-            return _decode_statements(body)
-        except msgspec.ValidationError as exc:
-            said = str(exc)
-            start = max(0, len(said) - LARGE)  # the place is at the end
-            moved = _INDEX.sub(lambda found: f"`$.statements[{first + int(found[1])}]", said[start:])
-            raise msgspec.ValidationError(said[:start] + moved) from exc
-
-    return decode
+            queries.append(SqlQuery(item.query, await _read_params(item.params, timer), item.array_mode))
+        except ServiceError as exc:
+            raise exc.at_statement(index) from exc
+    return SqlRequest(long.query, params, long.array_mode, queries)
 
 
 def wrong_number_of_statements(most: int, count: str) -> ServiceError:

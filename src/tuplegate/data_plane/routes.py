@@ -10,6 +10,9 @@ from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
 from tuplegate.data_plane.idempotency import KEY_LENGTH_MAX
 from tuplegate.data_plane.interactive.routes import OpenBounds, OpenTransactionRoutes, OpenTransactions
+from tuplegate.data_plane.neon.connection_string import translate_login
+from tuplegate.data_plane.neon.errors import AS_400, STATUS
+from tuplegate.data_plane.neon.routes import SqlRoutes
 from tuplegate.data_plane.query import QueryBounds, QueryRoutes
 from tuplegate.data_plane.reset import ResetRoute
 from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
@@ -18,7 +21,7 @@ from tuplegate.data_plane.tables import TableRoutes
 from tuplegate.data_plane.transaction import TransactionBounds, TransactionRoutes
 from tuplegate.data_plane.workloads import WORKLOADS
 from tuplegate.engine.port import Engine
-from tuplegate.protocol import answers
+from tuplegate.protocol import answers, neon
 from tuplegate.protocol.events import FRAMINGS, Framing
 from tuplegate.protocol.messages import (
     BeginRequest,
@@ -122,6 +125,10 @@ def list_data_routes(
     return {
         **put_in_group("Queries", _list_query_routes(QueryRoutes(engine, identities, query_bounds, streams))),
         **put_in_group("Transactions", _list_transaction_routes(transactions, open_transactions)),
+        **put_in_group(
+            "Other protocols",
+            _list_other_routes(SqlRoutes(engine, identities, query_bounds, transaction_bounds, transactions)),
+        ),
         **put_in_group("The database", database),
     }
 
@@ -164,6 +171,19 @@ def _list_transaction_routes(routes: TransactionRoutes, opened: OpenTransactionR
         ),
         ("POST", "/v1/transaction/{id}/rollback"): Route(
             "Roll back an open transaction.", read, guarded=opened.roll_back, describes=_ROLLBACK
+        ),
+    }
+
+
+def _list_other_routes(routes: SqlRoutes) -> RouteTable:
+    return {
+        ("POST", "/sql"): Route(
+            "Run SQL as Neon's clients send it.",
+            Scope.READ,
+            guarded=routes.run,
+            describes=_SQL,
+            translate=translate_login,
+            takes=tuple(parameter.name.lower() for parameter in _NEON_HEADERS),
         ),
     }
 
@@ -229,6 +249,45 @@ _TRANSACTION = _in_database(
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "transaction_id_used", "transaction_aborted"),
         headers=("Idempotency-Replayed", *_READ_FROM),
         example={"statements": ["create table t (n int)", {"sql": "insert into t values ($1)", "params": [42]}]},
+    )
+)
+_NEON_HEADERS = (
+    Parameter(
+        "Neon-Connection-String",
+        {"type": "string", "pattern": "^postgres(ql)?://([a-z]+(:[A-Za-z0-9_]+)?@)?[a-z0-9.]+/[a-z0-9_-]*$"},
+        "`postgresql://any:API_KEY@HOST/DATABASE`: the key, where there is no token, and the database.",
+        "header",
+    ),
+    Parameter("Neon-Raw-Text-Output", {"enum": ["true", "false"]}, "Every value as the engine's text.", "header"),
+    Parameter("Neon-Array-Mode", {"enum": ["true", "false"]}, "Rows as arrays.", "header"),
+    Parameter(
+        "Neon-Batch-Isolation-Level",
+        {"enum": ["ReadUncommitted", "ReadCommitted", "RepeatableRead", "Serializable"]},
+        "Of `queries`. Whatever it is, they run at SERIALIZABLE, which the answer says.",
+        "header",
+    ),
+    Parameter("Neon-Batch-Read-Only", {"enum": ["true", "false"]}, "Of `queries`: they only read.", "header"),
+    Parameter("Neon-Batch-Deferrable", {"enum": ["true", "false"]}, "Of `queries`; it changes nothing.", "header"),
+)
+_SQL = _in_database(
+    Description(
+        neon.SqlResult,
+        alternative=neon.SqlResults,
+        error=neon.SqlFailure,
+        body=neon.SqlRequest,
+        parameters=(*_NEON_HEADERS, _IDEMPOTENCY_KEY, _CONSISTENCY, _POSITION),
+        errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
+        statuses=dict.fromkeys(AS_400, STATUS),
+        has_own_token=True,
+        headers=(
+            "Idempotency-Replayed",
+            *_READ_FROM,
+            "Neon-Batch-Isolation-Level",
+            "Neon-Batch-Read-Only",
+            "Neon-Batch-Deferrable",
+        ),
+        text="One statement as `query`, or several as `queries`, which run as one transaction.",
+        example={"query": "select $1::int + 1 as n", "params": ["41"]},
     )
 )
 _OPEN = ("transaction_in_use", "out_of_sequence", "transaction_expired", "transaction_aborted", "wrong_state")

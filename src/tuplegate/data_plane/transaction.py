@@ -203,12 +203,7 @@ class TransactionRoutes:
     def _respond_failure(self, exchange: Exchange, job: _Job, failure: port.EngineFailure) -> None:
         error = to_service_error(failure, _find_failed(job, failure))
         if isinstance(failure, port.OutcomeUnknown):
-            known = job.chosen or failure.id
-            if known is None and failure.ticket is not None:
-                ticket = failure.ticket
-                kind = IdKind.LOST if ticket.word else IdKind.NUMBERED
-                lost = TransactionId(kind, ticket.number, ticket.word, failure.mark, ticket.history)
-                known = self._make_id(lost, job.target)
+            known = job.chosen or self.find_lost_id(failure, job.target)
             if known is None:
                 respond_error(exchange, error)
             else:
@@ -234,6 +229,15 @@ class TransactionRoutes:
             )
         )
         exchange.respond(200, body)
+
+    def find_lost_id(self, failure: port.OutcomeUnknown, target: port.Target) -> str | None:
+        """Return the id by which the outcome can be asked for later; None where there is none."""
+        ticket = failure.ticket
+        if failure.id is not None or ticket is None:
+            return failure.id
+        kind = IdKind.LOST if ticket.word else IdKind.NUMBERED
+        lost = TransactionId(kind, ticket.number, ticket.word, failure.mark, ticket.history)
+        return self._make_id(lost, target)
 
     def _make_id(self, id: TransactionId, target: port.Target) -> str:
         return write_id(id, target.id, self._secret, secrets.token_bytes(NONCE_BYTES))

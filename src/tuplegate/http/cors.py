@@ -4,6 +4,7 @@ Tokens travel in a header that a page must set itself, so no credentials are all
 not refused here: the browser keeps the answer from the page.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -18,7 +19,7 @@ _ALLOW_HEADERS = (
 )
 _EXPOSE_HEADERS = (
     b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed, tuplegate-position,"
-    b" tuplegate-served-by"
+    b" tuplegate-served-by, neon-batch-isolation-level, neon-batch-read-only, neon-batch-deferrable"
 )
 _MAX_AGE_S = 7200
 _SHOWN_MAX = 200
@@ -52,8 +53,9 @@ class CorsPolicy:
         )
 
 
-def respond_options(exchange: Exchange, methods: list[str]) -> None:
-    """Respond with the methods of a path. A preflight of an allowed origin is told that the request may be sent."""
+def respond_options(exchange: Exchange, methods: list[str], more: Iterable[str] = ()) -> None:
+    """Respond with the methods of a path. A preflight of an allowed origin is told that the request may be sent, with
+    the headers that all routes take and `more` that this one does."""
     allowed = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
     headers = [("allow", allowed)]
     if (
@@ -62,7 +64,7 @@ def respond_options(exchange: Exchange, methods: list[str]) -> None:
     ):
         headers += [
             ("access-control-allow-methods", allowed),
-            ("access-control-allow-headers", _ALLOW_HEADERS),
+            ("access-control-allow-headers", ", ".join([_ALLOW_HEADERS, *more])),
             ("access-control-max-age", str(_MAX_AGE_S)),
         ]
     exchange.respond(204, b"", headers)

@@ -21,12 +21,17 @@ def error_body(error: ErrorBody, request_id: str, more: Mapping[str, object] | N
 def respond_error(exchange: Exchange, error: ServiceError, more: Mapping[str, object] | None = None) -> None:
     """Respond with the error; `more` are fields beside it."""
     exchange.error_code = error.body.code
+    write = exchange.error_writer
+    if write is None:
+        status, body = error.status, error_body(error.body, exchange.request_id, more)
+    else:
+        status, body = write(error, exchange.request_id)
     headers = list(error.headers)
-    if error.status == 401:
+    if status == 401:
         headers.append(("www-authenticate", "Bearer"))
-    if error.status == 503:
+    if status == 503:
         headers.append(("retry-after", str(RETRY_AFTER_S)))
-    exchange.respond(error.status, error_body(error.body, exchange.request_id, more), headers)
+    exchange.respond(status, body, headers)
 
 
 def end_with_error(exchange: Exchange, error: ServiceError) -> None:

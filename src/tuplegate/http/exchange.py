@@ -1,6 +1,6 @@
 """One request and its answer, as a handler sees them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -8,12 +8,15 @@ from tuplegate.eager import EagerRun
 from tuplegate.http.body import IncomingBody, too_large
 from tuplegate.http.message import Head
 from tuplegate.http.writing import CONTENT_POLICY, STATUS_LINES, Outgoing
+from tuplegate.protocol.errors import ServiceError
 
 _LARGE: Final = 16 * 1024
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Headers = Iterable[tuple[str, str]]
+ErrorWriter = Callable[[ServiceError, str], tuple[int, bytes]]
+"""Writes an error, for the id of a request, in another form than the service's: returns the status and the body."""
 
 
 class ClientGone(Exception):
@@ -39,7 +42,8 @@ class Exchange:
     The body is in `body`, or has not arrived whole and is `incoming`: then `collect` completes it.
 
     `extra_headers` are lines that every answer to the request carries. `row_count`, `sent_bytes`, `failed` and
-    `error_code` describe the answer, for metrics and for the `usage` that the request counts towards. If `traced`, the
+    `error_code` describe the answer, for metrics and for the `usage` that the request counts towards. `error_writer` is
+    set where a route has a form of its own for errors. If `traced`, the
     exchange also records when it was admitted and when the engine was done, by `perf_counter_ns`. `sign_of_life` may be
     written at any time in the middle of the answer.
     """
@@ -54,6 +58,7 @@ class Exchange:
     extra_headers = b""
     failed = False
     error_code: str | None = None
+    error_writer: ErrorWriter | None = None
     row_count = 0
     sent_bytes = 0
     usage: Counts | None = None

@@ -96,8 +96,26 @@ class ErrorBody(msgspec.Struct, frozen=True):
     retryable: bool
 
 
+class EngineFields(msgspec.Struct, frozen=True):
+    """The fields of an engine's error that `ErrorBody` does not have. Positions and lines are digits."""
+
+    severity: str | None = None
+    internal_position: str | None = None
+    internal_query: str | None = None
+    where: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    column: str | None = None
+    data_type: str | None = None
+    constraint: str | None = None
+    file: str | None = None
+    line: str | None = None
+    routine: str | None = None
+
+
 class ServiceError(Exception):
-    """Ends a request with a code of the table. `headers` are added to the answer."""
+    """Ends a request with a code of the table. `headers` are added to the answer. `fields` are for routes that tell all
+    that an engine said."""
 
     def __init__(
         self,
@@ -110,11 +128,13 @@ class ServiceError(Exception):
         detail: str | None = None,
         statement: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        fields: EngineFields | None = None,
     ) -> None:
         super().__init__(message)
         entry = ERRORS[code]
         self.status = entry.status
         self.headers = headers
+        self.fields = fields
         self.body = ErrorBody(code, message, sqlstate, position, hint, detail, statement, entry.retryable)
 
     def at_statement(self, index: int) -> "ServiceError":
@@ -125,6 +145,6 @@ class ServiceError(Exception):
         return self._changed(hint=hint)
 
     def _changed(self, **changes: str | int) -> "ServiceError":
-        changed = ServiceError(self.body.code, self.body.message, headers=self.headers)
+        changed = ServiceError(self.body.code, self.body.message, headers=self.headers, fields=self.fields)
         changed.body = msgspec.structs.replace(self.body, **changes)
         return changed

@@ -56,6 +56,7 @@ from control_client.models import (
     SessionRequest,
 )
 from data_client import AuthenticatedClient as DataClient
+from data_client.api.other_protocols import post_sql
 from data_client.api.queries import post_v1_query
 from data_client.api.the_database import (
     get_bench,
@@ -85,6 +86,9 @@ from data_client.models import (
     QueryAnswer,
     QueryFailure,
     QueryRequest,
+    SqlFailure,
+    SqlRequest,
+    SqlResult,
     StatementItem,
     TablesAnswer,
     TransactionAnswer,
@@ -113,6 +117,13 @@ def transactions() -> None:
         get_v1_transaction_id.sync(done.transaction_id, client=data)
         post_v1_transaction_id_abort.sync(done.transaction_id, client=data)
         print(done.commit.value, done.results[0].affected_rows)
+
+
+def other_protocols() -> str:
+    answer = post_sql.sync(client=data, body=SqlRequest(query="select $1", params=["1"], array_mode=True))
+    if isinstance(answer, SqlFailure):
+        return f"{answer.code} {answer.position or 0} {answer.error.code}"
+    return f"{answer.fields[0].name} {answer.row_count}" if isinstance(answer, SqlResult) else ""
 
 
 def open_transactions() -> None:

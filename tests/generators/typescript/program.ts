@@ -49,6 +49,17 @@ export async function transactions(): Promise<string> {
   return `${how} ${done.results[0]?.rows.length} ${aborted.data?.success}`;
 }
 
+export async function otherProtocols(): Promise<string> {
+  const { data: answer, error } = await data.POST("/sql", {
+    params: { header: { "Neon-Array-Mode": "true", "Neon-Batch-Isolation-Level": "ReadCommitted" } },
+    body: { query: "select $1", params: ["1"], arrayMode: true },
+  });
+  if (error) return `${"code" in error ? error.code : ""} ${told(error.error)}`;
+  if ("results" in answer) return `${answer.results[0]?.command}`;
+  const count: number | null = answer.rowCount;
+  return `${answer.fields[0]?.dataTypeID} ${answer.rows.length} ${count ?? 0}`;
+}
+
 export async function openTransactions(): Promise<string> {
   const opened = await data.POST("/v1/transaction/begin", { body: { statement: "select 1", timeout_ms: 1000 } });
   if (!opened.data?.success) return "";

@@ -7,6 +7,7 @@ from psycopg.pq.abc import PGresult
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.error_fields import copy_field
+from tuplegate.protocol.errors import EngineFields
 
 _Field: Final = pq.DiagnosticField
 _ERROR: Final = int(pq.ExecStatus.FATAL_ERROR)
@@ -92,8 +93,27 @@ def to_failure(result: PGresult) -> port.EngineFailure:
         hint=read_field(result, _Field.MESSAGE_HINT),
         context=context,
     )
-    failure.never_ran = failure.position is not None or read_field(result, _Field.SOURCE_FUNCTION) in _OF_PREPARED
+    fields = failure.fields = _read_further(result, context)
+    failure.never_ran = failure.position is not None or fields.routine in _OF_PREPARED
     return failure
+
+
+def _read_further(result: PGresult, context: str | None) -> EngineFields:
+    """Return the fields of the server's error that few clients ask for."""
+    return EngineFields(
+        severity=read_field(result, _Field.SEVERITY_NONLOCALIZED),
+        internal_position=read_field(result, _Field.INTERNAL_POSITION),
+        internal_query=read_field(result, _Field.INTERNAL_QUERY),
+        where=context,
+        schema=read_field(result, _Field.SCHEMA_NAME),
+        table=read_field(result, _Field.TABLE_NAME),
+        column=read_field(result, _Field.COLUMN_NAME),
+        data_type=read_field(result, _Field.DATATYPE_NAME),
+        constraint=read_field(result, _Field.CONSTRAINT_NAME),
+        file=read_field(result, _Field.SOURCE_FILE),
+        line=read_field(result, _Field.SOURCE_LINE),
+        routine=read_field(result, _Field.SOURCE_FUNCTION),
+    )
 
 
 def _find_parameter_count(message: str) -> str:

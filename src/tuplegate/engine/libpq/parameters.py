@@ -1,5 +1,6 @@
 """Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from psycopg.pq.abc import PGresult
@@ -15,9 +16,11 @@ from tuplegate.engine.libpq.values import (
     PARAMS_AT_ONCE,
     EncoderCache,
     add_texts,
+    add_untyped_texts,
     is_json_refusal,
     needs_types,
     to_texts,
+    to_untyped_texts,
 )
 from tuplegate.protocol.messages import PARAMS_MAX
 
@@ -53,6 +56,10 @@ async def write_params(
             f"{len(params)} parameters were sent, at most {PARAMS_MAX} can be", sqlstate="54000"
         )
     types = encoders.types
+    texts: list[bytes | None] = []
+    if statement.is_untyped:
+        await _write_in_pieces(add_untyped_texts(texts, params, types), run)
+        return texts
     if not describe and len(params) <= PARAMS_AT_ONCE and not needs_types(params):
         return to_texts(params, None, types)
     described = await describe_statement(member, statement.sql.encode())
@@ -62,12 +69,15 @@ async def write_params(
             f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
         )
     await learn_types(encoders, member, oids)
-    texts: list[bytes | None] = []
-    for _ in add_texts(texts, params, oids, types):
+    await _write_in_pieces(add_texts(texts, params, oids, types), run)
+    return texts
+
+
+async def _write_in_pieces(pieces: Iterator[None], run: Ending) -> None:
+    for _ in pieces:
         await yield_to_loop()
         if run.ended is not None:
             break
-    return texts
 
 
 def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | None] | None:
@@ -75,6 +85,8 @@ def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | 
     params = statement.params
     if not params:
         return []
+    if statement.is_untyped:
+        return to_untyped_texts(params, types)
     if len(params) > PARAMS_AT_ONCE or needs_types(params):
         return None
     return to_texts(params, None, types)
@@ -82,10 +94,10 @@ def write_texts(statement: port.Statement, types: TypeRegistry) -> list[bytes | 
 
 def wants_types(failure: port.StatementFailed, statement: port.Statement) -> bool:
     """Return whether a string was not sent as JSON where it had to be: worth a second try, with the types known."""
-    return bool(statement.params) and is_json_refusal(failure.sqlstate, str(failure))
+    return bool(statement.params) and not statement.is_untyped and is_json_refusal(failure.sqlstate, str(failure))
 
 
 def needs_describing(statement: port.Statement) -> bool:
     """Return whether the engine must be asked for the placeholders' types before the statement can be sent."""
     params = statement.params
-    return params is not None and (len(params) > PARAMS_AT_ONCE or needs_types(params))
+    return params is not None and not statement.is_untyped and (len(params) > PARAMS_AT_ONCE or needs_types(params))

@@ -15,7 +15,7 @@ from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
-from tuplegate.engine.libpq.values import EncoderCache, RowEncoder
+from tuplegate.engine.libpq.values import EncoderCache, RowEncoder, find_tables
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -46,7 +46,9 @@ class RowCollector:
 
     truncated = False
     _kept: KeptStatement | None = None
+    _tag = b""
     _known: object = None
+    _expected: RowEncoder | None = None
     _encoding: Iterator[None] | None = None
     _failure: Exception | None = None
     unreadable = False
@@ -76,15 +78,17 @@ class RowCollector:
         """Take the rows of a statement that may have run before."""
         self._kept = kept
         self._known = self._encoders.known
-        self._encoder = kept.find_encoder(self._known, self._shape)
+        self._expected = kept.find_encoder(self._known, self._shape)
 
     def take(self, chunk: PGresult, _command: int = 0) -> None:
-        if chunk.command_status:
+        tag = chunk.command_status
+        if tag:
             self._counted = count_affected_rows(chunk)
+            self._tag = tag
         if self.truncated:
             return
         if self._encoder is None and not self._unread:
-            self._encoder = self._encoders.find(chunk, self._shape)
+            self._encoder = self._find_encoder(chunk)
         if self._encoder is None:
             self._keep_unread(chunk)
             return
@@ -100,6 +104,14 @@ class RowCollector:
             self._encode(self._encoder, chunk)
         except UnicodeDecodeError:
             self._leave_out()
+
+    def _find_encoder(self, result: PGresult) -> RowEncoder | None:
+        """Return the encoder of an earlier run, unless it describes tables that somebody has made anew since: what is
+        prepared reads those all the same. None while a type is not known."""
+        known = self._expected
+        if known is not None and (known.tables is None or known.tables == find_tables(result)):
+            return known
+        return self._encoders.find(result, self._shape)
 
     def _leave_out(self) -> None:
         """Leave the rows out: a function has changed client_encoding, so they cannot be read. What the statement did
@@ -207,15 +219,17 @@ class RowCollector:
             return None
         if self._failure is not None:
             raise self._failure
-        encoder = self._encoder or (None if self._unread else self._encoders.find(last, self._shape))
+        encoder = self._encoder or (None if self._unread else self._find_encoder(last))
         if encoder is None:
             return None
         if self._kept is not None:
             self._kept.keep(encoder, self._known)
         rows = b"[%b]" % b",".join(self._parts)
         # The command tag is in the last chunk, or behind it where that one was full.
-        counted = count_affected_rows(last) if last.command_status else self._counted
+        tag = last.command_status
+        counted = count_affected_rows(last) if tag else self._counted
         result = port.Result(encoder.columns, encoder.types, rows, counted, self._count, self.truncated)
+        result.tag = tag or self._tag
         if self.unreadable:
             result.notices.append(UNREADABLE)
         return result
@@ -243,6 +257,13 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
     check(results)
     types.add(read_types(read_text_rows(results[0])), missing)
     types.add({}, types.find_missing(oids))  # what is further away than that stays unknown
+
+
+def make_bare_result(last: PGresult) -> port.Result:
+    """Return the result of a statement that gives no rows."""
+    result = port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+    result.tag = last.command_status or b""
+    return result
 
 
 def count_affected_rows(result: PGresult) -> int:

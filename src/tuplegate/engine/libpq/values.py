@@ -36,6 +36,7 @@ from tuplegate.engine.libpq.types import (
     JSON_OIDS,
     JSONB,
     NUMERIC,
+    OID,
     TEXT,
     TEXT_ARRAY,
     TIMESTAMP,
@@ -280,15 +281,61 @@ _ELEMENT_REWRITES: dict[int, Rewrite] = {
 # -- rows to JSON --------------------------------------------------------------------------------------------------
 
 
+FieldNumbers = tuple[int, int, int, int]
+"""What the server says of a column: its table, its number there, the size of its type, and the type's modifier."""
+
+_BIG_NUMBERS: Final = frozenset({INT8, NUMERIC})
+_NO_JSON: Final = _BIG_NUMBERS | {OID, TIMESTAMP, TIMESTAMPTZ, BYTEA}
+"""Types that stay the server's text in the style `mixed`, of those that the service writes otherwise."""
+
+
+def find_tables(result: PGresult) -> tuple[int, ...]:
+    """Return the table of each column; 0 where it is of none."""
+    return tuple(map(result.ftable, range(result.nfields)))
+
+
+def _describe_columns(names: Sequence[str], oids: Sequence[int], fields: Sequence[FieldNumbers]) -> bytes:
+    return _encode(
+        [
+            {
+                "name": name,
+                "dataTypeID": oid,
+                "tableID": table,
+                "columnID": column,
+                "dataTypeSize": size,
+                "dataTypeModifier": modifier,
+                "format": "text",
+            }
+            for name, oid, (table, column, size, modifier) in zip(names, oids, fields, strict=True)
+        ]
+    )
+
+
 class RowEncoder:
     """Encodes the rows of results that have the same columns. Made once per shape, and kept."""
 
-    def __init__(self, names: Sequence[str], oids: Sequence[int], shape: Shape, types: TypeRegistry) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        oids: Sequence[int],
+        shape: Shape,
+        types: TypeRegistry,
+        fields: Sequence[FieldNumbers] | None = None,
+    ) -> None:
         self.shape = shape
-        self.columns = _encode(list(names))
-        self.types = _encode([types.get(oid).name for oid in oids])
-        strings = frozenset({INT8, NUMERIC}) if shape.big_numbers == "string" else frozenset()
-        self._transformer = Transformer(_make_adaptation(oids, types, strings))
+        self.tables: tuple[int, ...] | None = None
+        """Of each column, where columns are described; None where they are not."""
+        if fields is None:
+            self.columns = _encode(list(names))
+            self.types = _encode([types.get(oid).name for oid in oids])
+        else:
+            self.columns, self.types = _describe_columns(names, oids, fields), b"[]"
+            self.tables = tuple([table for table, _, _, _ in fields])
+        is_text = shape.style == "text"
+        if is_text:
+            oids = [TEXT] * len(oids)
+        strings = _BIG_NUMBERS if shape.big_numbers == "string" else _NO_JSON if shape.style == "mixed" else frozenset()
+        self._transformer = Transformer(_make_text_adaptation() if is_text else _make_adaptation(oids, types, strings))
         self._rewrites = [
             (index, rewrite)
             for index, oid in enumerate(oids)
@@ -397,7 +444,7 @@ class RowEncoder:
             yield from self._encode_array_in_pieces(layers, text)
         elif oid in JSON_OIDS:
             yield from _write_json_in_pieces(text)
-        elif oid == BYTEA and text[:2] != b"\\x":
+        elif oid == BYTEA and text[:2] != b"\\x" and oid not in self._strings:
             yield from _write_bytea_in_pieces(text.decode())
         elif oid in _ELEMENT_REWRITES and oid != BYTEA and oid not in self._strings:
             yield self._encode_whole(layers, text)
@@ -485,6 +532,14 @@ def _make_adaptation(oids: Iterable[int], types: TypeRegistry, strings: frozense
     return _Adaptation(adapters)
 
 
+def _make_text_adaptation() -> _Adaptation:
+    """Load every value as text, whatever its type is."""
+    adapters = AdaptersMap()
+    for kind in (0, TEXT):
+        adapters.register_loader(kind, _TEXT_LOADER)
+    return _Adaptation(adapters)
+
+
 def _register(
     adapters: AdaptersMap, oid: int, types: TypeRegistry, strings: frozenset[int], arrays: int = ARRAYS_MAX
 ) -> int:
@@ -561,16 +616,20 @@ class EncoderCache:
         count = range(result.nfields)
         names = tuple(map(result.fname, count))
         oids = tuple(map(result.ftype, count))
-        key = (names, oids, shape)
+        key: tuple[Any, ...] = (names, oids, shape)
+        fields: tuple[FieldNumbers, ...] | None = None
+        if shape.style != "service":
+            fields = tuple([(result.ftable(i), result.ftablecol(i), result.fsize(i), result.fmod(i)) for i in count])
+            key = (names, oids, shape, fields)
         encoder = self._encoders.get(key)
         if encoder is None:
-            if self.types.find_missing(oids):
+            if shape.style != "text" and self.types.find_missing(oids):
                 return None
             if len(self._encoders) >= _SHAPES_MAX or self._columns + len(oids) > _COLUMNS_MAX:
                 self._keep({})
             self._columns += len(oids)
             decoded = [(name or b"").decode() for name in names]
-            encoder = self._encoders[key] = RowEncoder(decoded, oids, shape, self.types)
+            encoder = self._encoders[key] = RowEncoder(decoded, oids, shape, self.types, fields)
         return encoder
 
     def forget(self) -> None:
@@ -633,6 +692,19 @@ def to_texts(params: Sequence[msgspec.Raw], oids: Sequence[int] | None, types: T
         written = bytes(raw)
         texts.append(_check_text(number, written, _to_text(written, info, types)))
     return texts
+
+
+def to_untyped_texts(params: Sequence[msgspec.Raw], types: TypeRegistry) -> list[bytes | None] | None:
+    """Return the parameters as text, whatever their placeholders are; None where that must be done in pieces."""
+    if len(params) > PARAMS_AT_ONCE or any(len(bytes(raw)) > LARGE for raw in params):
+        return None
+    return to_texts(params, [TEXT_ARRAY] * len(params), types)
+
+
+def add_untyped_texts(texts: list[bytes | None], params: Sequence[msgspec.Raw], types: TypeRegistry) -> Iterator[None]:
+    """Do the same with a stop after each piece of work."""
+    # For an array of texts, an array is written as one, and everything else as for a text.
+    return add_texts(texts, params, [TEXT_ARRAY] * len(params), types)
 
 
 def _check_text(number: int, written: bytes, text: bytes | None) -> bytes | None:

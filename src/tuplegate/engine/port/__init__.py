@@ -4,10 +4,10 @@ A plane gives a `Target` (which database, with which rights) and a `Statement`, 
 encoding a value needs the engine's knowledge of its types, so the engine's side does it. Every failure is an exception
 of `failures`; none of them names a driver.
 
-One module for each subject: `work` (the records of every request), `results`, `transactions`, `open_transactions`,
-`failures`, `reports`
-(what an engine says of itself), `databases`, `engine` (the port itself) and `installing` (what the service's processes
-do with an engine before they use it). Records are msgspec structs, which cost a tenth of a frozen dataclass.
+One module for each subject: `shapes` (how rows are asked for), `work` (the records of every request), `results`,
+`transactions`, `open_transactions`, `failures`, `reports` (what an engine says of itself), `databases`, `engine` (the
+port itself) and `installing` (what the service's processes do with an engine before they use it). Records are msgspec
+structs, which cost a tenth of a frozen dataclass.
 """
 
 from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE
@@ -65,8 +65,9 @@ from tuplegate.engine.port.reports import Measured as Measured
 from tuplegate.engine.port.reports import Weakness as Weakness
 from tuplegate.engine.port.results import RowStream as RowStream
 from tuplegate.engine.port.results import SessionResult as SessionResult
-from tuplegate.engine.port.results import Shape as Shape
 from tuplegate.engine.port.results import Tables as Tables
+from tuplegate.engine.port.shapes import Shape as Shape
+from tuplegate.engine.port.shapes import ValueStyle as ValueStyle
 from tuplegate.engine.port.transactions import Commit as Commit
 from tuplegate.engine.port.transactions import Keep as Keep
 from tuplegate.engine.port.transactions import KeptAnswer as KeptAnswer

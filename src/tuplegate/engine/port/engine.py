@@ -7,7 +7,8 @@ from typing import Protocol
 
 from tuplegate.engine.port.open_transactions import OpenTransaction
 from tuplegate.engine.port.reports import Durability, EngineHealth, Headroom, Measured, Weakness
-from tuplegate.engine.port.results import RowStream, SessionResult, Shape, Tables
+from tuplegate.engine.port.results import RowStream, SessionResult, Tables
+from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import (
     KeptAnswers,
     Outcome,

@@ -2,6 +2,7 @@
 
 from tuplegate.engine.port.transactions import Ticket
 from tuplegate.protocol.answers import Notice
+from tuplegate.protocol.errors import EngineFields
 
 
 class EngineFailure(Exception):
@@ -13,7 +14,8 @@ class EngineFailure(Exception):
 class StatementFailed(EngineFailure):
     """The engine refused the statement; nothing of it was applied.
 
-    `never_ran` means that the engine found it wrong before it ran.
+    `never_ran` means that the engine found it wrong before it ran. `fields` are the rest of what the engine said, where
+    the failure is the engine's own.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class StatementFailed(EngineFailure):
         self.exec_us = 0
         self.attempts = 1
         self.notices: list[Notice] = []
+        self.fields: EngineFields | None = None
 
 
 class ParseFailed(StatementFailed):

@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
 
-from tuplegate.engine.port.results import RowStream, Shape
+from tuplegate.engine.port.results import RowStream
+from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import Outcome, TransactionResult
 from tuplegate.engine.port.work import Bounds, Result, Statement
 

@@ -1,4 +1,4 @@
-"""How rows are asked for, and what comes back beside a plain result: streams, the rows of a session, tables."""
+"""Results that are not plain ones: streams, the rows of a session, tables."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -6,14 +6,6 @@ from typing import Protocol
 import msgspec
 
 from tuplegate.protocol.answers import Notice
-from tuplegate.protocol.messages import BigNumbers, RowMode
-
-
-class Shape(msgspec.Struct, frozen=True, gc=False):
-    """The form in which the client wants rows."""
-
-    row_mode: RowMode = "objects"
-    big_numbers: BigNumbers = "number"
 
 
 class RowStream(Protocol):

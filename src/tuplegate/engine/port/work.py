@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tuplegate.engine.port.shapes import Shape
 from tuplegate.protocol.answers import Notice
 
 
@@ -47,14 +48,28 @@ class Target:
 
 
 class Statement:
-    """One statement. `keyword` is its first word in lower case; `params` are JSON texts."""
+    """One statement. `keyword` is its first word in lower case; `params` are JSON texts.
 
-    __slots__ = ("keyword", "params", "sql")
+    Where it `is_untyped`, its parameters are written without a look at the placeholders: a string as it is, an array as
+    one of the engine's, and anything else as its JSON text. `shape` is that of its rows in a transaction, where it is
+    not the transaction's.
+    """
 
-    def __init__(self, sql: str, keyword: str, params: list[msgspec.Raw] | None = None) -> None:
+    __slots__ = ("is_untyped", "keyword", "params", "shape", "sql")
+
+    def __init__(
+        self,
+        sql: str,
+        keyword: str,
+        params: list[msgspec.Raw] | None = None,
+        is_untyped: bool = False,
+        shape: Shape | None = None,
+    ) -> None:
         self.sql = sql
         self.keyword = keyword
         self.params = params
+        self.is_untyped = is_untyped
+        self.shape = shape
 
 
 class Bounds:
@@ -72,7 +87,7 @@ class Result:
     """The result of a statement. `columns`, `types` and `rows` are JSON arrays as bytes.
 
     `reached` is a position of the engine that is behind everything the statement has read and written, where the
-    engine tells positions.
+    engine tells positions. `tag` is what the engine calls the work done: a command, and for some the number of rows.
     """
 
     __slots__ = (
@@ -85,6 +100,7 @@ class Result:
         "reached",
         "row_count",
         "rows",
+        "tag",
         "truncated",
         "types",
     )
@@ -103,9 +119,11 @@ class Result:
         self.notices: list[Notice] = []
         self.reached: bytes | None = None
         self.on_replica = False
+        self.tag = b""
 
     def bare(self) -> "Result":
         """Return the same result without its rows."""
         bare = Result(self.columns, self.types, b"[]", self.affected_rows, self.row_count, truncated=True)
         bare.exec_us, bare.attempts, bare.notices = self.exec_us, self.attempts, self.notices
+        bare.tag = self.tag
         return bare

@@ -32,7 +32,7 @@ from tuplegate.engine.libpq.plans import (
     read_columns,
 )
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector, count_affected_rows
+from tuplegate.engine.libpq.rows import RowCollector, make_bare_result
 from tuplegate.engine.libpq.templates import Form, Template, find_form, find_template
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import (
@@ -321,7 +321,7 @@ class Execution(RepeatableRun[port.Result]):
         check(results)
         last = results[-1]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+            return make_bare_result(last)
         return rows.finish(last)
 
     async def _run_plainly(self, params: list[bytes | None] | None) -> port.Result:

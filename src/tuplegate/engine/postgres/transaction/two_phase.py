@@ -25,7 +25,7 @@ from tuplegate.engine.libpq.failures import check, is_internal, read_field, to_f
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import Budget, RowCollector, count_affected_rows
+from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
 from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAgain, Why, explain_age, explain_width
@@ -266,7 +266,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         owners: list[int | None] = [None] * len(waiting)
         budget = Budget(self.bounds.bytes_max)
         for index, statement in enumerate(self.statements):
-            self._rows.append(RowCollector(self.pool.encoders, self.member, self.shape, self.bounds, budget=budget))
+            shape = statement.shape or self.shape
+            self._rows.append(RowCollector(self.pool.encoders, self.member, shape, self.bounds, budget=budget))
             if statement.params and (self.describe or needs_describing(statement)):
                 await self._send(waiting, owners)
                 waiting, owners = [], []
@@ -356,7 +357,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
     async def _result(self, index: int) -> port.Result:
         rows, last = self._rows[index], self._closing[index]
         if not last.nfields and last.status != _TUPLES:
-            return port.Result(b"[]", b"[]", b"[]", count_affected_rows(last))
+            return make_bare_result(last)
         result = rows.finish(last)
         if result is None:
             await rows.learn(self.member, last)
