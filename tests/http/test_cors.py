@@ -13,7 +13,7 @@ from tests.system.test_service import clear, run
 
 PAGE = "https://app.example"
 EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idempotency-replayed", "tuplegate-position"}
-EXPOSED |= {"tuplegate-served-by"}
+EXPOSED |= {"tuplegate-served-by", "tuplegate-replayed"}
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +145,20 @@ def test_a_preflight_needs_no_token(open_service: Service) -> None:
     assert answer.headers["vary"] == "origin"
     with_values = preflight(open_service.url, "/v1/transaction/txn_abcdefgh", PAGE)
     assert with_values.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS"
+
+
+def test_pages_can_use_every_header_that_is_described(service: Service) -> None:
+    """Send it, or read it. The others are known to browsers, or are no business of a page's."""
+    sent, read = set(), set()
+    for url in (service.url, service.control_url):
+        document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+        read |= {name.lower() for name in document["components"]["headers"]}
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            sent |= {one["name"].lower() for one in operation.get("parameters", []) if one["in"] == "header"}
+    exposed = post(service.url, service.key, service.control_url).headers["access-control-expose-headers"]
+    assert read - {"allow", "www-authenticate"} == set(exposed.split(", "))
+    allowed = preflight(service.url, "/v1/query", service.control_url).headers["access-control-allow-headers"]
+    assert sent | {"authorization", "content-type", "accept"} == set(allowed.split(", "))
 
 
 def test_a_preflight_of_another_origin_allows_nothing(open_service: Service) -> None:

@@ -18,7 +18,7 @@ _ALLOW_HEADERS = (
 )
 _EXPOSE_HEADERS = (
     b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed, tuplegate-position,"
-    b" tuplegate-served-by"
+    b" tuplegate-served-by, tuplegate-replayed"
 )
 _MAX_AGE_S = 7200
 _SHOWN_MAX = 200
