@@ -66,6 +66,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/sync_client.py --check
+	$(BIN)/python tools/javascript_types.py --check
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

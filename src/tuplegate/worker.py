@@ -77,6 +77,17 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersMemory:
+    """Memory that the workers share among themselves and with the supervisor."""
+
+    board: Board
+    """Where all workers post what they count."""
+    beats: Beats
+    """Where the supervisor sees that the loop of each one turns."""
+    open_transactions: Seats
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInput:
     """The input of a worker, from its supervisor.
 
@@ -101,12 +112,8 @@ class WorkerInput:
     """Those of the planes' sockets."""
     nobody_before: bool
     """Nobody served on this engine before this worker and its fellows were started."""
-    board: Board
-    """Where all workers post what they count."""
-    beats: Beats
-    """Where the supervisor sees that the loop of this one turns."""
+    memory: WorkersMemory
     doors: Doors
-    open_transactions: Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ def run(given: WorkerInput) -> None:
 
 async def _main(given: WorkerInput) -> None:
     stop = _watch_signals(given.life_fd)
-    given.beats.start(given.number)
+    given.memory.beats.start(given.number)
     engines = reach_engines(given.settings, given.engines, given.number, nobody_before=given.nobody_before)
     async with engines[FIRST_ENGINE].metadata() as metadata:
         installation = await find_installation(metadata.session)
@@ -202,9 +209,9 @@ def _make_services(
         engine.bound_size(database, find_tier(tiers, tier).bytes_max)
 
     identities = IdentityCache(catalog.credentials, quotas, lanes, usage, note_database)
-    metrics = Metrics(given.board, given.number, engine, lanes, usage)
-    metrics.beats = given.beats
-    holdings = metrics.holdings = Holdings(WorkerSeats(given.open_transactions, given.number))
+    metrics = Metrics(given.memory.board, given.number, engine, lanes, usage)
+    metrics.beats = given.memory.beats
+    holdings = metrics.holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
     own, paths = Holder(given.doors.node, given.number), list(given.doors.sockets)
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
     return _Services(

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from urllib.parse import urlsplit
 
-PASS, LOSE, ABANDON, HANG = "pass", "lose", "abandon", "hang"
+PASS, LOSE, ABANDON, HANG, CUT = "pass", "lose", "abandon", "hang", "cut"
 """What is done with an answer: handed on; read and thrown away, with the connection; the connection is closed as soon
-as the request was handed on, while the service goes on with it; never handed on, and the connection stays open."""
+as the request was handed on, while the service goes on with it; never handed on, and the connection stays open; the
+beginning of a stream is handed on, and then the connection is closed."""
 
 
 class Relay:
@@ -53,7 +54,7 @@ class Relay:
         """Until one of the two leaves, as the killed ones do without a word."""
         with suppress(ConnectionError), closing(client), closing(socket.create_connection(self._target)) as service:
             self._sockets.append(service)
-            while request := _message(client):
+            while request := _message(client, whole=True):
                 self.requests.append(request)
                 fate = self._plan(request)
                 service.sendall(request)
@@ -65,9 +66,11 @@ class Relay:
                 self.statuses.append(int(answer.split(b" ", 2)[1]) if answer else 0)
                 if fate == HANG:
                     client.recv(1)  # until the client gives up
-                if fate != PASS or not answer:
+                if fate not in (PASS, CUT) or not answer:
                     return
                 client.sendall(answer)
+                if fate == CUT:
+                    return
                 if b"transfer-encoding: chunked" in answer.lower() and not _pumped(service, client, answer[-5:]):
                     return
 
@@ -107,8 +110,9 @@ def _shut(opened: socket.socket) -> None:
         pass  # it is closed already
 
 
-def _message(source: socket.socket) -> bytes:
-    """One whole request or answer with its Content-Length; nothing where the connection ended."""
+def _message(source: socket.socket, whole: bool = False) -> bytes:
+    """One whole request or answer with its Content-Length; nothing where the connection ended. Of one in chunks the
+    beginning, or the whole."""
     data = b""
     try:
         while b"\r\n\r\n" not in data:
@@ -125,6 +129,11 @@ def _message(source: socket.socket) -> bytes:
                 return b""
             data += part
             missing -= len(part)
+        while whole and b"transfer-encoding: chunked" in head.lower() and not data.endswith(_LAST_CHUNK):
+            part = source.recv(65536)
+            if not part:
+                return b""
+            data += part
     except OSError:
         return b""
     return data

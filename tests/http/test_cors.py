@@ -13,7 +13,8 @@ from tests.system.test_service import clear, run
 
 PAGE = "https://app.example"
 EXPOSED = {"x-request-id", "retry-after", "ratelimit", "ratelimit-policy", "idempotency-replayed", "tuplegate-position"}
-EXPOSED |= {"tuplegate-served-by", "neon-batch-isolation-level", "neon-batch-read-only", "neon-batch-deferrable"}
+EXPOSED |= {"tuplegate-served-by", "tuplegate-replayed", "neon-batch-isolation-level", "neon-batch-read-only"}
+EXPOSED |= {"neon-batch-deferrable"}
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,23 @@ def test_a_preflight_of_a_route_with_headers_of_its_own_names_them(open_service:
         headers = {"Neon-Connection-String": f"postgresql://any:{open_service.key}@localhost/main", "Origin": PAGE}
         asked = httpx.post(f"{open_service.url}/sql", json={"query": query}, headers=headers, trust_env=False)
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (status, PAGE)
+
+
+def test_pages_can_use_every_header_that_is_described(service: Service) -> None:
+    """Send it, or read it. The others are known to browsers, or are no business of a page's."""
+    sent, read = set(), set()
+    for url in (service.url, service.control_url):
+        document = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+        read |= {name.lower() for name in document["components"]["headers"]}
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            sent |= {one["name"].lower() for one in operation.get("parameters", []) if one["in"] == "header"}
+    exposed = post(service.url, service.key, service.control_url).headers["access-control-expose-headers"]
+    assert read - {"allow", "www-authenticate"} == set(exposed.split(", "))
+    allowed = set()
+    for path in ("/v1/query", "/sql"):
+        answer = preflight(service.url, path, service.control_url)
+        allowed |= set(answer.headers["access-control-allow-headers"].split(", "))
+    assert sent | {"authorization", "content-type", "accept"} == allowed
 
 
 def test_a_preflight_of_another_origin_allows_nothing(open_service: Service) -> None:

@@ -20,8 +20,8 @@ from tuplegate.settings import list_settings
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tuplegate"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-CODE = ("src", "tests", "tools", "bench", "attack", "torture", "failover")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "clients").rglob("*.md")])
+CODE = ("src", "tests", "tools", "bench", "attack", "torture", "failover", "clients")
 
 OTHERS = {
     "PostgreSQL": {
@@ -32,7 +32,7 @@ OTHERS = {
     | {"restrict_password_commands"},
     "Python and its packages": {"NaT", "asyncio", "current_task", "len", "pd", "psycopg_c", "reset_index"}
     | {"connect_args"},
-    "browsers, other clients and HTTP": {"EventSource", "RateLimit", "createClient"},
+    "browsers, other clients and HTTP": {"EventSource", "RateLimit", "TypeError", "createClient"},
     "Neon's driver and what is built on it": {"NeonDbError", "fetchEndpoint", "isolationLevel", "neonConfig"}
     | {"poolQueryViaFetch", "ReadCommitted", "ReadUncommitted", "RepeatableRead"},
     "operating systems": {"OTEL_TRACES_SAMPLER", "SSL_CERT_FILE", "TimeoutStopSec", "sched_setattr", "pg_hba", "conf"},
@@ -50,10 +50,13 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _QUOTED = re.compile(r"`([^`]+)`")
-_FILE = re.compile(r"[\w.*/-]+\.(?:py|pyx|pyi|sql|toml|md|js)")
+_FILE = re.compile(r"[\w.*/-]+\.(?:py|pyx|pyi|sql|toml|md|js|ts)")
 _FOLDER = re.compile(r"(?!application/|text/)(?:[\w.-]+/)+(?:[\w.-]+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(\([^`]*\))?")
 _NAMED_WITH_FILE = re.compile(r"`([A-Za-z_]\w*)(?:\(\))?`,? (?:of |in |\()`([\w/]+\.py)`")
+_DEFINED_IN_JAVASCRIPT = re.compile(
+    r"^ *(?:export )?(?:async )?(?:function |class |get )?(\w+)(?:\(.*\)| extends \w+)? \{$", re.MULTILINE
+)
 _CONSTANT = re.compile(r"<!-- = ([\w/]+\.py) ([\w.]+) -->")
 _NUMBER = re.compile(
     r".*(?<![\w.,])(\d[\d,]*(?:\.\d+)?|half|three quarters|quarter|tenth|two|three|four|five|six|eight|ten|twenty)"
@@ -122,8 +125,10 @@ def _read_code() -> tuple[frozenset[str], frozenset[str]]:
             defined.add(path.stem)
             if path.suffix == ".py" and path != Path(__file__):
                 _collect(path, defined, words)
-            elif path.suffix in (".pyx", ".sql", ".js"):
-                words.update(re.findall(r"\w+", path.read_text("utf-8")))
+            elif path.suffix in (".pyx", ".sql", ".js", ".ts"):
+                text = path.read_text("utf-8")
+                words.update(re.findall(r"\w+", text))
+                defined.update(_DEFINED_IN_JAVASCRIPT.findall(text) if path.suffix == ".js" else ())
     return frozenset(defined), frozenset(words | defined)
 
 

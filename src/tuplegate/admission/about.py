@@ -78,13 +78,13 @@ class AboutRoutes:
         exchange.respond(200 if health.ok else 503, _encode(body), () if health.ok else (("retry-after", "1"),))
 
     async def openapi(self, exchange: Exchange) -> None:
-        await exchange.respond_in_pieces(self._document)
+        await exchange.respond_in_pieces(self.document)
 
     async def docs(self, exchange: Exchange) -> None:
         await exchange.respond_page(page(), policy())
 
     @cached_property
-    def _document(self) -> bytes:
+    def document(self) -> bytes:
         """Made on the first request."""
         operations = [
             Operation(

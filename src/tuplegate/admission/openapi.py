@@ -58,15 +58,27 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnProtocol:
+    """Describes how a route with a protocol of its own differs from the others.
+
+    `alternative` is another type of its answer, `error` its type of errors, and `statuses` are instead of those of the
+    table of errors. `has_token` says that the token can come as a parameter of the route's own.
+    """
+
+    alternative: type[msgspec.Struct] | None = None
+    error: type[msgspec.Struct] = ErrorAnswer
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    has_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """Describes what a route takes and returns, beyond its path and its scope.
 
     `answer` is the type of the answer's JSON, sent with `status`, or its media type if it is not JSON. `also` are other
     media types of the answer, each with an example. `body` describes the request in the same way. `errors` are codes of
     this route; those with the status of the answer come as a `failure` in its place. `other` are types of answers with
-    other statuses. `headers` are those that the answer may have. A route with a protocol of its own may have an
-    `alternative` to its answer, another type of `error`, other `statuses` for those of the table of errors, and a
-    parameter of its own for the token (`has_own_token`).
+    other statuses. `headers` are those that the answer may have.
     """
 
     answer: type[msgspec.Struct] | str = ""
@@ -79,10 +91,7 @@ class Description:
     also: tuple[tuple[str, str], ...] = ()
     other: tuple[tuple[int, type[msgspec.Struct]], ...] = ()
     headers: tuple[str, ...] = ()
-    alternative: type[msgspec.Struct] | None = None
-    error: type[msgspec.Struct] = ErrorAnswer
-    statuses: Mapping[int, int] = field(default_factory=dict)
-    has_own_token: bool = False
+    own: OwnProtocol = OwnProtocol()
     text: str = ""
     example: Any = None
     """An example of the body."""
@@ -137,8 +146,8 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[type, Any], dict[str
     """Return a reference to the schema of every message type, and the schemas by name."""
     types: set[type] = {ErrorAnswer}
     for one in (operation.description for operation in operations):
-        types.update(kind for kind in (one.answer, one.failure, one.body, one.error) if not isinstance(kind, str))
-        types.update([one.alternative] if one.alternative is not None else [])
+        types.update(kind for kind in (one.answer, one.failure, one.body, one.own.error) if not isinstance(kind, str))
+        types.update([one.own.alternative] if one.own.alternative is not None else [])
         types.update(kind for _, kind in one.other)
     known = sorted(types, key=lambda kind: kind.__name__)
     refs, components = msgspec.json.schema_components(known, ref_template="#/components/schemas/{name}")
@@ -189,7 +198,7 @@ def _operation(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
     }
     text = [described.text] if described.text else []
     if operation.guarded:
-        made["security"] = [{"token": []}, {}] if described.has_own_token else [{"token": []}]
+        made["security"] = [{"token": []}, {}] if described.own.has_token else [{"token": []}]
         text.append(f"Needs the scope `{operation.scope}`." if operation.scope else "Any token will do.")
     else:
         made["security"] = [{"token": []}, {}] if "unauthenticated" in described.errors else []
@@ -227,8 +236,8 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
     by_status: dict[int, list[str]] = {described.status: []}
     for code in dict.fromkeys(_codes(operation)):
         status = ERRORS[code].status
-        by_status.setdefault(described.statuses.get(status, status), []).append(code)
-    alternatives = [] if described.alternative is None else [described.alternative]
+        by_status.setdefault(described.own.statuses.get(status, status), []).append(code)
+    alternatives = [] if described.own.alternative is None else [described.own.alternative]
     other = dict(described.other)
     with_token = operation.guarded or "unauthenticated" in described.errors
     responses: dict[str, Any] = {}
@@ -241,7 +250,7 @@ def _responses(operation: Operation, schemas: Mapping[type, Any]) -> dict[str, A
             content |= {media: {"example": example} for media, example in described.also}
             headers += described.headers
         else:
-            error = described.error
+            error = described.own.error
             content = _content(other.get(status, error), schemas, *([error] if status in other else []))
         meaning = "\n".join(f"- `{code}`: {ERRORS[code].meaning}" for code in codes)
         done = "Done." if not codes else 'Done; or, with `"success": false`:\n'

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tuplegate.access.scopes import Scope
 from tuplegate.admission.identity import IdentityCache
-from tuplegate.admission.openapi import Description, Parameter
+from tuplegate.admission.openapi import Description, OwnProtocol, Parameter
 from tuplegate.admission.plane import Route, RouteTable, put_in_group
 from tuplegate.data_plane.bench import CONCURRENCY_MAX, SECONDS_MAX, BenchRoutes
 from tuplegate.data_plane.capabilities.routes import CapabilityRoutes
@@ -272,13 +272,10 @@ _NEON_HEADERS = (
 _SQL = _in_database(
     Description(
         neon.SqlResult,
-        alternative=neon.SqlResults,
-        error=neon.SqlFailure,
         body=neon.SqlRequest,
         parameters=(*_NEON_HEADERS, _IDEMPOTENCY_KEY, _CONSISTENCY, _POSITION),
         errors=(*_ENGINE_SAID, *_OF_SQL, *_ONCE, "not_acceptable"),
-        statuses=dict.fromkeys(AS_400, STATUS),
-        has_own_token=True,
+        own=OwnProtocol(neon.SqlResults, neon.SqlFailure, dict.fromkeys(AS_400, STATUS), has_token=True),
         headers=(
             "Idempotency-Replayed",
             *_READ_FROM,

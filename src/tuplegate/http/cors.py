@@ -19,7 +19,7 @@ _ALLOW_HEADERS = (
 )
 _EXPOSE_HEADERS = (
     b"x-request-id, retry-after, ratelimit, ratelimit-policy, idempotency-replayed, tuplegate-position,"
-    b" tuplegate-served-by, neon-batch-isolation-level, neon-batch-read-only, neon-batch-deferrable"
+    b" tuplegate-served-by, tuplegate-replayed, neon-batch-isolation-level, neon-batch-read-only, neon-batch-deferrable"
 )
 _MAX_AGE_S = 7200
 _SHOWN_MAX = 200

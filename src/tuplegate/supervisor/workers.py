@@ -90,9 +90,11 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         workers = self.settings.workers
-        self._board = Board(workers)
-        self._beats = Beats(workers)
-        self._open_transactions = Seats(workers, self.settings.open_transactions_max, "transactions")
+        self._memory = worker.WorkersMemory(
+            Board(workers),
+            Beats(workers),
+            Seats(workers, self.settings.open_transactions_max, "transactions"),
+        )
         self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
 
     def start_workers(self) -> None:
@@ -148,10 +150,8 @@ class Supervisor:
                     number=number,
                     balances=self._balances,
                     nobody_before=first and not self.settings.engine,
-                    board=self._board,
-                    beats=self._beats,
+                    memory=self._memory,
                     doors=self.doors,
-                    open_transactions=self._open_transactions,
                 )
             )
             status = 0
@@ -227,8 +227,8 @@ class Supervisor:
         if not watched.dead:
             pid, status = os.waitpid(watched.pid, os.WNOHANG)
             if pid == 0:
-                if not watched.killed and watched.stands_still(self._beats.read(number), time.monotonic()):
-                    self._beats.count_replaced()
+                if not watched.killed and watched.stands_still(self._memory.beats.read(number), time.monotonic()):
+                    self._memory.beats.count_replaced()
                     self._kill(watched, "the worker stands still and is killed")
                 return
             watched.dead = True

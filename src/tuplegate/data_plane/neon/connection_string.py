@@ -21,7 +21,7 @@ _HINT: Final = "It is postgresql://any:API_KEY@HOST/DATABASE, with the user and 
 
 
 class Login:
-    """What a connection string says, as the headers that the service reads; None where it says nothing."""
+    """The contents of a connection string, as the headers that the service reads; None where it says nothing."""
 
     __slots__ = ("authorization", "database")
 

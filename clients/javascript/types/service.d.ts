@@ -1,0 +1,765 @@
+// Made by tools/javascript_types.py of the OpenAPI documents of the service. Do not edit.
+
+/** The codes of errors; docs/errors.md says what each means. */
+export type ErrorCode =
+  | "already_exists"
+  | "already_running"
+  | "answers_full"
+  | "body_too_large"
+  | "busy"
+  | "conflict"
+  | "copy_not_supported"
+  | "data_plane_unavailable"
+  | "delete_protected"
+  | "dump_failed"
+  | "empty_statement"
+  | "engine_unavailable"
+  | "forbidden"
+  | "idempotency_in_progress"
+  | "idempotency_mismatch"
+  | "internal"
+  | "malformed_request"
+  | "method_not_allowed"
+  | "move_failed"
+  | "multiple_statements"
+  | "not_acceptable"
+  | "not_found"
+  | "not_supported"
+  | "out_of_sequence"
+  | "outcome_unknown"
+  | "parameter_mismatch"
+  | "parse_error"
+  | "rate_limited"
+  | "request_timeout"
+  | "shutting_down"
+  | "sql_error"
+  | "storage_mismatch"
+  | "timeout"
+  | "too_many_comments"
+  | "too_many_databases"
+  | "transaction_aborted"
+  | "transaction_control"
+  | "transaction_expired"
+  | "transaction_id_used"
+  | "transaction_in_use"
+  | "unauthenticated"
+  | "unsupported_media_type"
+  | "weaker_walls"
+  | "wrong_state";
+
+export interface AuditList {
+  success: true;
+  next_cursor: string | null;
+  items: AuditRecord[];
+}
+
+/**
+ * `address` is where the request came from: of a proxy or the alias, if there is one in between. Null for what was
+ * done on the machine itself.
+ */
+export interface AuditRecord {
+  id: number;
+  at: string;
+  action: string;
+  subject: string;
+  key: string | null;
+  session: string | null;
+  address: string | null;
+  request_id: string;
+}
+
+/** `data_url` and `control_url` are the addresses of the planes; null if this plane does not know them. */
+export interface Banner {
+  service: string;
+  plane: string;
+  version: string;
+  description: string;
+  endpoints: Record<string, string>;
+  data_url: string | null;
+  control_url: string | null;
+  authentication: string;
+  documentation: string;
+  openapi: string;
+}
+
+/** The body of `POST /v1/transaction/begin`. */
+export interface BeginRequest {
+  statement?: string | StatementItem | null;
+  /** Without it: `false`. */
+  read_only?: boolean;
+  timeout_ms?: number | null;
+  idle_timeout_ms?: number | null;
+  /** Without it: `"objects"`. */
+  row_mode?: "arrays" | "objects";
+  /** Without it: `"number"`. */
+  big_numbers?: "number" | "string";
+}
+
+export interface BenchAnswer {
+  success: true;
+  workload: string;
+  concurrency: number;
+  seconds: number;
+  operations: number;
+  retries: number;
+  errors: number;
+  per_second: number;
+  latency_us: Percentiles;
+}
+
+/**
+ * `limits` are by the names of the settings, which include their units. `weaknesses` is empty where a superuser has
+ * prepared the engine.
+ */
+export interface CapabilitiesAnswer {
+  success: true;
+  engine: EngineBody;
+  limits: Record<string, unknown>;
+  weaknesses: WeaknessBody[];
+  probes: ProbeVerdict[];
+}
+
+export interface ColumnBody {
+  name: string;
+  type: string;
+  nullable: boolean;
+  default: string | null;
+  primary_key: boolean;
+}
+
+/** The body of `POST /v1/transaction/{id}/commit`. */
+export interface CommitRequest {
+  statement?: string | StatementItem | null;
+  sequence?: number | null;
+  timeout_ms?: number | null;
+  /** Without it: `"objects"`. */
+  row_mode?: "arrays" | "objects";
+  /** Without it: `"number"`. */
+  big_numbers?: "number" | "string";
+}
+
+export interface DatabaseAnswer {
+  id: string;
+  name: string;
+  state: string;
+  engine: string;
+  default: boolean;
+  delete_protection: boolean;
+  size_bytes: number | null;
+  created_at: string;
+  success: true;
+}
+
+export interface DatabaseChange {
+  name?: string;
+  default?: true;
+  delete_protection?: boolean;
+}
+
+export interface DatabaseList {
+  success: true;
+  next_cursor: string | null;
+  items: DatabaseRecord[];
+}
+
+/**
+ * `way` is how the database was moved: by replication, while it was in use, or by a dump; then `reason` says why.
+ * `held_ms` is how long its requests were held.
+ */
+export interface DatabaseMoved {
+  id: string;
+  name: string;
+  state: string;
+  engine: string;
+  default: boolean;
+  delete_protection: boolean;
+  size_bytes: number | null;
+  created_at: string;
+  success: true;
+  way: "dump" | "replication";
+  held_ms: number;
+  reason: string | null;
+}
+
+export interface DatabaseRecord {
+  id: string;
+  name: string;
+  state: string;
+  engine: string;
+  default: boolean;
+  delete_protection: boolean;
+  size_bytes: number | null;
+  created_at: string;
+}
+
+export interface DatabaseRequest {
+  name: string;
+  clone_of?: string | null;
+}
+
+export interface EngineAnswer {
+  name: string;
+  state: string;
+  weight: number;
+  problem: string | null;
+  databases: number;
+  size_bytes: number | null;
+  connections: number | null;
+  running: number | null;
+  connections_max: number | null;
+  success: true;
+}
+
+export interface EngineBody {
+  kind: string;
+  version: string;
+}
+
+/** New databases go to the engine with the fewest for its weight; with weight 0 none do. */
+export interface EngineChange {
+  weight?: number;
+  state?: "active" | "draining";
+}
+
+export interface EngineList {
+  success: true;
+  next_cursor: string | null;
+  items: EngineRecord[];
+}
+
+/**
+ * `problem` says why the engine cannot be used now; then what it would have to be asked for is null. `running` are
+ * connections that run a statement.
+ */
+export interface EngineRecord {
+  name: string;
+  state: string;
+  weight: number;
+  problem: string | null;
+  databases: number;
+  size_bytes: number | null;
+  connections: number | null;
+  running: number | null;
+  connections_max: number | null;
+}
+
+/** A `replicated` commit waits until a standby has it; a `local` one does not. */
+export interface EngineState {
+  kind: string;
+  version: string;
+  commits: "local" | "replicated";
+}
+
+/** Every failure of every route, whatever its status. */
+export interface ErrorAnswer {
+  success: false;
+  error: ErrorBody;
+  request_id: string;
+  transaction_id?: string;
+}
+
+/** The `error` object of an answer. Every field is always there. */
+export interface ErrorBody {
+  code: string;
+  message: string;
+  sqlstate: string | null;
+  position: number | null;
+  hint: string | null;
+  detail: string | null;
+  statement: number | null;
+  retryable: boolean;
+}
+
+export interface Gone {
+  success: true;
+  state: "gone";
+}
+
+/**
+ * `checks` names every check with `ok` or what is wrong. A `degraded` service can be read from, but takes no more
+ * data. The alias reports no engine.
+ */
+export interface Health {
+  status: "degraded" | "failing" | "ok";
+  version: string;
+  checks: Record<string, string>;
+  engine?: EngineState;
+}
+
+/** As of a query, with the state of its transaction. */
+export interface InnerAnswer {
+  success: true;
+  columns: string[];
+  types: string[];
+  rows: (Record<string, unknown> | unknown[])[];
+  affected_rows: number;
+  timings: Timings;
+  notices?: Notice[];
+  truncated?: true;
+  hint?: string;
+  transaction?: OpenState;
+}
+
+/** As of a query, with the state of its transaction. */
+export interface InnerFailure {
+  success: false;
+  columns: string[];
+  types: string[];
+  rows: (Record<string, unknown> | unknown[])[];
+  affected_rows: number;
+  timings: Timings;
+  error: ErrorBody;
+  request_id: string;
+  notices?: Notice[];
+  transaction?: OpenState;
+}
+
+/** The body of `POST /v1/transaction/{id}/query`. */
+export interface InnerQueryRequest {
+  sql: string;
+  params?: unknown[] | null;
+  sequence?: number | null;
+  timeout_ms?: number | null;
+  max_rows?: number | null;
+  /** Without it: `"objects"`. */
+  row_mode?: "arrays" | "objects";
+  /** Without it: `"number"`. */
+  big_numbers?: "number" | "string";
+}
+
+export interface KeyAnswer {
+  id: string;
+  name: string;
+  hint: string;
+  scopes: string[];
+  database: string | null;
+  state: string;
+  created_at: string;
+  expires_at: string | null;
+  last_used_at: string | null;
+  consistency: string;
+  success: true;
+}
+
+/** `expires_in` counts from now; null removes the expiry. */
+export interface KeyChange {
+  name?: string;
+  scopes?: ("admin" | "operator" | "read" | "write")[];
+  expires_in?: number | null;
+  consistency?: "serializable" | "snapshot";
+}
+
+export interface KeyList {
+  success: true;
+  next_cursor: string | null;
+  items: KeyRecord[];
+}
+
+/** `key` is shown only this once. */
+export interface KeyMade {
+  id: string;
+  name: string;
+  hint: string;
+  scopes: string[];
+  database: string | null;
+  state: string;
+  created_at: string;
+  expires_at: string | null;
+  last_used_at: string | null;
+  consistency: string;
+  success: true;
+  key: string;
+}
+
+export interface KeyRecord {
+  id: string;
+  name: string;
+  hint: string;
+  scopes: string[];
+  database: string | null;
+  state: string;
+  created_at: string;
+  expires_at: string | null;
+  last_used_at: string | null;
+  consistency: string;
+}
+
+/** `consistency` applies to requests that do not name one. */
+export interface KeyRequest {
+  name: string;
+  scopes: ("admin" | "operator" | "read" | "write")[];
+  database?: string | null;
+  expires_in?: number | null;
+  /** Without it: `"serializable"`. */
+  consistency?: "serializable" | "snapshot";
+}
+
+/** `organization` is the id of the database's owner, if that is not the token's own organization. */
+export interface MoveRequest {
+  engine: string;
+  organization?: string | null;
+}
+
+/** A message that the engine sent beside the result. */
+export interface Notice {
+  severity: string;
+  message: string;
+  sqlstate: string | null;
+  detail: string | null;
+  hint: string | null;
+}
+
+/** A transaction that stays open. `result` is that of its first statement, if it was begun with one. */
+export interface OpenAnswer {
+  success: true;
+  transaction_id: string;
+  state: "open";
+  expires_at: string;
+  result?: QueryAnswer;
+}
+
+/** A description according to the OpenAPI Specification. */
+export interface OpenApi {
+  openapi: string;
+  info: Record<string, unknown>;
+  paths: Record<string, unknown>;
+  components: Record<string, unknown>;
+}
+
+/** The state of a transaction that stays open, behind a statement of it. */
+export interface OpenState {
+  state: "aborted" | "failed" | "open";
+  expires_at?: string;
+  reason?: "conflict" | "idle" | "lifetime" | "limit" | "lost" | "revoked" | "rollback";
+}
+
+export interface OrganizationAnswer {
+  id: string;
+  name: string;
+  tier: string;
+  created_at: string;
+  success: true;
+}
+
+export interface OrganizationChange {
+  name?: string;
+  tier?: string;
+}
+
+/** `database_bytes` is null if a database may have any size. */
+export interface OrganizationLimits {
+  rate: Rate;
+  database_bytes: number | null;
+  databases: number;
+  statement_timeout_ms: number;
+  transaction_timeout_ms: number;
+  transaction_statements: number;
+  body_bytes: number;
+  answer_bytes: number;
+}
+
+export interface OrganizationList {
+  success: true;
+  next_cursor: string | null;
+  items: OrganizationRecord[];
+}
+
+/** The organization has its first database; `key` is shown only this once. */
+export interface OrganizationMade {
+  id: string;
+  name: string;
+  tier: string;
+  created_at: string;
+  success: true;
+  key: string;
+}
+
+export interface OrganizationRecord {
+  id: string;
+  name: string;
+  tier: string;
+  created_at: string;
+}
+
+export interface OrganizationRequest {
+  name: string;
+  tier?: string | null;
+}
+
+export interface OwnOrganization {
+  id: string;
+  name: string;
+  tier: string;
+  created_at: string;
+  success: true;
+  limits: OrganizationLimits;
+}
+
+/** In microseconds; null if no operation succeeded. */
+export interface Percentiles {
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
+}
+
+export interface ProbeAnswer {
+  success: true;
+  name: string;
+  group: string;
+  title: string;
+  supported: boolean;
+  statements: ProbeStatement[];
+  timings: ProbeTimings;
+}
+
+export interface ProbeError {
+  message: string;
+  sqlstate: string | null;
+}
+
+/** In a race, `transaction` names the transaction that ran the statement; elsewhere there is `as_expected`. */
+export interface ProbeStatement {
+  sql: string;
+  rows: ((string | null)[])[] | null;
+  error: ProbeError | null;
+  exec_us: number;
+  as_expected?: boolean;
+  transaction?: string;
+}
+
+export interface ProbeTimings {
+  exec_us: number;
+}
+
+export interface ProbeVerdict {
+  name: string;
+  group: string;
+  title: string;
+  supported: boolean;
+}
+
+/** `rows` are objects by column name, or arrays where `row_mode` asks for them. */
+export interface QueryAnswer {
+  success: true;
+  columns: string[];
+  types: string[];
+  rows: (Record<string, unknown> | unknown[])[];
+  affected_rows: number;
+  timings: Timings;
+  notices?: Notice[];
+  truncated?: true;
+  hint?: string;
+}
+
+/** The engine refused the statement, and `error` says why. The lists are empty. */
+export interface QueryFailure {
+  success: false;
+  columns: string[];
+  types: string[];
+  rows: (Record<string, unknown> | unknown[])[];
+  affected_rows: number;
+  timings: Timings;
+  error: ErrorBody;
+  request_id: string;
+  notices?: Notice[];
+}
+
+/** The body of `POST /v1/query`. Parameters stay JSON text to keep the digits of numbers. */
+export interface QueryRequest {
+  sql: string;
+  params?: unknown[] | null;
+  timeout_ms?: number | null;
+  max_rows?: number | null;
+  /** Without it: `"objects"`. */
+  row_mode?: "arrays" | "objects";
+  /** Without it: `"number"`. */
+  big_numbers?: "number" | "string";
+}
+
+/** `requests` is null if there is no limit. */
+export interface Rate {
+  requests: number | null;
+  window_seconds: number;
+}
+
+export interface ResetAnswer {
+  success: true;
+  timings: ResetTimings;
+}
+
+export interface ResetTimings {
+  total_us: number;
+}
+
+export interface RotateRequest {
+  /** Without it: `0`. */
+  grace_seconds?: number;
+}
+
+export interface SessionAnswer {
+  success: true;
+  session: SessionRecord;
+}
+
+export interface SessionDestroyed {
+  success: true;
+  state: "destroyed";
+}
+
+export interface SessionOpened {
+  success: true;
+  token: string;
+  expires_at: string;
+  expires_in: number;
+  session: SessionRecord;
+}
+
+/** `database` is the name of the database that the session is bound to; null for all of the organization. */
+export interface SessionRecord {
+  id: string;
+  created_at: string;
+  expires_at: string;
+  organization: string;
+  database: string | null;
+  scopes: string[];
+}
+
+export interface SessionRefreshed {
+  success: true;
+  session: SessionRecord;
+  expires_at: string;
+}
+
+/** `scopes`, `database` and `expires_in` restrict the session. */
+export interface SessionRequest {
+  api_key?: string | null;
+  scopes?: ("admin" | "operator" | "read" | "write")[] | null;
+  database?: string | null;
+  expires_in?: number | null;
+}
+
+/** A statement of a transaction and its parameters. */
+export interface StatementItem {
+  sql: string;
+  params?: unknown[] | null;
+}
+
+/** The result of one statement of a transaction. */
+export interface StatementResult {
+  columns: string[];
+  types: string[];
+  rows: (Record<string, unknown> | unknown[])[];
+  affected_rows: number;
+  truncated?: true;
+}
+
+/**
+ * `durable` tells whether the engine's settings let a commit survive a loss of power, `replicated` whether a commit
+ * waits until a standby has it.
+ */
+export interface StorageAnswer {
+  success: true;
+  bytes: number;
+  sha256: string;
+  durable: boolean;
+  replicated: boolean;
+  engine_settings: Record<string, string>;
+  steps_us: StorageSteps;
+}
+
+export interface StorageSteps {
+  write: number;
+  commit: number;
+  read: number;
+  compare: number;
+  delete: number;
+}
+
+/** `locked`: another transaction has exclusive use of it, so neither size nor defaults are known. */
+export interface TableBody {
+  schema: string;
+  name: string;
+  kind: "foreign table" | "materialized view" | "partitioned table" | "table" | "view";
+  columns: ColumnBody[];
+  row_estimate: number | null;
+  size_bytes: number | null;
+  locked: boolean;
+}
+
+export interface TablesAnswer {
+  success: true;
+  tables: TableBody[];
+  truncated?: true;
+}
+
+/** In microseconds: the whole request, and the part of the engine. */
+export interface Timings {
+  total_us: number;
+  exec_us: number;
+}
+
+/** All statements are applied; if `commit` is `read_only`, there was nothing to apply. */
+export interface TransactionAnswer {
+  success: true;
+  transaction_id: string;
+  results: StatementResult[];
+  affected_rows: number;
+  attempts: number;
+  commit: "one_phase" | "read_only" | "two_phase";
+  timings: Timings;
+}
+
+/** Nothing was applied; `error.statement` is the index of the statement that failed. `results` is empty. */
+export interface TransactionFailure {
+  success: false;
+  transaction_id: string;
+  results: StatementResult[];
+  affected_rows: number;
+  attempts: number;
+  timings: Timings;
+  error: ErrorBody;
+  request_id: string;
+}
+
+/** The body of `POST /v1/transaction`. */
+export interface TransactionRequest {
+  statements: (string | StatementItem)[];
+  /** Without it: `false`. */
+  read_only?: boolean;
+  timeout_ms?: number | null;
+  /** Without it: `"objects"`. */
+  row_mode?: "arrays" | "objects";
+  /** Without it: `"number"`. */
+  big_numbers?: "number" | "string";
+}
+
+/** `expires_at` is there while it is open, `reason` where it was open and was rolled back. */
+export interface TransactionState {
+  success: true;
+  transaction_id: string;
+  state: "aborted" | "committed" | "failed" | "in_progress" | "open";
+  expires_at?: string;
+  reason?: "conflict" | "idle" | "lifetime" | "limit" | "lost" | "revoked" | "rollback";
+}
+
+export interface UsageList {
+  success: true;
+  next_cursor: string | null;
+  items: UsageRecord[];
+}
+
+export interface UsageRecord {
+  hour: string;
+  database: string;
+  requests: number;
+  rows: number;
+  bytes: number;
+  errors: number;
+}
+
+export interface WeaknessBody {
+  name: string;
+  reaches_others: boolean;
+  meaning: string;
+  remedy: string;
+}
