@@ -10,12 +10,14 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
+from tests.directories import VARIABLE, choose_place
 from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
 
 pytest_plugins = ["tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")
+os.environ.setdefault(VARIABLE, str(choose_place()))
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,12 +6,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import psycopg
 
+from tests.directories import new_directory
 from tuplegate.engine.bundled.binaries import (
     Binaries,
     before_exec,
@@ -34,8 +34,7 @@ class ExternalServer:
     """`settings` are the server's own. Its programs are those of the wheel, unless others were given."""
 
     def __init__(self, **settings: str) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="tge-", dir="/tmp"))
-        self._home.chmod(0o755)
+        self._home = new_directory("tge-")
         self._directory = DataDirectory(self._home / "data")
         self._directory.take(None)
         self._binaries: Binaries = (

@@ -1,11 +1,12 @@
 """Servers of the bundled engine for tests: start one, ask it, look at its processes and files, kill its supervisor."""
 
+import atexit
+import functools
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 
 import tuplegate
+from tests.directories import copy_data, new_directory
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 
 SOURCE = Path(tuplegate.__file__).parents[1]
@@ -101,13 +103,30 @@ def close(process: subprocess.Popen[str]) -> None:
     process.wait(WAIT_S)
 
 
+@functools.cache
+def _made() -> Path:
+    """A data directory that was prepared once."""
+    made = new_directory() / "data"
+    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
+    server = BundledServer(BundledSettings(made))
+    try:
+        server.prepare()
+    finally:
+        server.release()
+    return made
+
+
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    # Under pytest's tmp_path a parent of mode 0700 would keep the engine's user out when the tests run as root.
-    parent = Path(tempfile.mkdtemp(dir="/tmp"))
-    parent.chmod(0o755)
+    parent = new_directory()
     yield parent / "data"
     shutil.rmtree(parent)
+
+
+@pytest.fixture
+def copied(data_dir: Path) -> None:
+    """Data that were made before, for tests that are about something else."""
+    copy_data(_made(), data_dir)
 
 
 @pytest.fixture

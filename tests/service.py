@@ -10,7 +10,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.directories import copy_data, new_directory
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.postgres.own.installing import PostgresOwner
 from tuplegate.installation import install
@@ -34,9 +34,6 @@ needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled
 
 AUTHORITIES = ssl.create_default_context()
 """What the machine trusts: to read it takes longer than most tests, so it is read once."""
-
-MADE = ("tuplegate.lock", "postgres", "extensions")
-"""What a data directory has while no service uses it, but for its log."""
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -101,15 +98,13 @@ class Service:
 
 
 def new_data_dir() -> Path:
-    """Not pytest's own: that lies under a directory of mode 0700, which root's engine user cannot enter."""
-    home = Path(tempfile.mkdtemp(prefix="tg-", dir="/tmp"))
-    home.chmod(0o755)
-    return home / "data"
+    return new_directory() / "data"
 
 
 @functools.cache
 def _initialized() -> Path:
-    """A data directory in which everything was made but the first key."""
+    """A data directory in which everything was made but the first key: as a service leaves it that is stopped before it
+    has shown that."""
     data_dir = new_data_dir()
     atexit.register(shutil.rmtree, data_dir.parent, ignore_errors=True)
     server = BundledServer(BundledSettings(data_dir))
@@ -121,14 +116,6 @@ def _initialized() -> Path:
         server.stop()
         server.release()
     return data_dir
-
-
-def _initialize(data_dir: Path) -> None:
-    """Puts there what a first start makes, in a tenth of its time: as a service leaves it that is stopped before it has
-    shown the first key."""
-    data_dir.mkdir(mode=0o700)
-    command = ["cp", "-a", *(str(_initialized() / name) for name in MADE), str(data_dir)]
-    subprocess.run(command, check=True)
 
 
 def with_database(url: str, database: str) -> str:
@@ -173,7 +160,7 @@ def start_service(
     external = {"TUPLEGATE_ENGINE": engine, "TUPLEGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
-        _initialize(data_dir)
+        copy_data(_initialized(), data_dir)
     with log.open("a") as stderr, out.open("w") as stdout:
         limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
         process = subprocess.Popen([*limited, *command], stdout=stdout, stderr=stderr, env=given)

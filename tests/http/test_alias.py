@@ -200,14 +200,16 @@ def test_the_banner_and_health_are_its_own(alias: Service) -> None:
 # -- streams ------------------------------------------------------------------------------------------------------
 
 
-def test_rows_come_while_the_statement_runs(alias: Service, watch: Watch) -> None:
-    """The first rows are there while the engine still works on the next."""
+def test_rows_come_while_the_statement_runs(hasty: Service) -> None:
+    """The first rows are there while the engine still works on the next. A sign of life finds the client gone."""
     statement = "select g, case when g > 1 then pg_sleep(60) end from generate_series(1, 5) g"
-    with Stream(alias, statement) as stream:
+    watch = Watch(hasty)
+    with Stream(hasty.alias, statement) as stream:
         events = stream.events()
         assert [next(events).kind for _ in range(2)] == ["columns", "row"]
         watch.until(lambda: watch.count("wait_event = 'PgSleep'") == 1)
     watch.until(lambda: watch.busy == 0)
+    watch.connection.close()
 
 
 def test_a_whole_stream_arrives(alias: Service) -> None:
@@ -628,9 +630,10 @@ def test_a_stream_of_a_data_plane_that_is_killed(service: Service) -> None:
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Service]:
-    """A service that waits one second for headers, one for a body, and two for a reader."""
+    """A service that waits one second for headers, one for a body, two for a reader, and one for a sign of life."""
     data_dir = new_data_dir()
-    running = start_service(data_dir, "--header-timeout-s", "1", "--body-timeout-s", "1", "--reader-timeout-s", "2")
+    patience = ("--header-timeout-s", "1", "--body-timeout-s", "1", "--reader-timeout-s", "2", "--heartbeat-s", "1")
+    running = start_service(data_dir, *patience)
     yield running
     assert running.stop() == 0
     remove(data_dir)

@@ -1,6 +1,7 @@
 """Copies of databases: everything of the source is there and works, nothing speaks of the source, which goes on."""
 
 import threading
+import time
 from typing import Any
 
 import psycopg
@@ -19,6 +20,7 @@ from tests.control import (
     wait_until,
 )
 from tests.service import Service, Sql
+from tests.tenants import PAUSE_S
 
 SOURCE = "clone-source"
 COPY = "clone-copy"
@@ -300,22 +302,26 @@ def test_a_source_that_is_not_let_go_of_is_not_copied(control: Control, service:
     """The request is told so, the name is free again, and others who use the source only wait."""
     id = control.post("/v1/databases", {"name": "held"})["id"]
     holder, other_client = (control.sql(database="held") for _ in range(2))
+    holder("create sequence refused")  # whoever runs already sees its next value
 
     def copy() -> str:
         wait_until(lambda: sleeping(service, id))
         control.refused(503, "busy", "POST", "/v1/databases", {"name": "held-copy", "clone_of": "held"})
+        other_client("select nextval('refused')")
         return "refused"
 
     def use() -> str:
         wait_until(lambda: not holding or sleeping(service, id))
         while holding:
             assert other_client.value("select 1") == 1
+            time.sleep(PAUSE_S)
         return "used"
 
     holding = [True]
 
     def hold() -> str:
-        assert holder("select pg_sleep(12)")["success"]
+        until_refused = "loop exit when (select is_called from refused); perform pg_sleep(0.1); end loop"
+        assert holder(f"do $$ begin {until_refused}; end $$")["success"]
         holding.clear()
         return "held"
 

@@ -4,35 +4,31 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.control import wait_until
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service
 from tests.tenants import Tenant, as_owner, tenant_of
 
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+_numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def one(own: Service) -> Iterator[Tenant]:
-    with tenant_of(own, "tenant-one") as tenant:
+@pytest.fixture
+def one(service: Service) -> Iterator[Tenant]:
+    """Who attacks. Each test has another one: whoever was caught is held back for a while."""
+    with tenant_of(service, f"attacker-{next(_numbers)}") as tenant:
         tenant.write("create table pin (a int)")
         yield tenant
 
 
 @pytest.fixture(scope="module")
-def two(own: Service) -> Iterator[Tenant]:
-    with tenant_of(own, "tenant-two") as tenant:
+def two(service: Service) -> Iterator[Tenant]:
+    """Who must not notice. Its database is reset here."""
+    with tenant_of(service, "bystander") as tenant:
         yield tenant
 
 
@@ -42,13 +38,6 @@ def control(tenant: Tenant) -> Iterator[httpx.Client]:
     url = tenant.service.control_url
     with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
         yield client
-
-
-def served(tenant: Tenant) -> None:
-    """Waits until the tenant is no longer held back."""
-    while (answer := tenant.write.answer("select 1")).status_code == 503:
-        assert answer.json()["error"]["code"] == "busy"
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +60,11 @@ def served(tenant: Tenant) -> None:
 )
 def test_a_lock_on_what_all_share_is_ended(one: Tenant, two: Tenant, holding: str, waiting: str) -> None:
     """The engine queues for the lock before it looks for the right; whoever comes after would wait behind that."""
-    served(one)
     held = threading.Thread(target=lambda: one.transaction(holding, "select pg_sleep(14)"))
     errors: list[Any] = []
     held.start()
     with as_owner(one.service) as engine:
-        asleep = "select 1 from pg_stat_activity where wait_event = 'PgSleep'"
+        asleep = "select 1 from pg_stat_activity where query = 'select pg_sleep(14)' and wait_event = 'PgSleep'"
         wait_until(lambda: bool(engine.execute(asleep).fetchall()))
         blocked = threading.Thread(target=lambda: errors.append(one.write.answer(waiting).json()["error"]))
         blocked.start()
@@ -92,13 +80,12 @@ def test_a_lock_on_what_all_share_is_ended(one: Tenant, two: Tenant, holding: st
     blocked.join()
     assert errors[0]["sqlstate"] == "53200", errors
     with as_owner(one.service) as engine:
-        engine.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+        engine.execute("select pg_cancel_backend(pid) from pg_stat_activity where query = 'select pg_sleep(14)'")
     held.join()
 
 
 def test_whoever_names_the_role_of_a_copy_does_not_prevent_it(one: Tenant, two: Tenant) -> None:
     """The role is there for a moment, and every tenant can name it, if it guesses."""
-    served(one)
     over = threading.Event()
     named: list[str] = []
 
@@ -124,7 +111,6 @@ def test_whoever_names_the_role_of_a_copy_does_not_prevent_it(one: Tenant, two: 
 
 
 def test_a_role_that_others_name_goes_with_its_database(one: Tenant, two: Tenant) -> None:
-    served(one)
     with control(two) as client:
         made = client.post("/v1/databases", json={"name": "named"}).json()["id"]
         named = {f"{made}_w", f"{made}_r"}

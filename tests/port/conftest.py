@@ -5,16 +5,16 @@ This file alone knows how a server is started. A second adapter is tried by givi
 
 import asyncio
 import secrets
-import tempfile
+import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 import pytest
 
+from tests.directories import new_directory
 from tests.port.capabilities import CAPABILITIES, find_capabilities
 from tests.port.tenant import Tenant, new_name
 from tests.service import ENGINE, with_database
@@ -81,16 +81,16 @@ def server() -> Iterator[Server]:
         with psycopg.connect(with_database(ENGINE, "postgres"), autocommit=True) as given:
             given.execute(f"drop database if exists {metadata} with (force)".encode())
         return
-    with tempfile.TemporaryDirectory(prefix="tgp-", dir="/tmp") as home:
-        Path(home).chmod(0o755)
-        bundled = BundledServer(BundledSettings(Path(home) / "data"))
-        try:
-            bundled.prepare()
-            bundled.start()
-            yield Server(bundled.conninfo, Settings(data_dir=Path(home) / "data"), bundled.dump_tools)
-        finally:
-            bundled.stop()
-            bundled.release()
+    home = new_directory("tgp-")
+    bundled = BundledServer(BundledSettings(home / "data"))
+    try:
+        bundled.prepare()
+        bundled.start()
+        yield Server(bundled.conninfo, Settings(data_dir=home / "data"), bundled.dump_tools)
+    finally:
+        bundled.stop()
+        bundled.release()
+        shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")

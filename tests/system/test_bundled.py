@@ -32,6 +32,7 @@ def test_serves_a_query(started: Open) -> None:
     )
 
 
+@pytest.mark.usefixtures("copied")
 def test_data_survives_a_stop(started: Open) -> None:
     """What was committed is there after a stop and a start on the same directory, and a second stop is harmless."""
     first = started()
@@ -44,6 +45,7 @@ def test_data_survives_a_stop(started: Open) -> None:
     assert ask(started(), "select n from kept") == 7
 
 
+@pytest.mark.usefixtures("copied")
 @needs_linux
 def test_the_engine_stands_apart(started: Open) -> None:
     """The server is never root, leads a session of its own, does not preempt, and gets neither our lock nor PG*."""
@@ -63,6 +65,7 @@ def test_the_engine_stands_apart(started: Open) -> None:
     assert not [fd for fd in (process / "fd").iterdir() if "tuplegate.lock" in os.readlink(fd)]
 
 
+@pytest.mark.usefixtures("copied")
 def test_stale_pid_files_do_not_stop_a_start(prepared: Open, data_dir: Path) -> None:
     """Pid files of a dead server whose pid now belongs to another process neither stop us nor harm that process."""
     first = prepared()
@@ -105,6 +108,7 @@ def test_a_failed_initdb_leaves_nothing(data_dir: Path, started: Open) -> None:
     assert ask(started(), "select 1") == 1
 
 
+@pytest.mark.usefixtures("copied")
 def test_data_of_another_major_version(prepared: Open, data_dir: Path) -> None:
     """Data of another major version is refused with what to do, and the lock is given back."""
     prepared().release()
@@ -115,6 +119,7 @@ def test_data_of_another_major_version(prepared: Open, data_dir: Path) -> None:
     prepared()
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_start_that_fails_says_why(prepared: Open) -> None:
     """When the server refuses to start, the error carries its own words and no process is left."""
     server = prepared(extra={"shared_preload_libraries": "no_such_library"})
@@ -123,6 +128,7 @@ def test_a_start_that_fails_says_why(prepared: Open) -> None:
     assert server.poll() is not None
 
 
+@pytest.mark.usefixtures("copied")
 def test_the_log_is_bounded(started: Open, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that outgrew its bound is cut while the server runs, its last part kept, and the server writes on."""
     server = started()
@@ -153,6 +159,7 @@ def test_the_log_is_bounded(started: Open, data_dir: Path, monkeypatch: pytest.M
     assert b"yyyy" not in log.read_bytes(), "a start cuts it too"
 
 
+@pytest.mark.usefixtures("copied")
 def test_statements_stay_out_of_the_log(started: Open, data_dir: Path) -> None:
     """Neither a failing statement nor RAISE LOG writes to the server's log."""
     server = started()
@@ -164,6 +171,7 @@ def test_statements_stay_out_of_the_log(started: Open, data_dir: Path) -> None:
     assert (data_dir / "postgres.log").stat().st_size == before
 
 
+@pytest.mark.usefixtures("copied")
 def test_settings_are_what_the_server_runs_with(started: Open) -> None:
     """Each setting of the table reaches the server from its command line."""
     settings = {"max_connections": 37, "shared_buffers_mb": 24, "extra": {"work_mem": "5MB"}}

@@ -33,6 +33,7 @@ def test_only_the_owner_can_enter(started: Open, data_dir: Path) -> None:
         server.release()
 
 
+@pytest.mark.usefixtures("copied")
 def test_one_service_per_directory(prepared: Open, data_dir: Path) -> None:
     """A second service on the same directory learns which process has it, and gets it once that is released."""
     first = prepared()
@@ -107,6 +108,7 @@ def test_a_data_directory_out_of_reach(data_dir: Path) -> None:
     assert not (closed / "open" / "data").exists()
 
 
+@pytest.mark.usefixtures("copied")
 @needs_root
 def test_root_does_not_follow_planted_links(prepared: Open, data_dir: Path) -> None:
     """A link that the engine's user laid in place of the log is refused, and what it leads to stays as it is."""

@@ -1,7 +1,6 @@
 """Tenants create extensions whose scripts run as superuser: nothing that they have defined before takes part in it."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from unittest import mock
 import psycopg
 import pytest
 
+from tests.directories import new_directory
 from tests.servers import Open, ask, connect
 from tuplegate.engine.bundled import extension_probe
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
@@ -81,8 +81,7 @@ REFUSALS = {"42704", "42710", "42723", "42725", "42804", "42809", "42883", "42P1
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BundledServer]:
-    parent = Path(tempfile.mkdtemp(dir="/tmp"))
-    parent.chmod(0o755)
+    parent = new_directory()
     server = BundledServer(BundledSettings(data_dir=parent / "data"))
     # Only scripts run here, so that the tests are the same where the processor does not know pgvector's instructions.
     with mock.patch.object(extension_probe, "probe", return_value=True):
