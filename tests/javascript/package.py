@@ -45,8 +45,8 @@ LOST: dict[str, Lost] = {
 RETRIES = {name: 1 for name in LOST if "never_comes" in name or "cannot_be_asked" in name}
 
 
-def make_package(folder: Path) -> Path:
-    """Pack the client and put it where a program in the folder finds it, as `npm install` would. Return the archive."""
+def make_package(folder: Path) -> None:
+    """Pack the client and put it where a program in the folder finds it, as `npm install` would."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("there is no Node.js with npm")
     packed = subprocess.run(
@@ -67,7 +67,6 @@ def make_package(folder: Path) -> Path:
     (folder / "package.json").write_text(json.dumps(manifest))
     for name in PROGRAMS:
         shutil.copy(HERE / name, folder)
-    return archive
 
 
 def run_scenarios(folder: Path, service: Service, key: str, runtime: Sequence[str | Path]) -> dict[str, str | None]:

@@ -1,9 +1,11 @@
 """The JavaScript client against a real service, in Node, from the package that npm makes; and its page."""
 
+import json
 import os
 import re
 import runpy
 import shutil
+import tarfile
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 from tests.control import Organization
 from tests.javascript.package import LOST, SCENARIOS, SOURCE, run_program, run_scenarios
 from tests.service import Service
+from tuplegate import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (SOURCE / "README.md").read_text("utf-8")
@@ -55,3 +58,16 @@ def test_the_types_are_made_of_what_the_service_describes(service: Service) -> N
     made = [document["components"]["schemas"] for document in tool["make_documents"]()]
     assert made == [document["components"]["schemas"] for document in documents]
     assert tool["TARGET"].read_text("utf-8") == tool["make_page"](documents)
+
+
+def test_the_package_has_what_it_needs_and_no_more(packed: Path) -> None:
+    """Its sources as they are, its types, its page and its licence; and the version of the service."""
+    manifest = json.loads((SOURCE / "package.json").read_text("utf-8"))
+    assert manifest["version"] == __version__
+    assert not {"dependencies", "devDependencies", "scripts"} & set(manifest)
+    assert (SOURCE / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    [made] = packed.glob("*.tgz")
+    with tarfile.open(made) as archive:
+        names = {name.removeprefix("package/") for name in archive.getnames()}
+    sources = {str(path.relative_to(SOURCE)) for top in ("src", "types") for path in (SOURCE / top).iterdir()}
+    assert names == sources | {"package.json", "README.md", "LICENSE"}

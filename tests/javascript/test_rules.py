@@ -5,16 +5,13 @@ import random
 import re
 import shutil
 import subprocess
-import tarfile
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.javascript.package import HERE, SOURCE, make_package
-from tuplegate import __version__
+from tests.javascript.package import HERE, SOURCE
 from tuplegate.client.addresses import read_control_url
 from tuplegate.client.errors import OutcomeUnknown, SqlError, TuplegateError, make_error
 from tuplegate.client.progress import Progress, can_run_again, is_settled
@@ -208,15 +205,3 @@ def test_the_codes_of_the_client_are_its_own() -> None:
     assert codes | {"outcome_unknown"} == set(
         re.findall(r"^\| `(\w+)` \| ", page.partition("## Errors")[2], re.MULTILINE)
     )
-
-
-def test_the_package_has_what_it_needs_and_no_more(tmp_path: Path) -> None:
-    """Its sources as they are, its types, its page and its licence; and the version of the service."""
-    manifest = json.loads((SOURCE / "package.json").read_text("utf-8"))
-    assert manifest["version"] == __version__
-    assert not {"dependencies", "devDependencies", "scripts"} & set(manifest)
-    assert (SOURCE / "LICENSE").read_bytes() == (HERE.parent.parent / "LICENSE").read_bytes()
-    with tarfile.open(make_package(tmp_path)) as archive:
-        packed = {name.removeprefix("package/") for name in archive.getnames()}
-    sources = {str(path.relative_to(SOURCE)) for top in ("src", "types") for path in (SOURCE / top).iterdir()}
-    assert packed == sources | {"package.json", "README.md", "LICENSE"}
