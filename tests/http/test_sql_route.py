@@ -430,7 +430,8 @@ def test_the_key_is_the_password_or_the_token(service: Service, neon: Neon, read
     with reader.client:
         assert reader.fails("create table no (a int)")["code"] in ("25006", "42501")
         assert reader.post({"query": "drop table if exists no"}, {"Authorization": f"Bearer {service.key}"}).is_success
-    assert neon.client.post("/sql", content='{"query": "select 1"}').json()["code"] == "28P01"
+    nobody = neon.client.post("/sql", content='{"query": "select 1"}')
+    assert (nobody.status_code, nobody.json()["code"]) == (400, "28P01")
     bare = {"Authorization": f"Bearer {service.key}"}
     assert neon.client.post("/sql", content='{"query": "select 1 as n"}', headers=bare).json()["rows"] == [{"n": 1}]
 

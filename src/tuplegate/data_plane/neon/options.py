@@ -9,18 +9,23 @@ _LEVELS: Final = (b"ReadUncommitted", b"ReadCommitted", b"RepeatableRead", b"Ser
 _ON_REPLICA: Final = b"RepeatableRead"
 _ON_PRIMARY: Final = b"Serializable"
 _SHOWN_MAX: Final = 50
+_STREAMED: Final = b"application/vnd.neon"
+_UNUSUAL: Final = frozenset({b"idempotency-key", b"tuplegate-consistency", b"tuplegate-position"})
 
 
 class SqlOptions:
     """The options of a request. Those of a batch are for `queries`.
 
-    A conflict is met by running the batch again, so `is_deferrable` changes nothing.
+    A conflict is met by running the batch again, so `is_deferrable` changes nothing. `is_plain`: no header asks for a
+    snapshot, or for the request to be run once.
     """
 
-    __slots__ = ("as_array", "as_text", "has_level", "is_deferrable", "is_read_only")
+    __slots__ = ("as_array", "as_text", "has_level", "is_deferrable", "is_plain", "is_read_only")
 
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises malformed_request for a value that a header does not take."""
+        """Raises malformed_request for a value that a header does not take, and not_acceptable."""
+        _check_accept(headers)
+        self.is_plain = headers.keys().isdisjoint(_UNUSUAL)
         self.as_text = _read_flag(headers, b"neon-raw-text-output")
         self.as_array = _read_flag(headers, b"neon-array-mode")
         self.has_level = _has_level(headers)
@@ -37,6 +42,16 @@ class SqlOptions:
         if self.is_deferrable:
             lines += b"neon-batch-deferrable: true\r\n"
         return lines
+
+
+def _check_accept(headers: Mapping[bytes, bytes]) -> None:
+    accept = headers.get(b"accept")
+    if accept is not None and accept.startswith(_STREAMED):
+        raise ServiceError(
+            "not_acceptable",
+            f"the answer is application/json, not {_show(accept)}",
+            hint="Leave the driver's option responseFormat out. POST /v1/query can stream rows.",
+        )
 
 
 def _read_flag(headers: Mapping[bytes, bytes], name: bytes) -> bool:

@@ -14,6 +14,7 @@ from tuplegate.data_plane.consistency import read_position, tell_newest, tell_po
 from tuplegate.data_plane.failures import to_service_error
 from tuplegate.data_plane.idempotency import Answer, read_idempotency_key, run_once
 from tuplegate.data_plane.long_requests import read_long_sql, wrong_number_of_statements
+from tuplegate.data_plane.neon.connection_string import find_options
 from tuplegate.data_plane.neon.options import SqlOptions
 from tuplegate.data_plane.query import QueryBounds
 from tuplegate.data_plane.timings import note_engine_time
@@ -33,7 +34,6 @@ _decode: Final = msgspec.json.Decoder(SqlRequest).decode
 _OBJECTS, _ARRAYS = port.Shape("objects", style="mixed"), port.Shape("arrays", style="mixed")
 _TEXT_OBJECTS, _TEXT_ARRAYS = port.Shape("objects", style="text"), port.Shape("arrays", style="text")
 _AS_ARRAY: Final = {"arrays": b"true", "objects": b"false"}
-_STREAMED: Final = b"application/vnd.neon"
 _SEVERAL: Final = "Send several statements as the list `queries`, or with the driver as sql.transaction([…])."
 
 
@@ -59,13 +59,6 @@ class SqlRoutes:
     def run(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         if exchange.query:
             read_query(exchange)
-        accept = exchange.headers.get(b"accept")
-        if accept is not None and accept.startswith(_STREAMED):
-            raise ServiceError(
-                "not_acceptable",
-                f"the answer is application/json, not {accept[:100].decode('latin-1')}",
-                hint="Leave the driver's option responseFormat out. POST /v1/query can stream rows.",
-            )
         body = exchange.body
         if len(body) > LARGE:
             return self._answer_long(exchange, identity, body)
@@ -76,18 +69,18 @@ class SqlRoutes:
         await self._answer(exchange, identity, request)
 
     async def _answer(self, exchange: Exchange, identity: Identity, request: SqlRequest) -> None:
-        headers = exchange.headers
-        target = identity.target
-        if target is None or b"tuplegate-database" in headers:
+        options = find_options(exchange)
+        target = self._identities.recall_target(identity, exchange)
+        if target is None:
             target = await self._identities.find_target(identity, exchange)
-        options = SqlOptions(headers)
-        key = read_idempotency_key(exchange)
+        key: str | None = None
         snapshot = False
-        if identity.reads_snapshots or b"tuplegate-consistency" in headers or b"tuplegate-position" in headers:
+        if identity.reads_snapshots or not options.is_plain:
+            key = read_idempotency_key(exchange)
             snapshot = wants_snapshot(exchange, identity, self._engine)
-        if snapshot and key is not None:
-            snapshot = False
-            tell_server(exchange, on_replica=False)
+            if snapshot and key is not None:
+                snapshot = False
+                tell_server(exchange, on_replica=False)
         if request.queries is not None:
             await self._answer_batch(exchange, target, request, options, key, snapshot=snapshot)
             return

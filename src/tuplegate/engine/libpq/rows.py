@@ -15,7 +15,7 @@ from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
-from tuplegate.engine.libpq.values import EncoderCache, RowEncoder, find_tables
+from tuplegate.engine.libpq.values import EncoderCache, RowEncoder
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -106,10 +106,10 @@ class RowCollector:
             self._leave_out()
 
     def _find_encoder(self, result: PGresult) -> RowEncoder | None:
-        """Return the encoder of an earlier run, unless it describes tables that somebody has made anew since: what is
+        """Return the encoder of an earlier run, unless it describes tables that somebody has changed since: what is
         prepared reads those all the same. None while a type is not known."""
         known = self._expected
-        if known is not None and (known.tables is None or known.tables == find_tables(result)):
+        if known is not None and known.describes(result):
             return known
         return self._encoders.find(result, self._shape)
 

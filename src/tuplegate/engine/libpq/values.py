@@ -289,11 +289,6 @@ _NO_JSON: Final = _BIG_NUMBERS | {OID, TIMESTAMP, TIMESTAMPTZ, BYTEA}
 """Types that stay the server's text in the style `mixed`, of those that the service writes otherwise."""
 
 
-def find_tables(result: PGresult) -> tuple[int, ...]:
-    """Return the table of each column; 0 where it is of none."""
-    return tuple(map(result.ftable, range(result.nfields)))
-
-
 def _describe_columns(names: Sequence[str], oids: Sequence[int], fields: Sequence[FieldNumbers]) -> bytes:
     return _encode(
         [
@@ -323,14 +318,12 @@ class RowEncoder:
         fields: Sequence[FieldNumbers] | None = None,
     ) -> None:
         self.shape = shape
-        self.tables: tuple[int, ...] | None = None
-        """Of each column, where columns are described; None where they are not."""
+        self._fields = fields or ()
         if fields is None:
             self.columns = _encode(list(names))
             self.types = _encode([types.get(oid).name for oid in oids])
         else:
             self.columns, self.types = _describe_columns(names, oids, fields), b"[]"
-            self.tables = tuple([table for table, _, _, _ in fields])
         is_text = shape.style == "text"
         if is_text:
             oids = [TEXT] * len(oids)
@@ -354,6 +347,13 @@ class RowEncoder:
         self._layers = [_find_layers(oid, types) for oid in oids]
         self.at_once = LARGE if any(info.element for info in under) else _AT_ONCE
         """Results of more bytes than this are for `in_pieces`."""
+
+    def describes(self, result: PGresult) -> bool:
+        """Return whether what it says of tables holds for the result, which has the same names and types."""
+        for index, (table, column, _, _) in enumerate(self._fields):
+            if result.ftable(index) != table or result.ftablecol(index) != column:
+                return False
+        return True
 
     def _load_records(self, result: PGresult, first: int, end: int) -> list[Any]:
         transformer = self._transformer
