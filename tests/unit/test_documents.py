@@ -31,7 +31,7 @@ OTHERS = {
     "hosts of PostgreSQL": {"azure_pg_admin", "neon_superuser", "rds", "rds_password", "rds_superuser"}
     | {"restrict_password_commands"},
     "Python and its packages": {"NaT", "asyncio", "current_task", "len", "pd", "psycopg_c", "reset_index"}
-    | {"connect_args"},
+    | {"connect_args", "websockets"},
     "browsers, other clients and HTTP": {"EventSource", "RateLimit", "createClient"},
     "operating systems": {"OTEL_TRACES_SAMPLER", "SSL_CERT_FILE", "TimeoutStopSec", "sched_setattr", "pg_hba", "conf"},
     "an example in docs/api.md": {"tg_hq61sz2dwnxh_r"},

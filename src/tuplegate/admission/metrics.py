@@ -174,7 +174,7 @@ class Metrics:
             f"worker_start_time_seconds {self._worker}": self._started_at,
         }
         for plane, server in self.servers.items():
-            gauges[f"http_connections {plane}"] = len(server.connections)
+            gauges[f"http_connections {plane}"] = server.open
             gauges[f"requests_running {plane}"] = server.running
         return gauges
 
