@@ -26,13 +26,13 @@ CODE = ("src", "tests", "tools", "bench", "attack", "torture", "failover")
 OTHERS = {
     "PostgreSQL": {
         *("SyncRep", "factorial", "hot_standby", "hot_standby_feedback", "pg_get_backend_memory_contexts"),
-        *("subtype_diff", "uuidv7"),
+        *("subtype_diff", "uuidv7", "DateStyle", "IntervalStyle", "TimeZone"),
     },
     "hosts of PostgreSQL": {"azure_pg_admin", "neon_superuser", "rds", "rds_password", "rds_superuser"}
     | {"restrict_password_commands"},
     "Python and its packages": {"NaT", "asyncio", "current_task", "len", "pd", "psycopg_c", "reset_index"}
     | {"connect_args", "websockets"},
-    "browsers, other clients and HTTP": {"EventSource", "RateLimit", "createClient"},
+    "browsers, other clients and HTTP": {"EventSource", "RateLimit", "createClient"} | {"neonConfig", "wsProxy"},
     "operating systems": {"OTEL_TRACES_SAMPLER", "SSL_CERT_FILE", "TimeoutStopSec", "sched_setattr", "pg_hba", "conf"},
     "an example in docs/api.md": {"tg_hq61sz2dwnxh_r"},
 }
