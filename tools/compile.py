@@ -55,6 +55,7 @@ HOT = (
     "engine/postgres/query/session",
     "engine/postgres/query/stream_run",
     "engine/postgres/query/turns",
+    "engine/postgres/query/wire_run",
     "engine/postgres/safety/database_state",
     "engine/postgres/safety/guard",
     "engine/postgres/transaction/open_transaction",

@@ -152,6 +152,11 @@ class Settings:
     open_idle_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
     open_life_ms: int = _define(60_000, "How long a transaction may stay open, in milliseconds.", at_least=1)
     open_life_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    wire: bool = _define(True, "Serve PostgreSQL's own protocol, in a WebSocket at GET /v2.")
+    wire_connections_max: int = _define(
+        8, "Connections of one organization on one machine that speak PostgreSQL's own protocol.", at_least=1
+    )
+    wire_idle_s: int = _define(300, "Seconds without a message after which such a connection is closed.", at_least=1)
     body_bytes_max: int = _define(10 * 2**20, "Largest request body, in bytes.", at_least=1024)
     answer_bytes_max: int = _define(
         64 * 2**20, "Largest buffered answer, in bytes; rows beyond it are cut.", at_least=1024

@@ -20,7 +20,7 @@ from tuplegate.admission.fairness import Lanes
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.admission.metrics import Metrics
 from tuplegate.admission.plane import OtherPlane, Plane, Route, RouteTable
-from tuplegate.admission.pulse import Pulse
+from tuplegate.admission.pulse import Pulse, TokenHolders
 from tuplegate.admission.quota import Quotas
 from tuplegate.admission.seats import Seats, WorkerSeats
 from tuplegate.admission.traces import Traces
@@ -36,6 +36,8 @@ from tuplegate.data_plane.interactive.routes import OpenTransactions
 from tuplegate.data_plane.routes import ABOUT as ABOUT_DATA
 from tuplegate.data_plane.routes import list_data_routes
 from tuplegate.data_plane.stream import StreamWriter
+from tuplegate.data_plane.wire.routes import WireBounds, WireRoutes
+from tuplegate.data_plane.wire.sessions import WireSessions
 from tuplegate.engine.opening import SharedEngine, reach_engines
 from tuplegate.engine.port import FIRST_ENGINE, Engine, EngineFailure, OpenEngine, ReachedEngine
 from tuplegate.engine.several.databases import SeveralDatabases
@@ -85,6 +87,7 @@ class WorkersMemory:
     beats: Beats
     """Where the supervisor sees that the loop of each one turns."""
     open_transactions: Seats
+    wire_connections: Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class _Services:
     memory: Memory
     traces: Traces | None
     held: OpenTransactions
+    wires: WireSessions | None
 
 
 def run(given: WorkerInput) -> None:
@@ -214,6 +218,10 @@ def _make_services(
     holdings = metrics.holdings = Holdings(WorkerSeats(given.memory.open_transactions, given.number))
     own, paths = Holder(given.doors.node, given.number), list(given.doors.sockets)
     handover = Handover(own, paths, catalog.nodes.find, installation.secret)
+    seats = WorkerSeats(given.memory.wire_connections, given.number)
+    wires = WireSessions(given.number, seats, settings.wire_idle_s) if settings.wire else None
+    metrics.wires = wires
+    holders: list[TokenHolders] = [holdings] if wires is None else [holdings, wires]
     return _Services(
         installation,
         catalog,
@@ -224,12 +232,13 @@ def _make_services(
         usage,
         lanes,
         identities,
-        Pulse(catalog, identities, engine, several.follow if several is not None else None, holdings),
+        Pulse(catalog, identities, engine, several.follow if several is not None else None, holders),
         Lifecycle(catalog, databases, engine, several.find_reachable if several is not None else None),
         metrics,
         Memory(settings.http_memory_mb * 2**20),
         Traces(settings.traces_endpoint) if settings.traces_endpoint else None,
         OpenTransactions(holdings, handover),
+        wires,
     )
 
 
@@ -255,6 +264,8 @@ async def _serve(given: WorkerInput, services: _Services, stop: asyncio.Event) -
     await asyncio.gather(*(server.stop(settings.stop_timeout_s, on_late) for server in servers))
     for task in tasks:
         task.cancel()
+    if services.wires is not None:
+        await services.wires.finish()
     await attempt("quotas", services.quotas.close)
     await attempt("usage", services.usage.record)
     services.metrics.post()
@@ -277,6 +288,7 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
             services.installation.secret,
             streams,
             services.held,
+            _make_wire_routes(settings, services),
         )
     )
     mover = Mover(catalog, databases, engine, lifecycle)
@@ -316,6 +328,19 @@ def _make_handlers(given: WorkerInput, services: _Services, tls: TlsContext | No
     return handlers
 
 
+def _make_wire_routes(settings: Settings, services: _Services) -> WireRoutes | None:
+    if services.wires is None:
+        return None
+    return WireRoutes(
+        services.engine,
+        services.identities,
+        services.wires,
+        services.held.handover,
+        services.catalog.journal,
+        WireBounds(settings.statement_timeout_ms, settings.body_bytes_max),
+    )
+
+
 def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
     """Return what goes on beside requests."""
     settings = given.settings
@@ -326,6 +351,8 @@ def _choose_watches(given: WorkerInput, services: _Services) -> dict[str, Work]:
         "usage": services.usage.watch,
         "metrics": services.metrics.watch,
     }
+    if services.wires is not None:
+        watches["wire"] = partial(services.wires.watch, services.identities)
     if "control" in given.sockets or "data" in given.sockets:  # where databases are made, and where they are reset
         watches["lifecycle"] = services.lifecycle.watch
     if given.number == 0 and settings.engine:  # others may serve this installation, too

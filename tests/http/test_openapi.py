@@ -166,6 +166,9 @@ def test_every_route_of_the_data_plane_succeeds_as_described(caller: Caller, dat
     walk("GET", "/bench", query={"seconds": 1, "concurrency": 2})
     walk("GET", "/storage/test", query={"bytes": 1000})
     walk("POST", "/admin/reset")
+    # What follows a WebSocket's opening is nothing that OpenAPI describes.
+    assert caller.ask(data_plane["/v2"]["GET"].Case())["error"]["code"] == "upgrade_required"
+    walk.asked.add(("GET", "/v2"))
     for path in ("/health", "/openapi.json", "/docs", "/"):
         walk("GET", path)
     walk.assert_complete()

@@ -26,15 +26,15 @@ CODE = ("src", "tests", "tools", "bench", "attack", "torture", "failover", "clie
 OTHERS = {
     "PostgreSQL": {
         *("SyncRep", "factorial", "hot_standby", "hot_standby_feedback", "pg_get_backend_memory_contexts"),
-        *("subtype_diff", "uuidv7"),
+        *("subtype_diff", "uuidv7", "DateStyle", "IntervalStyle", "TimeZone"),
     },
     "hosts of PostgreSQL": {"azure_pg_admin", "neon_superuser", "rds", "rds_password", "rds_superuser"}
     | {"restrict_password_commands"},
     "Python and its packages": {"NaT", "asyncio", "current_task", "len", "pd", "psycopg_c", "reset_index"}
-    | {"connect_args"},
+    | {"connect_args", "websockets"},
     "browsers, other clients and HTTP": {"EventSource", "RateLimit", "TypeError", "createClient"},
     "Neon's driver and what is built on it": {"NeonDbError", "fetchEndpoint", "isolationLevel", "neonConfig"}
-    | {"poolQueryViaFetch", "ReadCommitted", "ReadUncommitted", "RepeatableRead"},
+    | {"poolQueryViaFetch", "ReadCommitted", "ReadUncommitted", "RepeatableRead", "wsProxy"},
     "operating systems": {"OTEL_TRACES_SAMPLER", "SSL_CERT_FILE", "TimeoutStopSec", "sched_setattr", "pg_hba", "conf"},
     "an example in docs/api.md": {"tg_hq61sz2dwnxh_r"},
 }

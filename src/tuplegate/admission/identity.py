@@ -183,11 +183,23 @@ class IdentityCache:
     async def find_target(self, identity: Identity, exchange: Exchange) -> Target:
         """Return the database that the request names, or the identity's own."""
         name = exchange.headers.get(b"tuplegate-database")
-        now = asyncio.get_running_loop().time()
         if name is None:
             if identity.target is None:
                 raise ServiceError("not_found", "there is no database for this token")
             return identity.target
+        target, exchange.usage = await self._find_by_name(identity, name)
+        return target
+
+    async def find_named(self, identity: Identity, name: str | None) -> tuple[Target, Usage]:
+        """Return the database of this name, or the identity's own, with its usage."""
+        if name is not None:
+            return await self._find_by_name(identity, name.encode())
+        if identity.target is None:
+            raise ServiceError("not_found", "there is no database for this token")
+        return identity.target, identity.usage
+
+    async def _find_by_name(self, identity: Identity, name: bytes) -> tuple[Target, Usage]:
+        now = asyncio.get_running_loop().time()
         wanted = name[:NAME_LENGTH_MAX].decode("utf-8", "replace")
         if len(name) > NAME_LENGTH_MAX:  # no database has such a name; it is neither looked up nor kept
             raise ServiceError("not_found", f"there is no database '{wanted}…' for this token")
@@ -203,8 +215,8 @@ class IdentityCache:
         place, bound = found[0], identity.principal.database
         if place is None or (bound is not None and bound != place[0]):
             raise ServiceError("not_found", f"there is no database {wanted!r} for this token")
-        exchange.usage = self._usage.find_usage(identity.principal.organization, place[0])
-        return Target(place[1], access_of(identity.scopes), place[0])
+        usage = self._usage.find_usage(identity.principal.organization, place[0])
+        return Target(place[1], access_of(identity.scopes), place[0]), usage
 
     async def _find_database(self, organization: str, name: str) -> Whereabouts | None:
         try:

@@ -71,6 +71,25 @@ class OpenCounts(Protocol):
     def oldest_s(self) -> float: ...
 
 
+class WireSums(Protocol):
+    """What came over connections that speak the engine's own protocol."""
+
+    opened: int
+    statements: int
+    bytes_in: int
+    bytes_out: int
+
+
+class WireHolders(Protocol):
+    """Connections that are open now, and what came over all that were."""
+
+    @property
+    def counts(self) -> WireSums: ...
+
+    @property
+    def open(self) -> int: ...
+
+
 class BackupCounts(Protocol):
     """Backups since the start, and the age of the newest backup of the database that has waited longest."""
 
@@ -99,6 +118,7 @@ class Metrics:
         self.streams: StreamCounts | None = None
         self.backups: BackupCounts | None = None
         self.holdings: OpenCounts | None = None
+        self.wires: WireHolders | None = None
         self.beats: Beats | None = None
 
     def plane(self, name: str) -> PlaneCounts:
@@ -151,6 +171,11 @@ class Metrics:
             events |= {f"open_transactions_ended_total {how}": count for how, count in self.holdings.ends.items()}
             gauges["open_transactions"] = len(self.holdings.open)
             gauges["open_transaction_age_seconds"] = self.holdings.oldest_s
+        if self.wires is not None:
+            wire = self.wires.counts
+            events |= {"wire_connections_total": wire.opened, "wire_statements_total": wire.statements}
+            events |= {"wire_bytes_total in": wire.bytes_in, "wire_bytes_total out": wire.bytes_out}
+            gauges["wire_connections_open"] = self.wires.open
         backups = self.backups
         events["backups_total made"] = 0 if backups is None else backups.made
         events["backups_total failed"] = 0 if backups is None else backups.failed
@@ -174,7 +199,7 @@ class Metrics:
             f"worker_start_time_seconds {self._worker}": self._started_at,
         }
         for plane, server in self.servers.items():
-            gauges[f"http_connections {plane}"] = len(server.connections)
+            gauges[f"http_connections {plane}"] = server.open
             gauges[f"requests_running {plane}"] = server.running
         return gauges
 

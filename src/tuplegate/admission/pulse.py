@@ -5,7 +5,7 @@ and one that moves to another engine is followed.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tuplegate.admission.identity import IdentityCache
@@ -32,10 +32,10 @@ class Pulse:
         identities: IdentityCache,
         engine: Engine,
         follow: Callable[[Mapping[str, tuple[str, str] | None]], None] | None,
-        open_transactions: TokenHolders,
+        holders: Sequence[TokenHolders],
     ) -> None:
         """`follow` is told of databases that move, if there are several engines."""
-        self._open_transactions = open_transactions
+        self._holders = holders
         self._follow = follow
         self._catalog = catalog
         self._identities = identities
@@ -64,9 +64,10 @@ class Pulse:
     async def _revoke(self) -> None:
         """End what was begun with tokens that are good for nothing any more."""
         now = asyncio.get_running_loop().time()
-        for token in self._open_transactions.tokens:
-            try:
-                await self._identities.identify_token(token, "", now)
-            except ServiceError as refusal:
-                if refusal.status == 401:
-                    self._open_transactions.revoke(token)
+        for holder in self._holders:
+            for token in holder.tokens:
+                try:
+                    await self._identities.identify_token(token, "", now)
+                except ServiceError as refusal:
+                    if refusal.status == 401:
+                        holder.revoke(token)

@@ -22,7 +22,10 @@ _OF_ANSWERS = _HOP_BY_HOP | {b"content-length", b"via", b"strict-transport-secur
 _CORS = b"access-control-"
 
 
-def write_request_head(head: Head, authority: bytes) -> bytes:
+WEBSOCKET = b"connection: Upgrade\r\nupgrade: websocket\r\n"
+
+
+def write_request_head(head: Head, authority: bytes, *, to_websocket: bool = False) -> bytes:
     """Return the head of the request for the data plane. Raises ServiceError for a request that came through an alias
     before."""
     headers = head.headers
@@ -46,6 +49,8 @@ def write_request_head(head: Head, authority: bytes) -> bytes:
         lines.append(b"content-length: %d\r\n" % head.length)
     elif head.method not in ("GET", "HEAD", "OPTIONS"):
         lines.append(b"content-length: 0\r\n")
+    if to_websocket:
+        lines.append(WEBSOCKET)
     lines.append(b"via: %b1.1 %b\r\n\r\n" % (passed + b", " if passed else b"", PSEUDONYM))
     return b"".join(lines)
 

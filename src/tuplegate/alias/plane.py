@@ -12,13 +12,15 @@ import msgspec
 
 from tuplegate import __version__
 from tuplegate.admission.plane import match_template, path_parts
-from tuplegate.alias.heads import write_answer_headers, write_request_head
+from tuplegate.alias.heads import WEBSOCKET, write_answer_headers, write_request_head
 from tuplegate.http.errors import end_with_error, report_unexpected
 from tuplegate.http.exchange import ClientGone, Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
+from tuplegate.http.forwarding.joined import JoinedConnection
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
 from tuplegate.http.message import CHUNKED, Head
 from tuplegate.http.origins import Origin
+from tuplegate.http.websocket import asks_for_websocket, check_origin
 from tuplegate.metrics.cells import PlaneCounts, count_answer
 from tuplegate.protocol.errors import ServiceError
 
@@ -157,14 +159,23 @@ class Alias:
     # -- forwarding -----------------------------------------------------------------------------------------------
 
     async def _forward(self, exchange: Exchange) -> None:
-        request = write_request_head(exchange.head, self._authority)
-        connection, answer = await self._send(exchange, request)
+        to_websocket = exchange.method == "GET" and asks_for_websocket(exchange.head)
+        if to_websocket:
+            check_origin(exchange)
+        request = write_request_head(exchange.head, self._authority, to_websocket=to_websocket)
+        connection, answer = await self._send(exchange, request, may_switch=to_websocket)
+        if answer.status == 101:
+            headers = write_answer_headers(answer.headers, None, self._own_headers) + WEBSOCKET
+            exchange.switch_protocols(headers, lambda handed: JoinedConnection(handed, connection))
+            return
         try:
             await self._pass_on(exchange, connection, answer)
         finally:
             connection.release()
 
-    async def _send(self, exchange: Exchange, request: bytes) -> tuple[UpstreamConnection, AnswerReader]:
+    async def _send(
+        self, exchange: Exchange, request: bytes, *, may_switch: bool
+    ) -> tuple[UpstreamConnection, AnswerReader]:
         """Send the request; return the connection, and its answer once that has begun."""
         while True:
             connection, used_before = await self._find_connection(exchange)
@@ -175,6 +186,7 @@ class Alias:
                 exchange.incoming,
                 chunked=exchange.head.length == CHUNKED,
                 bodiless=exchange.method == "HEAD",
+                may_switch=may_switch,
                 on_continue=exchange.send_continue if exchange.head.expects_continue else None,
             )
             try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuplegate.catalog.metadata import Metadata, read
+from tuplegate.catalog.metadata import Actor, Metadata, read
 from tuplegate.catalog.paging import Page
 from tuplegate.protocol.control import AuditRecord, UsageRecord
 
@@ -38,6 +38,14 @@ class Journal:
             " AND ($2::text IS NULL OR database = $2)"
             " AND ($3::bigint IS NULL OR id < $3::bigint) ORDER BY id DESC LIMIT $4::int",
             organization, bound, None if before is None else str(before), str(limit + 1),
+        )  # fmt: skip
+
+    async def note(self, actor: Actor, action: str, database: str) -> None:
+        """Record something that changes nothing in the catalog. `database` is an id, and the subject."""
+        await self._metadata.fetch(
+            "INSERT INTO audit (organization, key, session, action, request_id, address, subject, database)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $7)",
+            actor.organization, actor.key, actor.session, action, actor.request_id, actor.address, database,
         )  # fmt: skip
 
     async def add_usage(self, used: Iterable[Used]) -> None:

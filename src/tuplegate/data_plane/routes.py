@@ -19,6 +19,7 @@ from tuplegate.data_plane.storage_test import BYTES_MAX, StorageRoutes
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.tables import TableRoutes
 from tuplegate.data_plane.transaction import TransactionBounds, TransactionRoutes
+from tuplegate.data_plane.wire.routes import WireRoutes
 from tuplegate.data_plane.workloads import WORKLOADS
 from tuplegate.engine.port import Engine
 from tuplegate.protocol import answers, neon
@@ -99,8 +100,9 @@ def list_data_routes(
     secret: bytes,
     streams: StreamWriter,
     held: OpenTransactions,
+    wire: WireRoutes | None = None,
 ) -> RouteTable:
-    """Return the table, in the order of the banner."""
+    """Return the table, in the order of the banner. Without `wire`, the engine's own protocol is not served."""
     query_bounds = QueryBounds(settings.statement_timeout_ms, settings.answer_bytes_max)
     transaction_bounds = TransactionBounds(
         settings.transaction_timeout_ms, settings.transaction_statements_max, settings.answer_bytes_max
@@ -129,7 +131,16 @@ def list_data_routes(
             "Other protocols",
             _list_other_routes(SqlRoutes(engine, identities, query_bounds, transaction_bounds, transactions)),
         ),
+        **put_in_group("The engine's own protocol", _list_wire_routes(wire)),
         **put_in_group("The database", database),
+    }
+
+
+def _list_wire_routes(wire: WireRoutes | None) -> RouteTable:
+    if wire is None:
+        return {}
+    return {
+        ("GET", "/v2"): Route("Speak PostgreSQL's own protocol, in a WebSocket.", None, open=wire.open, describes=_WIRE)
     }
 
 
@@ -324,6 +335,14 @@ _COMMIT = _in_database(
 _ROLLBACK = _in_database(Description(answers.TransactionState, errors=_OPEN))
 _OUTCOME = _in_database(
     Description(answers.TransactionState, errors=("sql_error", "timeout"), headers=("Tuplegate-Position",))
+)
+_WIRE = Description(
+    status=101,
+    errors=("upgrade_required", "forbidden", "data_plane_unavailable"),
+    text=(
+        "A WebSocket with binary messages that carry PostgreSQL's wire protocol, cut into frames in any way. The"
+        " password is the API key, asked for in clear text; `database` is the database, `user` says nothing."
+    ),
 )
 _RESET = _in_database(Description(answers.ResetAnswer, errors=("delete_protected",)))
 _TABLES = _in_database(Description(answers.TablesAnswer, errors=_ENGINE_SAID, headers=("Tuplegate-Position",)))

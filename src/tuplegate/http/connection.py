@@ -24,6 +24,7 @@ from tuplegate.http.message import Head, HeadCache
 from tuplegate.http.request_reader import END, RequestReader
 from tuplegate.http.rota import Rota, Turn
 from tuplegate.http.stalls import ClientProgress, cut_off
+from tuplegate.http.upgraded import Handed, Upgrade, UpgradedConnection
 from tuplegate.http.writing import CommonHeaders, Outgoing, do_nothing
 from tuplegate.protocol.errors import ServiceError
 
@@ -86,6 +87,8 @@ class SharedState:
         self.common = CommonHeaders(with_tls=with_tls)
         self.connections: dict[HttpConnection, None] = {}
         """In the order in which they were opened."""
+        self.upgraded: dict[UpgradedConnection, None] = {}
+        """Those that speak another protocol by now."""
         self.stopping = False
         self.now = 0.0
         """By the loop's clock; a second old at most."""
@@ -95,6 +98,12 @@ class SharedState:
         """Called when a request has ended while the server stops."""
         self.make_place: Callable[[str], bool] = _accept_all
         """Returns whether there is a place for another connection of this address, after closing one if need be."""
+
+    def note_upgraded_lost(self, connection: UpgradedConnection) -> None:
+        self.upgraded.pop(connection, None)
+        self.on_change()
+        if self.stopping:
+            self.on_end()
 
 
 # size: the life of a connection is one state machine. Its parts (reader, body, writing, memory, progress) are classes
@@ -333,7 +342,10 @@ class HttpConnection(asyncio.Protocol):
         if self._closing:
             return
         if not exchange.keep_alive or not exchange.answered or shared.stopping:
-            self._linger()
+            if exchange.upgrade is None or shared.stopping or self._sends_no_more:
+                self._linger()
+            else:
+                self._hand_over(exchange.upgrade)
             return
         self._expect_request(shared.bounds.keep_alive_s)
         if self._advancing:
@@ -341,6 +353,34 @@ class HttpConnection(asyncio.Protocol):
         if self._reader.unread or self._sends_no_more:
             self._go_on_later()
         self._listen()
+
+    def _hand_over(self, upgrade: Upgrade) -> None:
+        """Hand the transport, and what has arrived, to a successor. Nothing is done here any more."""
+        shared, transport = self._shared, self._transport
+        self._closing = True
+        self._holding.resize(0)
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        unread = self._reader.take_rest()
+        handed = Handed(
+            transport,
+            self._out,
+            self._progress,
+            shared.memory,
+            shared.rota,
+            shared.bounds.reader_timeout_s,
+            self._opened_at,
+            shared.note_upgraded_lost,
+        )
+        successor = upgrade(handed)
+        shared.connections.pop(self, None)
+        shared.upgraded[successor] = None
+        transport.set_protocol(successor)
+        if self._reading_paused and not transport.is_closing():
+            self._reading_paused = False
+            transport.resume_reading()
+        successor.begin(unread)
 
     def _refuse(self, error: ServiceError) -> None:
         """Answer something that is no request, or will not be read, and close the connection."""

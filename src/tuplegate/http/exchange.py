@@ -7,6 +7,7 @@ from typing import Final
 from tuplegate.eager import EagerRun
 from tuplegate.http.body import IncomingBody, too_large
 from tuplegate.http.message import Head
+from tuplegate.http.upgraded import Upgrade
 from tuplegate.http.writing import CONTENT_POLICY, STATUS_LINES, Outgoing
 from tuplegate.protocol.errors import ServiceError
 
@@ -68,6 +69,7 @@ class Exchange:
     exec_us = 0
     run: EagerRun | None = None
     sign_of_life = b""
+    upgrade: Upgrade | None = None
     _started = False
 
     def __init__(self, outgoing: Outgoing, request_id: bytes, head: Head) -> None:
@@ -196,6 +198,15 @@ class Exchange:
                 b"" if self.keep_alive else b"connection: close\r\n",
             )
         )
+
+    def switch_protocols(self, headers: bytes, upgrade: Upgrade) -> None:
+        """Answer with 101. When the handler has returned, `upgrade` makes what the connection belongs to from then
+        on."""
+        self._started = True
+        self.status = 101
+        self.keep_alive = False
+        self.upgrade = upgrade
+        self.outgoing.write(b"%b%b\r\n" % (STATUS_LINES[101], headers))
 
     async def write(self, data: bytes) -> None:
         """Write a piece of the answer. Waits while the client is behind; raises ClientGone when it has left."""

@@ -44,6 +44,10 @@ class RequestReader:
         """Drop what has arrived and was not read."""
         self._buffer = Buffer()
 
+    def take_rest(self) -> bytes:
+        """Return what has arrived behind the current request; nothing is read here any more."""
+        return self._buffer.take(self._buffer.size)
+
     @property
     def unread(self) -> int:
         """How many bytes have arrived and were not returned yet."""

@@ -22,6 +22,7 @@ from tuplegate.http.places import Places
 from tuplegate.http.rota import Rota
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
+from tuplegate.http.upgraded import UpgradedConnection
 from tuplegate.keeping import keep
 
 _TICK_S: Final = 1.0
@@ -59,6 +60,16 @@ class HttpServer:
     @property
     def connections(self) -> KeysView[HttpConnection]:
         return self._shared.connections.keys()
+
+    @property
+    def upgraded(self) -> KeysView[UpgradedConnection]:
+        """Connections that speak another protocol by now."""
+        return self._shared.upgraded.keys()
+
+    @property
+    def open(self) -> int:
+        """The number of connections, whatever they speak."""
+        return len(self._shared.connections) + len(self._shared.upgraded)
 
     async def start(self, sock: Any, balance: Balance | None = None, worker: int = 0) -> None:
         """Start to listen. `balance` is shared with other workers that listen on the same socket."""
@@ -103,9 +114,11 @@ class HttpServer:
         shared = self._shared
         if shared.stopping:
             return False
-        if len(shared.connections) + len(self._negotiating) < shared.bounds.connections_max:
+        if self.open + len(self._negotiating) < shared.bounds.connections_max:
             return True
-        leaving = self._places.find(address, lambda: [*shared.connections, *self._negotiating], shared.now)
+        leaving = self._places.find(
+            address, lambda: [*shared.connections, *shared.upgraded, *self._negotiating], shared.now
+        )
         if leaving is None:
             return False
         leaving.give_way()
@@ -113,6 +126,8 @@ class HttpServer:
             self._negotiating.pop(leaving, None)
         elif isinstance(leaving, HttpConnection):
             shared.connections.pop(leaving, None)
+        elif isinstance(leaving, UpgradedConnection):
+            shared.upgraded.pop(leaving, None)
         return True
 
     async def stop(self, timeout_s: float, on_late: Callable[[], None]) -> None:
@@ -128,21 +143,27 @@ class HttpServer:
             newcomer.abort()
         for connection in list(self.connections):
             connection.stop_when_idle()
-        if self._running() and not await self._wait_until_idle(timeout_s):
+        for upgraded in list(self.upgraded):
+            upgraded.stop()
+        if self._is_busy and not await self._wait_until_idle(timeout_s):
             on_late()
-        if self._running() and not await self._wait_until_idle(_LATE_S):
+        if self._is_busy and not await self._wait_until_idle(_LATE_S):
             for exchange in self._running():
                 if exchange.run is not None:
                     exchange.run.cancel()
+            for upgraded in list(self.upgraded):
+                upgraded.cut_short()
             await self._wait_until_idle(_END_S)
         for connection in list(self.connections):
             connection.close()
+        for upgraded in list(self.upgraded):
+            upgraded.give_way()
         if self._ticker is not None:
             self._ticker.cancel()
 
     def _publish_count(self) -> None:
         if self._open is not None:
-            self._open[0] = len(self.connections)
+            self._open[0] = self.open
 
     @property
     def running(self) -> int:
@@ -152,13 +173,18 @@ class HttpServer:
     def _running(self) -> list[Exchange]:
         return [connection.current for connection in self.connections if connection.current is not None]
 
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._running() or self.upgraded)
+
     async def _wait_until_idle(self, timeout_s: float) -> bool:
-        """Wait until no request runs, at most this long. Return whether none does."""
+        """Wait until no request runs, and nothing that was upgraded is left, at most this long. Return whether that is
+        so."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while self._running() and (left := deadline - asyncio.get_running_loop().time()) > 0:
+        while self._is_busy and (left := deadline - asyncio.get_running_loop().time()) > 0:
             self._ended = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._ended], timeout=left)
-        return not self._running()
+        return not self._is_busy
 
     def _on_request_end(self) -> None:
         """Wake `_wait_until_idle`: a request has ended while the server stops."""
@@ -184,6 +210,8 @@ class HttpServer:
         self._places.forget()
         for connection in list(shared.connections):
             connection.check_time(now)
+        for upgraded in list(shared.upgraded):
+            upgraded.check_time(now)
         for newcomer, deadline in list(self._negotiating.items()):
             if now > deadline:
                 newcomer.abort()

@@ -261,6 +261,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     # -- towards the connection above -----------------------------------------------------------------------------
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Pass everything up to another protocol from now on."""
+        self._above = cast(asyncio.Protocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._above is not None
+        return self._above
+
     def write(self, data: Any) -> None:
         endpoint = self._endpoint
         if endpoint is None or self._below.is_closing():

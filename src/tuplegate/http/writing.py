@@ -87,6 +87,10 @@ class Outgoing:
         if not self.is_lost:
             self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
 
+    def pass_to(self, on_caught_up: Callable[[], None]) -> None:
+        """Tell somebody else from now on that the client has caught up."""
+        self._on_caught_up = on_caught_up
+
     def write(self, data: bytes) -> None:
         if not self.is_lost:
             self.written += len(data)

@@ -62,6 +62,11 @@ METRICS = {
             "Those that ended: committed, or the reason for which they were rolled back.",
         ),
         Metric("open_transaction_age_seconds", _G, (), "How long the oldest of them has been open."),
+        # PostgreSQL's own protocol
+        Metric("wire_connections_open", _G, (), "Connections that speak PostgreSQL's own protocol."),
+        Metric("wire_connections_total", _C, (), "Those that were opened."),
+        Metric("wire_statements_total", _C, (), "Statements that came over them."),
+        Metric("wire_bytes_total", _C, ("direction",), "Bytes that came over them: in, from clients, and out."),
         # Engine
         Metric("engine_seconds", _H, ("kind",), "Engine time of an attempt of a query or transaction, or of a stream."),
         Metric("attempts_total", _C, ("kind",), "Attempts begun: one for each request, and one more for each retry."),

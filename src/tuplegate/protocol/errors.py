@@ -62,6 +62,7 @@ ERRORS: dict[str, ErrorCode] = {
         ("unsupported_media_type", 415, False, "The body's content type is not the one the route takes."),
         ("answers_full", 503, True, "The database keeps as many answers for Idempotency-Keys as it may."),
         ("idempotency_mismatch", 422, False, "The Idempotency-Key was used with another body."),
+        ("upgrade_required", 426, False, "The route speaks WebSocket, version 13, and nothing else."),
         ("rate_limited", 429, True, "The organization has used up its requests of this minute."),
         ("sql_error", 200, False, "The engine refused the statement; `sqlstate` says why."),
         ("conflict", 200, True, "A serialization conflict or deadlock outlasted the service's own retries."),

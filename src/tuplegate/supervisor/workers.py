@@ -94,6 +94,7 @@ class Supervisor:
             Board(workers),
             Beats(workers),
             Seats(workers, self.settings.open_transactions_max, "transactions"),
+            Seats(workers, self.settings.wire_connections_max, "connections"),
         )
         self._balances = {plane: Balance(workers, find_accept_limit()) for plane in self.sockets}
 

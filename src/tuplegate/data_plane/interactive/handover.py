@@ -108,6 +108,27 @@ class Handover:
         finally:
             connection.release()
 
+    async def tell_fellow(self, worker: int, path: str, line: bytes) -> None:
+        """Tell another worker of this machine something, by a header line; a worker that is not there hears nothing."""
+        if not 0 <= worker < len(self._fellows):
+            return
+        address = self._fellows[worker]
+        head = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b%b: %b\r\n\r\n" % (
+            path.encode(), address.origin.authority.encode(), line, HEADER, self._vouch(path)
+        )  # fmt: skip
+        try:
+            await within(_STATE_S, self._tell(address, head))
+        except (TimeoutError, UpstreamLost, UpstreamUnreachable):
+            pass
+
+    async def _tell(self, address: UpstreamAddress, head: bytes) -> None:
+        connection = await address.open()
+        try:
+            connection.ask(head, b"", None, chunked=False, bodiless=False)
+            await connection.read_head()
+        finally:
+            connection.end()
+
     async def _find_address(self, holder: Holder) -> UpstreamAddress:
         if holder.node == self.own.node:
             if holder.worker >= len(self._fellows) or holder.worker == self.own.worker:

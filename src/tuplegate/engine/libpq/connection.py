@@ -362,6 +362,14 @@ class Connection:
         finally:
             canceller.finish()
 
+    def give_away(self) -> int:
+        """Return the descriptor, and read from it no more: somebody else speaks to the server from now on. Cancelling
+        and closing are still done here."""
+        assert not self._segments, "nothing is under way"
+        self._stop_reading()
+        _OPEN.pop(self._fd, None)
+        return self._fd
+
     def close(self, reason: str = "the connection was closed") -> None:
         self._lose(ConnectionLost(reason))
 

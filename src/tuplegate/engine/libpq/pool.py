@@ -86,6 +86,8 @@ class ConnectionPool:
         self._suspended = False
         self.held = 0
         """Connections that open transactions keep. There may be as many more than the pool's size."""
+        self.given_away = 0
+        """Connections that clients speak over themselves; they are beside the pool."""
 
     # -- what an engine's own pool adds --------------------------------------------------------------------------
 
@@ -276,7 +278,7 @@ class ConnectionPool:
 
     @property
     def is_unused(self) -> bool:
-        return not (self._members or self._opening or self._waiters or self._tasks)
+        return not (self._members or self._opening or self._waiters or self._tasks or self.given_away)
 
     @property
     def processes(self) -> list[int]:

@@ -5,9 +5,9 @@ encoding a value needs the engine's knowledge of its types, so the engine's side
 of `failures`; none of them names a driver.
 
 One module for each subject: `shapes` (how rows are asked for), `work` (the records of every request), `results`,
-`transactions`, `open_transactions`, `failures`, `reports` (what an engine says of itself), `databases`, `engine` (the
-port itself) and `installing` (what the service's processes do with an engine before they use it). Records are msgspec
-structs, which cost a tenth of a frozen dataclass.
+`transactions`, `open_transactions`, `failures`, `wire`, `reports` (what an engine says of itself), `databases`,
+`engine` (the port itself) and `installing` (what the service's processes do with an engine before they use it). Records
+are msgspec structs, which cost a tenth of a frozen dataclass.
 """
 
 from tuplegate.engine.port.databases import FIRST_ENGINE as FIRST_ENGINE
@@ -76,6 +76,8 @@ from tuplegate.engine.port.transactions import Outcome as Outcome
 from tuplegate.engine.port.transactions import Promise as Promise
 from tuplegate.engine.port.transactions import Ticket as Ticket
 from tuplegate.engine.port.transactions import TransactionResult as TransactionResult
+from tuplegate.engine.port.wire import WireSession as WireSession
+from tuplegate.engine.port.wire import WireState as WireState
 from tuplegate.engine.port.work import Access as Access
 from tuplegate.engine.port.work import Bounds as Bounds
 from tuplegate.engine.port.work import Result as Result

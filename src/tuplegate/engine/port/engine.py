@@ -16,6 +16,7 @@ from tuplegate.engine.port.transactions import (
     Ticket,
     TransactionResult,
 )
+from tuplegate.engine.port.wire import WireSession
 from tuplegate.engine.port.work import Bounds, Result, Statement, Target
 
 
@@ -165,6 +166,16 @@ class Engine(Protocol):
 
     def session(self, target: Target, timeout_ms: int) -> AbstractAsyncContextManager[EngineSession]:
         """Open a connection of the target's role. Leaving the block closes it and rolls back what is not committed."""
+        ...
+
+    def wire(
+        self, target: Target, settings: dict[str, str], application: str, timeout_ms: int
+    ) -> AbstractAsyncContextManager[WireSession]:
+        """Open a connection over which a client speaks to the engine itself; leaving the block ends it.
+
+        `settings` are the client's own, `application` the name that it gives itself. Raises StatementFailed where the
+        engine refuses them, EngineBusy where there are as many as may be, and NotSupported.
+        """
         ...
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:

@@ -176,6 +176,35 @@ class EndingPool(ConnectionPool):
             if on_gone is not None:
                 on_gone()
 
+    async def end_process(self, member: Member) -> None:
+        """End the server process of a connection that was given away, and look after it until it is gone."""
+        await self._stubborn.end(self.database, member.backend)
+
+    async def waits_for_standby(self, member: Member) -> bool:
+        return await self._server.waits_for_standby(member.backend)
+
+    def see_off(self, member: Member, *, is_running: bool, in_doubt: bool) -> None:
+        """Close a connection that was given away, and cancel what runs there. It keeps its place until its process is
+        gone, and so does the doubt about what it has done."""
+        self._spawn(self._see_off(member, is_running, in_doubt))
+
+    async def _see_off(self, member: Member, is_running: bool, in_doubt: bool) -> None:
+        try:
+            if is_running and not (self.primary.replication.waits and await self.waits_for_standby(member)):
+                try:
+                    async with asyncio.timeout(_CANCEL_GRACE_S):
+                        await member.cancel()
+                except TimeoutError:
+                    pass  # its process is told to end below
+            member.close("its client has left")
+            await self._until_gone(member)
+        finally:
+            member.close("its client has left")
+            self.given_away -= 1
+            if in_doubt:
+                self.state.end_doubt()
+            self._give_up_place()
+
     async def _cancel_and_close(self, member: Member) -> None:
         try:
             await self._cancel(member)

@@ -20,6 +20,7 @@ from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun
+from tuplegate.engine.postgres.query.wire import Wires
 from tuplegate.engine.postgres.replication.positions import UNKNOWN
 from tuplegate.engine.postgres.replication.progress import Progress
 from tuplegate.engine.postgres.replication.replica import Replica
@@ -98,6 +99,7 @@ class PostgresEngine:
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
         self._running = self._watch.running.runs
+        self._wires = Wires(self._pools, self._watch.running, self._guard, session.fetch, settings.connections_max)
         self._decider = Decider(recovery, self._guard, self._ledger)
         self._requests = Requests(
             self._pools, self._watch.running, self._decider, settings.attempts_max, settings.connections_max
@@ -178,6 +180,7 @@ class PostgresEngine:
 
     def pause(self, databases: frozenset[str]) -> None:
         self._requests.abort_open(databases)
+        self._wires.let_go(databases)
         self._pools.pause(databases)
 
     def let_go(self, database: str) -> None:
@@ -277,6 +280,11 @@ class PostgresEngine:
                 yield session
             finally:
                 del self._running[session]
+
+    def wire(
+        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+    ) -> AbstractAsyncContextManager[port.WireSession]:
+        return self._wires.open(target, settings, application, timeout_ms)
 
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._scratch.schema(database)

@@ -264,6 +264,30 @@ class Pool(EndingPool):
             await self._login.restore_password()
             return await self._log_in()
 
-    async def _log_in(self) -> Member:
-        login, server = self._login, self._server
+    async def open_given(self, login: Login) -> Member:
+        """Open a connection apart from the pool, with a login of its own; `see_off` must follow. Raises ConnectionLost,
+        and EngineBusy."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping")
+        if self._suspended:
+            raise EngineBusy("the database is being copied or replaced just now")
+        if not self._places.take():
+            raise EngineBusy("every connection to the engine is in use")
+        try:
+            try:
+                member = await self._log_in(login)
+            except LoginRefused:
+                if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
+                    raise
+                self._restored_at = self._loop.time()
+                await self._login.restore_password()
+                member = await self._log_in(login)
+        except BaseException:
+            self._give_up_place()
+            raise
+        self.given_away += 1
+        return member
+
+    async def _log_in(self, login: Login | None = None) -> Member:
+        login, server = login or self._login, self._server
         return await self.primary.open(Member, login.conninfo, server.connect_timeout_s, login.expected, server.meter)

@@ -234,7 +234,23 @@ class Pools:
             return None
         return ask_after_commit(Records(database_secret(settings.secret, database)).reached())
 
-    def _conninfo(self, target: port.Target) -> str:
+    def make_login(self, target: port.Target, settings: dict[str, str], application: str) -> Login:
+        """Return a login of the target's role for a client of its own, whose settings it starts with."""
+        expected = Expected(
+            _isolation(target), _read_only(target), settings.get("search_path", SESSION_SETTINGS["search_path"])
+        )
+        return Login(
+            target.database,
+            self._conninfo(target, settings, application),
+            expected,
+            forget_settings=partial(self._forget_settings, target),
+            restore_password=partial(self._restore_password, target),
+            position=None,
+        )
+
+    def _conninfo(
+        self, target: port.Target, further: dict[str, str] | None = None, application: str = "tuplegate"
+    ) -> str:
         options = {
             **SESSION_SETTINGS,
             "default_transaction_isolation": _isolation(target),
@@ -247,7 +263,7 @@ class Pools:
             options["client_connection_check_interval"] = CHECK_INTERVAL
         settings = self._settings
         tenant = as_tenant(settings.conninfo, settings.secret, target.database, target.login)
-        return add_settings(tenant, target.database, options)
+        return add_settings(tenant, target.database, {**options, **(further or {})}, application)
 
     def _make_room(self, idle_since: float) -> None:
         """Close the longest idle connection of all, since every place is taken, if it has been idle since before

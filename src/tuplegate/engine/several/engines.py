@@ -326,6 +326,14 @@ class SeveralEngines:
     def session(self, target: port.Target, timeout_ms: int) -> AbstractAsyncContextManager[port.EngineSession]:
         return self._enter(target.database, lambda engine, name: engine.session(_rename(target, name), timeout_ms))
 
+    def wire(
+        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+    ) -> AbstractAsyncContextManager[port.WireSession]:
+        return self._enter(
+            target.database,
+            lambda engine, name: engine.wire(_rename(target, name), settings, application, timeout_ms),
+        )
+
     def scratch(self, database: str) -> AbstractAsyncContextManager[str]:
         return self._enter(database, lambda engine, name: engine.scratch(name))
 

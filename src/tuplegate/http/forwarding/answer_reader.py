@@ -30,10 +30,12 @@ class _UntilClose(Body):
 
 
 class AnswerReader:
-    """Reads one answer. `bodiless`: it has no body, whatever it says (HEAD)."""
+    """Reads one answer. `bodiless`: it has no body, whatever it says (HEAD). `may_switch`: after a 101 follow bytes of
+    another protocol, up to the end."""
 
-    def __init__(self, *, bodiless: bool) -> None:
+    def __init__(self, *, bodiless: bool, may_switch: bool = False) -> None:
         self._bodiless = bodiless
+        self._may_switch = may_switch
         self._buffer = Buffer()
         self._body: Body | None = None
         self.status = 0
@@ -84,6 +86,11 @@ class AnswerReader:
         if line is None or None in fields:
             raise NoAnswer("it sent what is no HTTP/1.1 answer")
         status = int(line[2])
+        if status == 101 and self._may_switch:
+            self.status = status
+            self.headers = [(field[1].lower(), field[2].rstrip(b" \t")) for field in fields if field is not None]
+            self._body = _UntilClose()
+            return
         if status < 200:
             self.interim.append(status)
             return

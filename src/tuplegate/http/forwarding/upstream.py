@@ -35,9 +35,15 @@ class UpstreamCall:
     another's."""
 
     def __init__(
-        self, body: IncomingBody | None, on_continue: Callable[[], None] | None, *, chunked: bool, bodiless: bool
+        self,
+        body: IncomingBody | None,
+        on_continue: Callable[[], None] | None,
+        *,
+        chunked: bool,
+        bodiless: bool,
+        may_switch: bool,
     ) -> None:
-        self.answer = AnswerReader(bodiless=bodiless)
+        self.answer = AnswerReader(bodiless=bodiless, may_switch=may_switch)
         self.body = body
         self.chunked = chunked
         self.on_continue = on_continue
@@ -74,12 +80,13 @@ class UpstreamConnection(asyncio.Protocol):
         *,
         chunked: bool,
         bodiless: bool,
+        may_switch: bool = False,
         on_continue: Callable[[], None] | None = None,
     ) -> UpstreamCall:
         """Send a request, with what is there of its body, and the `rest` as it arrives. `bodiless`: the answer has no
-        body, whatever it says (HEAD)."""
+        body, whatever it says (HEAD). `may_switch`: the request asks for another protocol."""
         assert self._call is None, "one at a time"
-        call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless)
+        call = self._call = UpstreamCall(rest, on_continue, chunked=chunked, bodiless=bodiless, may_switch=may_switch)
         if rest is not None:
             body = rest.flow_to(self)
         end = b"0\r\n\r\n" if chunked and rest is None else b""
@@ -143,6 +150,13 @@ class UpstreamConnection(asyncio.Protocol):
         is_good = call.answer.complete and not call.pieces and call.sent_all and call.failure is None
         if not (is_good and call.answer.keep_alive):
             self.end()
+
+    def take_over(self, successor: asyncio.Protocol) -> bytes:
+        """Give the transport to a successor, after an answer of 101. Return what has arrived behind that."""
+        call, self._call = self._current_call(), None
+        if not self.is_lost:
+            self.transport.set_protocol(successor)
+        return b"".join(call.pieces)
 
     @property
     def is_usable(self) -> bool:

@@ -7,6 +7,7 @@ engine, whose socket nobody else can reach, does not ask for them.
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -101,9 +102,10 @@ def _find_value(conninfo: str, keyword: bytes) -> str:
 def add_settings(conninfo: str, database: str, settings: Mapping[str, str], application: str = "tuplegate") -> str:
     """To one database, with settings in the start-up packet, where neither role nor database overrides them."""
     flags = " ".join(f"-c {name}={_escape(value)}" for name, value in settings.items())
+    encoding = settings.get("client_encoding", "UTF8")
     return (
-        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding=UTF8 application_name={application}"
-        f" options='{_quote(flags)}'"
+        f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding='{_quote(encoding)}'"
+        f" application_name='{_quote(application)}' options='{_quote(flags)}'"
     )
 
 
@@ -153,8 +155,8 @@ def derive_password(secret: bytes, role: str) -> str:
 
 
 def _escape(value: str) -> str:
-    """Escape a value for the options of a start-up packet, where a blank separates."""
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+    """Escape a value for the options of a start-up packet, where white space of any kind separates."""
+    return re.sub(r"([\\\s])", r"\\\1", value)
 
 
 def _quote(value: str) -> str:

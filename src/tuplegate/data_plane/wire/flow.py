@@ -1,0 +1,192 @@
+"""Follows both directions of a connection by the types of messages: what was asked, and what is answered. Pure.
+
+The engine answers each Query and each Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM STDIN) it
+skips every Sync, up to the end of the rows.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from tuplegate.data_plane.wire.messages import (
+    CLIENT_TYPES,
+    COMPLETE,
+    COPY_DATA,
+    COPY_DONE,
+    COPY_FAIL,
+    COPY_IN,
+    ERROR,
+    EXECUTE,
+    QUERY,
+    READY,
+    SYNC,
+    TERMINATE,
+    WireError,
+)
+
+IDLE, IN_BLOCK, FAILED = b"ITE"
+"""The status that comes with a ReadyForQuery."""
+
+_LOOKED_AT_MAX: Final = 8 * 1024
+"""Messages of the engine that are longer are passed on without a look."""
+
+
+class Flow:
+    """`status` is what the engine said last."""
+
+    def __init__(self) -> None:
+        self.status = IDLE
+        self._asked: deque[int] = deque()
+        """Every Query and Sync that is not answered, and the ends of rows that nobody has asked for yet."""
+        self._takes_rows = False
+        self._is_open = False
+        """Messages were sent after the last Sync that need one."""
+        self._has_executed = False
+        """One of them was an Execute."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._is_open or self._has_asked
+
+    @property
+    def _has_asked(self) -> bool:
+        return any(kind != COPY_DONE for kind in self._asked)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Return whether the engine can be waiting for the client's next message."""
+        return self._takes_rows or not self._has_asked
+
+    @property
+    def has_statements(self) -> bool:
+        """Return whether something is under way that can change the status."""
+        return self._has_executed or self._has_asked
+
+    def sent(self, kind: int) -> None:
+        """Note a message of the client."""
+        if kind == QUERY:
+            if not self._has_asked:
+                self._asked.clear()  # of rows that the engine did not want to the end
+            self._asked.append(QUERY)
+        elif kind == SYNC:
+            if not self._takes_rows:
+                self._asked.append(SYNC)
+            self._is_open = self._has_executed = False
+        elif kind in (COPY_DONE, COPY_FAIL):
+            if self._takes_rows:
+                self._takes_rows = False
+            else:
+                self._asked.append(COPY_DONE)
+        elif kind not in (COPY_DATA, TERMINATE):
+            self._is_open = True
+            self._has_executed = self._has_executed or kind == EXECUTE
+
+    def note_ready(self, status: int) -> None:
+        self.status = status
+        self._takes_rows = False
+        while self._asked and self._asked.popleft() == COPY_DONE:
+            pass
+
+    def note_rows_wanted(self) -> None:
+        """The engine takes rows now: what was sent behind the statement is skipped, up to the end of the rows."""
+        is_query = bool(self._asked) and self._asked[0] == QUERY
+        if is_query:
+            self._asked.popleft()
+        self._takes_rows = True
+        while self._asked and self._takes_rows:
+            self._takes_rows = self._asked.popleft() != COPY_DONE
+        if is_query:
+            self._asked.appendleft(QUERY)
+        else:
+            self._is_open = self._takes_rows
+
+    def note_error(self) -> None:
+        if self._takes_rows:
+            self._takes_rows = False
+            if not self._asked:
+                self._is_open = True
+
+
+class ClientMessages:
+    """Cuts the client's bytes into messages. `bytes_max` bounds each."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._buffer = bytearray()
+
+    @property
+    def held(self) -> int:
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the messages that are whole. Raises WireError for bytes that are none."""
+        buffer = self._buffer
+        buffer += data
+        messages: list[bytes] = []
+        at = 0
+        while len(buffer) - at >= 5:
+            kind = buffer[at]
+            if kind not in CLIENT_TYPES:
+                raise WireError("08P01", f"{chr(kind)!r} is no type of a message that a client may send here")
+            length = struct.unpack_from(">i", buffer, at + 1)[0]
+            if not 4 <= length <= self._bytes_max:
+                raise WireError(
+                    "08P01" if length < 4 else "54000",
+                    f"a message says that it has {length} bytes; it can have 4 to {self._bytes_max}",
+                )
+            if len(buffer) - at < length + 1:
+                break
+            messages.append(bytes(buffer[at : at + 1 + length]))
+            at += 1 + length
+        del buffer[:at]
+        return messages
+
+
+Look = Callable[[int, bytes], bytes | None]
+"""Takes a type and a whole message of the engine. Returns what the client gets instead, or None for the message."""
+
+
+class EngineMessages:
+    """Passes the engine's bytes on, and shows some messages on their way."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._left = 0
+        """Bytes that are left of a message that is being passed on."""
+        self._held = b""
+        """The beginning of a message that has not come far enough to be judged."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what the client gets."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        size = len(data)
+        at = min(self._left, size)
+        self._left -= at
+        cut = 0
+        parts: list[bytes] = []
+        while size - at >= 5:
+            kind = data[at]
+            length = int.from_bytes(data[at + 1 : at + 5])
+            end = at + 1 + length
+            if kind in _LOOKED_AT and length <= _LOOKED_AT_MAX:
+                if end > size:
+                    break
+                instead = self._look(kind, data[at:end])
+                if instead is not None:
+                    parts += [data[cut:at], instead]
+                    cut = end
+            elif end > size:
+                self._left = end - size
+                at = size
+                break
+            at = end
+        self._held = data[at:]
+        if not parts and cut == 0 and at == size:
+            return data
+        parts.append(data[cut:at])
+        return b"".join(parts)
+
+
+_LOOKED_AT: Final = frozenset((READY, ERROR, COMPLETE, COPY_IN))

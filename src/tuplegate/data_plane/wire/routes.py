@@ -1,0 +1,154 @@
+"""`GET /v2`: opens the WebSocket, answers the start-up, checks the key, and joins the client to the engine."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.identity import Identity, IdentityCache
+from tuplegate.catalog.journal import Journal
+from tuplegate.catalog.metadata import Actor
+from tuplegate.data_plane.interactive.handover import Handover
+from tuplegate.data_plane.wire.failures import to_wire_error
+from tuplegate.data_plane.wire.messages import WireError, write_key_data
+from tuplegate.data_plane.wire.session import StartupReader, WireConnection, write_greeting, write_last_word
+from tuplegate.data_plane.wire.sessions import WireSessions
+from tuplegate.data_plane.wire.startup import CancelRequest, Startup, read_wishes
+from tuplegate.engine import port
+from tuplegate.http.exchange import Counts, Exchange
+from tuplegate.http.memory import STRANGER
+from tuplegate.http.websocket import WebSocketBounds, WebSocketConnection, check_upgrade
+from tuplegate.keeping import attempt
+from tuplegate.protocol.errors import ServiceError
+
+PATH: Final = "/v2"
+_CANCEL_HEADER: Final = b"tuplegate-wire-cancel"
+_STARTUP_S: Final = 10.0
+_STOPPING: Final = "the service is stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class WireBounds:
+    statement_timeout_ms: int
+    message_bytes_max: int
+
+
+class WireRoutes:
+    """`handover` leads to the other workers of this machine: a request to cancel can come to any."""
+
+    def __init__(
+        self,
+        engine: port.Engine,
+        identities: IdentityCache,
+        sessions: WireSessions,
+        handover: Handover,
+        journal: Journal,
+        bounds: WireBounds,
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._sessions = sessions
+        self._handover = handover
+        self._journal = journal
+        self._bounds = bounds
+        self._websocket_bounds = WebSocketBounds(bounds.message_bytes_max, bounds.message_bytes_max)
+
+    async def open(self, exchange: Exchange) -> None:
+        """Answer with 101; or cancel something, where another worker asks for that."""
+        cancel = exchange.headers.get(_CANCEL_HEADER)
+        if cancel is not None and self._handover.vouches(exchange):
+            number, _, secret = cancel.partition(b":")
+            self._sessions.do_later(self._sessions.cancel(int(number), bytes.fromhex(secret.decode())))
+            exchange.respond(204, b"")
+            return
+        headers = check_upgrade(exchange) + b"x-request-id: %b\r\n" % exchange.request_id.encode()
+        serve = partial(self._serve, exchange.request_id)
+        exchange.switch_protocols(headers, lambda handed: WebSocketConnection(handed, self._websocket_bounds, serve))
+
+    async def _serve(self, request_id: str, websocket: WebSocketConnection) -> None:
+        """Serve one client until it leaves. Whatever ends it, it is told why."""
+        try:
+            try:
+                await self._serve_client(request_id, websocket)
+            except (ServiceError, port.EngineFailure) as failure:
+                raise to_wire_error(failure) from failure
+            except TimeoutError:
+                message = f"the start-up took longer than {_STARTUP_S:g} seconds"
+                raise WireError("57014", message) from None
+        except WireError as last:
+            websocket.send_now(write_last_word(last))
+
+    async def _serve_client(self, request_id: str, websocket: WebSocketConnection) -> None:
+        reader = StartupReader(websocket)
+        async with asyncio.timeout(_STARTUP_S) as limit:
+            first = await reader.read_first()
+            if isinstance(first, CancelRequest):
+                await self._cancel(first)
+                return
+            wishes = read_wishes(first.parameters, self._bounds.statement_timeout_ms)
+            token = await reader.ask_password(first)
+            identity, target, usage = await self._admit(websocket, token, wishes.database)
+            give_back = self._sessions.take_seat(identity.principal.organization)
+            try:
+                opening = self._engine.wire(
+                    target, wishes.settings, wishes.application, self._bounds.statement_timeout_ms
+                )
+                async with opening as link:
+                    limit.reschedule(None)
+                    counts, bytes_max = self._sessions.counts, self._bounds.message_bytes_max
+                    connection = WireConnection(websocket, link, identity, target, usage, token, counts, bytes_max)
+                    await self._run(request_id, websocket, connection, link, first, reader.take_rest())
+            finally:
+                give_back()
+
+    async def _admit(
+        self, websocket: WebSocketConnection, token: bytes, database: str | None
+    ) -> tuple[Identity, port.Target, Counts]:
+        """Find out who it is and which database it gets, as for any request. The connection counts as one."""
+        now = asyncio.get_running_loop().time()
+        identity = await self._identities.identify_token(token, websocket.address, now)
+        if Scope.READ not in identity.scopes:
+            raise ServiceError("forbidden", "this route needs the scope read, which the token lacks")
+        quota = identity.quota
+        if quota is not None and not quota.take(now) and not await quota.take_more(now):
+            raise quota.refusal(now)
+        target, usage = await self._identities.find_named(identity, database)
+        usage.requests += 1
+        websocket.belong_to(identity.principal.organization)
+        return identity, target, usage
+
+    async def _run(
+        self,
+        request_id: str,
+        websocket: WebSocketConnection,
+        connection: WireConnection,
+        link: port.WireSession,
+        startup: Startup,
+        first: bytes,
+    ) -> None:
+        number, secret = self._sessions.add(connection, startup.minor)
+        address = websocket.address.removeprefix(STRANGER) or None
+        principal = connection.identity.principal
+        actor = Actor(principal.organization, principal.key, principal.session, request_id, address)
+        websocket.on_stop = lambda: connection.end(WireError("57P01", _STOPPING), at_once=False)
+        if websocket.is_stopping:
+            websocket.on_stop()
+        try:
+            await self._note(actor, "wire.open", connection.target)
+            await websocket.send(write_greeting(link.greeting, write_key_data(number, secret)))
+            await connection.run(first)
+        finally:
+            self._sessions.remove(number)
+            self._sessions.do_later(self._note(actor, "wire.close", connection.target))
+
+    async def _note(self, actor: Actor, action: str, target: port.Target) -> None:
+        await attempt("audit", partial(self._journal.note, actor, action, target.id))
+
+    async def _cancel(self, wish: CancelRequest) -> None:
+        worker = self._sessions.find_worker(wish.process)
+        if worker == self._handover.own.worker:
+            await self._sessions.cancel(wish.process, wish.secret)
+            return
+        line = b"%b: %d:%b\r\n" % (_CANCEL_HEADER, wish.process, wish.secret.hex().encode())
+        await self._handover.tell_fellow(worker, PATH, line)

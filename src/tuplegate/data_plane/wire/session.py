@@ -1,0 +1,353 @@
+"""One client: its start-up, and then its bytes to the engine and back.
+
+A statement that may not run is replaced by one that the engine itself refuses, and the engine's error by ours. So the
+error comes in its place among the answers, a transaction that is open fails with it, and what follows up to the next
+Sync is skipped, all as PostgreSQL does it.
+"""
+
+import asyncio
+import secrets
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from tuplegate.admission.identity import Identity
+from tuplegate.data_plane.wire.failures import to_wire_error
+from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.messages import (
+    ASK_PASSWORD,
+    BIND,
+    COPY_IN,
+    ERROR,
+    EXECUTE,
+    FUNCTION,
+    NO,
+    PARSE,
+    PASSWORD,
+    QUERY,
+    READY,
+    TERMINATE,
+    WireError,
+    read_fields,
+    write_execute,
+    write_message,
+    write_negotiation,
+    write_query,
+)
+from tuplegate.data_plane.wire.startup import (
+    PACKET_MAX,
+    PASSWORD_MAX,
+    AskEncryption,
+    CancelRequest,
+    Startup,
+    check_length,
+    read_packet,
+)
+from tuplegate.data_plane.wire.texts import judge_text
+from tuplegate.engine import port
+from tuplegate.http.exchange import ClientGone, Counts
+from tuplegate.http.websocket import WebSocketConnection
+from tuplegate.protocol.errors import ServiceError
+
+_ASKS_MAX: Final = 2
+"""How often a client may ask for encryption: once for each kind."""
+_NAMES_MAX: Final = 100
+_NOT_LISTENING: Final = b"UNLISTEN\0"
+_QUOTA_HINT: Final = "Wait until the minute is over. The connection stays open."
+_IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
+_VACUUM_HINT: Final = "Send VACUUM, and what rebuilds a whole schema, to POST /v1/query."
+
+
+@dataclass(slots=True)
+class WireCounts:
+    """What is counted of all connections of a worker."""
+
+    opened: int = 0
+    statements: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class StartupReader:
+    """Reads what a client sends at the start, however it is cut into frames."""
+
+    def __init__(self, websocket: WebSocketConnection) -> None:
+        self._websocket = websocket
+        self._buffer = b""
+
+    async def read_first(self) -> CancelRequest | Startup:
+        """Return what the client wants. Whoever asks for encryption is told that there is none inside of this."""
+        for _ in range(_ASKS_MAX + 1):
+            length = struct.unpack(">i", await self._take(4))[0]
+            packet = read_packet(await self._take(check_length(length, 8, PACKET_MAX, "the start-up packet") - 4))
+            if not isinstance(packet, AskEncryption):
+                return packet
+            await self._websocket.send(NO)
+        raise WireError("08P01", "encryption was asked for again and again; there is none inside of a WebSocket")
+
+    async def ask_password(self, startup: Startup) -> bytes:
+        negotiation = write_negotiation(startup.unknown) if startup.must_negotiate else b""
+        await self._websocket.send(negotiation + ASK_PASSWORD)
+        kind, length = struct.unpack(">Bi", await self._take(5))
+        if kind != PASSWORD:
+            raise WireError("08P01", f"a message with the password was expected, not one of type {chr(kind)!r}")
+        body = await self._take(check_length(length, 5, PASSWORD_MAX, "the message with the password") - 4)
+        return body.rstrip(b"\0")
+
+    async def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            data = await self._websocket.receive()
+            if not data:
+                raise ClientGone
+            self._buffer += data
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+    def take_rest(self) -> bytes:
+        rest, self._buffer = self._buffer, b""
+        return rest
+
+
+# size: both directions share what is known of the connection.
+class WireConnection:
+    """A client whose key was accepted, joined to a connection of the engine. `token` is what it came with."""
+
+    def __init__(
+        self,
+        websocket: WebSocketConnection,
+        link: port.WireSession,
+        identity: Identity,
+        target: port.Target,
+        usage: Counts,
+        token: bytes,
+        counts: WireCounts,
+        bytes_max: int,
+    ) -> None:
+        self._websocket = websocket
+        self._link = link
+        self.identity = identity
+        self.target = target
+        self.token = token
+        self._usage = usage
+        self._counts = counts
+        self._flow = Flow()
+        self._client = ClientMessages(bytes_max)
+        self._engine = EngineMessages(self._look)
+        self._mark = b"tuplegate_refused_" + secrets.token_hex(8).encode()
+        self._refused: dict[int, bytes] = {}
+        self._refusals = 0
+        self._hidden = 0
+        """Answers to statements of the service's own that the client does not get."""
+        self._many: set[bytes] = set()
+        """Prepared statements that can begin any number of transactions, by name."""
+        self._has_last_word = False
+        self._ending: WireError | None = None
+        self._ended = asyncio.Event()
+        self.heard_at = asyncio.get_running_loop().time()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the engine waits for the client."""
+        return self._flow.waits_for_client
+
+    async def run(self, first: bytes) -> None:
+        """Pass bytes on until one side ends; `first` came with the start-up. Raises WireError with the last word."""
+        loop = asyncio.get_running_loop()
+        up, down = loop.create_task(self._pass_up(first)), loop.create_task(self._pass_down())
+        ended = loop.create_task(self._wait_for_end())
+        tasks = [up, down, ended]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done() and (failure := task.exception()) is not None:
+                    raise failure
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait_for_end(self) -> None:
+        await self._ended.wait()
+        assert self._ending is not None
+        raise self._ending
+
+    def end(self, error: WireError, *, at_once: bool) -> None:
+        """End the connection with these words: at once, or when nothing runs any more."""
+        if self._ending is None or at_once:
+            self._ending = error
+        if at_once or not self._flow.is_running:
+            self._ended.set()
+
+    async def cancel(self) -> None:
+        await self._link.cancel()
+
+    # -- to the engine --------------------------------------------------------------------------------------------
+
+    async def _pass_up(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if data:
+                self.heard_at = loop.time()
+                self._counts.bytes_in += len(data)
+                passed: list[bytes] = []
+                for message in self._client.feed(data):
+                    if message[0] == TERMINATE:
+                        return
+                    passed.append(await self._judge(message))
+                self._websocket.hold(self._client.held)
+                if passed:
+                    self._tell_state()
+                    await self._link.write(passed[0] if len(passed) == 1 else b"".join(passed))
+            data = await self._websocket.receive()
+            if not data:
+                return
+
+    async def _judge(self, message: bytes) -> bytes:
+        """Return what the engine gets for a message."""
+        kind = message[0]
+        try:
+            if kind == QUERY:
+                message = await self._judge_query(message)
+            elif kind == PARSE:
+                self._judge_parse(message)
+            elif kind == BIND:
+                self._judge_bind(message)
+            elif kind == EXECUTE:
+                await self._admit(1)
+            elif kind == FUNCTION:
+                raise WireError("0A000", "FunctionCall messages are not taken", hint="Call the function by SELECT.")
+        except WireError as refusal:
+            return self._refuse(kind, refusal)
+        self._flow.sent(kind)
+        return message
+
+    async def _judge_query(self, message: bytes) -> bytes:
+        text = message[5:-1]
+        judged = judge_text(text)
+        await self._admit(judged.begins)
+        if not judged.must_be_atomic:
+            return message
+        # Beside another statement it runs in one transaction, or not at all.
+        self._hidden += 1
+        return write_query(b"%b\n;UNLISTEN %b" % (text, self._mark))
+
+    def _judge_parse(self, message: bytes) -> None:
+        name, _, rest = message[5:].partition(b"\0")
+        judged = judge_text(rest.partition(b"\0")[0])
+        self._many.discard(name)
+        if judged.must_be_atomic:
+            if len(self._many) >= _NAMES_MAX:
+                raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
+            self._many.add(name)
+
+    def _judge_bind(self, message: bytes) -> None:
+        if not self._many or message[5:].split(b"\0", 2)[1] not in self._many:
+            return
+        # A cursor that is made in a block does not outlive it. What is under way could end the block.
+        if self._flow.status != IN_BLOCK or self._flow.has_statements:
+            raise WireError(
+                "0A000",
+                "CALL, DO, ANALYZE, CLUSTER and REINDEX run only inside of a transaction block here, if they come with"
+                " the extended protocol",
+                hint=f"{_IN_BLOCK_HINT} {_VACUUM_HINT}",
+            )
+
+    async def _admit(self, begins: int) -> None:
+        """Count a statement. Raises WireError where it may not run. In a failed transaction every one may: the engine
+        refuses all but its end."""
+        self._counts.statements += 1
+        self._usage.requests += 1
+        has_failed = self._flow.status == FAILED and not self._flow.is_running
+        try:
+            quota = self.identity.quota
+            if quota is not None:
+                now = asyncio.get_running_loop().time()
+                if not quota.take(now) and not await quota.take_more(now) and not has_failed:
+                    raise WireError("53400", str(quota.refusal(now)), hint=_QUOTA_HINT)
+            await self._link.admit(begins)
+        except (ServiceError, port.EngineFailure) as failure:
+            if not has_failed:
+                raise to_wire_error(failure) from failure
+
+    def _refuse(self, kind: int, error: WireError) -> bytes:
+        """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
+        self._refusals += 1
+        self._refused[self._refusals] = error.write("ERROR")
+        name = b"%b_%d" % (self._mark, self._refusals)
+        if kind in (QUERY, FUNCTION):
+            self._flow.sent(QUERY)
+            return write_query(b'EXECUTE "%b"' % name)
+        self._flow.sent(EXECUTE)
+        return write_execute(name)
+
+    # -- to the client --------------------------------------------------------------------------------------------
+
+    async def _pass_down(self) -> None:
+        while data := await self._link.read():
+            passed = self._engine.feed(data)
+            self._tell_state()
+            if passed:
+                self._counts.bytes_out += len(passed)
+                self._usage.bytes += len(passed)
+                await self._websocket.send(passed)
+            if self._ending is not None and not self._flow.is_running:
+                raise self._ending
+        if not self._has_last_word:
+            raise self._explain_loss()
+
+    def _explain_loss(self) -> WireError:
+        ended = self._link.explain("57P01")
+        if ended is not None:
+            return WireError("57P01", ended.message, ended.hint)
+        return WireError("08006", "the connection to the engine was lost; what was not committed is rolled back")
+
+    def _tell_state(self) -> None:
+        if self._flow.is_running:
+            self._link.note(port.WireState.RUNNING)
+        else:
+            self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        """Something has ended. What was sent behind it begins now, and has its own time."""
+        self._link.note(port.WireState.IDLE if self._flow.status == IDLE else port.WireState.OPEN)
+
+    def _look(self, kind: int, message: bytes) -> bytes | None:
+        """See `flow.Look`."""
+        if kind == READY:
+            self._flow.note_ready(message[5])
+            self._tell_ready()
+            if not self._flow.is_running:
+                self._refused.clear()
+                self._hidden = 0
+        elif kind == COPY_IN:
+            self._flow.note_rows_wanted()
+        elif kind == ERROR:
+            self._flow.note_error()
+            return self._look_at_error(message)
+        elif self._hidden and message[5:] == _NOT_LISTENING:
+            self._hidden -= 1
+            return b""
+        return None
+
+    def _look_at_error(self, message: bytes) -> bytes | None:
+        self._usage.errors += 1
+        fields = read_fields(message)
+        text, severity = fields.get("M", b""), fields.get("V", b"ERROR").decode()
+        self._has_last_word = severity in ("FATAL", "PANIC")
+        if self._refused and self._mark in text:
+            number = text.partition(self._mark + b"_")[2].split(b'"')[0]
+            return self._refused.pop(int(number), None) if number.isdigit() else None
+        why = self._link.explain(fields.get("C", b"").decode())
+        if why is None:
+            return None
+        sqlstate = "57P01" if self._has_last_word else why.sqlstate or "57014"
+        return WireError(sqlstate, why.message, why.hint).write(severity)
+
+
+def write_last_word(error: WireError) -> bytes:
+    return error.write("FATAL")
+
+
+def write_greeting(greeting: bytes, key_data: bytes) -> bytes:
+    """Return what a client is told once its key is accepted."""
+    return write_message(ord("R"), struct.pack(">i", 0)) + greeting + key_data + write_message(READY, b"I")

@@ -1,0 +1,129 @@
+"""The open connections of this worker: how many, with which keys, and by which numbers they can be cancelled."""
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from tuplegate.access.scopes import Scope
+from tuplegate.admission.identity import IdentityCache, access_of
+from tuplegate.admission.seats import WorkerSeats
+from tuplegate.data_plane.wire.messages import WireError
+from tuplegate.data_plane.wire.session import WireConnection, WireCounts
+from tuplegate.protocol.errors import ServiceError
+
+_WORKER_SHIFT: Final = 24
+_LOOK_S: Final = 1.0
+_FINISH_S: Final = 5.0
+_SECRET_BYTES: Final = {0: 4}
+_SECRET_BYTES_LATER: Final = 32
+"""Bytes of a secret to cancel by: four in version 3.0 of the protocol."""
+
+
+class WireSessions:
+    """`worker` is this one's number, which is part of the numbers of its connections."""
+
+    def __init__(self, worker: int, seats: WorkerSeats, idle_s: float) -> None:
+        self._worker = worker
+        self._seats = seats
+        self._idle_s = idle_s
+        self._open: dict[int, tuple[WireConnection, bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.counts = WireCounts()
+
+    # -- seats and numbers ----------------------------------------------------------------------------------------
+
+    def take_seat(self, organization: str) -> Callable[[], None]:
+        """Take a seat for one more connection, and return what gives it back. Raises WireError."""
+        try:
+            return self._seats.take(organization)
+        except ServiceError as full:
+            raise WireError("53300", full.body.message, hint="Close one, or use a pool of connections.") from full
+
+    def add(self, connection: WireConnection, minor: int) -> tuple[int, bytes]:
+        """Return the number and the secret that the connection can be cancelled by; `remove` must follow."""
+        number = 0
+        while not number or number in self._open:
+            number = (self._worker + 1) << _WORKER_SHIFT | secrets.randbits(_WORKER_SHIFT)
+        secret = secrets.token_bytes(_SECRET_BYTES.get(minor, _SECRET_BYTES_LATER))
+        self._open[number] = connection, secret
+        self.counts.opened += 1
+        return number, secret
+
+    def remove(self, number: int) -> None:
+        self._open.pop(number, None)
+
+    @property
+    def open(self) -> int:
+        return len(self._open)
+
+    def find_worker(self, number: int) -> int:
+        """Return the worker that has given the number, if any has."""
+        return (number >> _WORKER_SHIFT) - 1
+
+    async def cancel(self, number: int, secret: bytes) -> None:
+        """Cancel what runs on a connection of this worker. A wrong secret does nothing, and nobody is told."""
+        connection, known = self._open.get(number, (None, b""))
+        if connection is not None and hmac.compare_digest(known, secret):
+            try:
+                await connection.cancel()
+            except TimeoutError:
+                pass  # the statement goes on, as with any cancel that comes too late
+
+    def do_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait a moment for what nobody has waited for."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_FINISH_S)
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _connections(self) -> list[WireConnection]:
+        return [connection for connection, _ in self._open.values()]
+
+    @property
+    def tokens(self) -> set[bytes]:
+        return {connection.token for connection in self._connections}
+
+    def revoke(self, token: bytes) -> None:
+        """End the connections of a token that is good for nothing any more."""
+        for connection in self._connections:
+            if connection.token == token:
+                connection.end(WireError("57P01", "the key is revoked or expired, or its rights changed"), at_once=True)
+
+    async def watch(self, identities: IdentityCache) -> None:
+        """End what is idle, and what has a key that ran out or may do less now. Runs for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = loop.time()
+            for connection in self._connections:
+                if connection.is_idle and now - connection.heard_at > self._idle_s:
+                    message = f"nothing was sent for {self._idle_s:g} seconds"
+                    connection.end(WireError("57P05", message), at_once=True)
+            for token in self.tokens:
+                await self._look_at(token, identities, now)
+
+    async def _look_at(self, token: bytes, identities: IdentityCache, now: float) -> None:
+        try:
+            identity = await identities.identify_token(token, "", now)
+        except ServiceError as refusal:
+            if refusal.status == 401:
+                self.revoke(token)
+            return
+        for connection in self._connections:
+            if connection.token != token:
+                continue
+            bound = identity.principal.database
+            is_same = access_of(identity.scopes) is connection.target.access and bound in (None, connection.target.id)
+            if Scope.READ in identity.scopes and is_same:
+                connection.identity = identity
+            else:
+                self.revoke(token)

@@ -1,0 +1,52 @@
+"""Connections over which a client speaks to the engine itself, in the engine's own protocol."""
+
+from enum import Enum
+from typing import Protocol
+
+from tuplegate.engine.port.failures import StatementFailed
+
+
+class WireState(Enum):
+    """The state of such a connection in the engine."""
+
+    IDLE = "idle"
+    OPEN = "in a transaction, and waits"
+    RUNNING = "runs something"
+
+
+class WireSession(Protocol):
+    """A connection of a target's role, for one client alone, closed when that has left.
+
+    Its user passes bytes on in both directions, and says what they mean where the service has to know it.
+    """
+
+    greeting: bytes
+    """The messages with which the engine has told its parameters."""
+
+    async def read(self) -> bytes:
+        """Return what the engine has sent; nothing when it has closed the connection."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to the engine. Waits while it does not take them."""
+        ...
+
+    async def admit(self, begins: int) -> None:
+        """To be called before a statement is written, which begins so many transactions at most.
+
+        Raises StatementFailed, EngineBusy or EngineUnavailable where it may not run: a transaction that is open must
+        fail, then.
+        """
+        ...
+
+    def note(self, state: WireState) -> None:
+        """Note what the engine does from now on."""
+        ...
+
+    def explain(self, sqlstate: str) -> StatementFailed | None:
+        """Return why the service has ended what ran, or the connection; None where it was somebody else."""
+        ...
+
+    async def cancel(self) -> None:
+        """Cancel what runs, for the client."""
+        ...

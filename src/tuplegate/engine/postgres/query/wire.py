@@ -1,0 +1,104 @@
+"""Opens the connections of clients that speak PostgreSQL's protocol themselves."""
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.link import Link
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pools import Pools
+from tuplegate.engine.postgres.query.run import Running
+from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun
+from tuplegate.engine.postgres.safety.guard import SerializableGuard
+
+_log: Final = structlog.get_logger()
+
+_REPORTED: Final = (
+    "server_version", "server_encoding", "client_encoding", "application_name", "default_transaction_read_only",
+    "in_hot_standby", "is_superuser", "session_authorization", "DateStyle", "IntervalStyle", "TimeZone",
+    "integer_datetimes", "standard_conforming_strings", "scram_iterations", "search_path",
+)  # fmt: skip
+"""The parameters that a server of any version tells by itself. libpq can only be asked for each by its name."""
+
+
+class Wires:
+    """The connections of clients that speak for themselves, of one worker. `most` is how many there may be."""
+
+    def __init__(
+        self, pools: Pools, running: Running, guard: SerializableGuard, fetch: Fetch, connections_max: int
+    ) -> None:
+        self._pools = pools
+        self._running = running
+        self._guard = guard
+        self._fetch = fetch
+        self._most = max(1, connections_max // 2)
+        self._opening = 0
+        self._open: set[WireRun] = set()
+
+    def let_go(self, databases: frozenset[str]) -> None:
+        """End the connections to databases that are copied, reset or moved."""
+        for run in self._open:
+            if run.target.database in databases:
+                run.end_for("the database is being copied, reset or moved; connect again in a moment")
+
+    @asynccontextmanager
+    async def open(
+        self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int
+    ) -> AsyncIterator[WireRun]:
+        """Open a connection with settings of the client's. Raises StatementFailed where the engine refuses those."""
+        if len(self._open) + self._opening >= self._most:
+            raise port.EngineBusy(f"{self._most} clients have a connection to the engine through this worker already")
+        self._opening += 1
+        try:
+            run = await self._make(target, settings, application, timeout_ms)
+        finally:
+            self._opening -= 1
+        self._open.add(run)
+        try:
+            yield run
+        finally:
+            self._open.discard(run)
+            run.leave()
+
+    async def _make(self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int) -> WireRun:
+        pool = self._pools.of(target)
+        pool.check()
+        try:
+            member = await pool.open_given(self._pools.make_login(target, settings, application))
+        except ConnectionLost as lost:
+            raise _explain_refusal(str(lost)) from lost
+        try:
+            if member.pgconn.ssl_in_use:
+                raise port.NotSupported(
+                    "the engine is reached over TLS, which connections of clients of their own cannot use yet"
+                )
+            greeting = b"".join(_write_parameters(member))
+            link = await Link.open(member.give_away())
+        except BaseException:
+            pool.see_off(member, is_running=False, in_doubt=False)
+            raise
+        return WireRun(pool, target, timeout_ms, member, link, self._running, self._guard, self._fetch, greeting)
+
+
+def _write_parameters(member: Member) -> list[bytes]:
+    """Return what the server has told at the start, as it told it."""
+    told = [(name.encode(), member.pgconn.parameter_status(name.encode())) for name in _REPORTED]
+    return [
+        b"S" + struct.pack(">i", 6 + len(name) + len(value)) + name + b"\0" + value + b"\0"
+        for name, value in told
+        if value is not None
+    ]
+
+
+def _explain_refusal(text: str) -> port.EngineFailure:
+    """Tell a value that the engine does not take from an engine that is not there."""
+    _, fatal, said = text.partition("FATAL: ")
+    if fatal and "parameter" in said:
+        return port.StatementFailed(f"the engine refused the start-up parameters: {said.strip()}", sqlstate="22023")
+    _log.warning("no connection to the engine", reason=text)
+    return port.EngineUnavailable("the engine accepts no connection just now")

@@ -1,0 +1,260 @@
+"""A client that speaks PostgreSQL's protocol itself, on a connection of its own with its key's role.
+
+libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
+is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time, its locks and its
+room. What they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when
+its next statement comes, or by ending the connection.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from tuplegate.engine import port
+from tuplegate.engine.libpq.link import Link
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.port.wire import WireState
+from tuplegate.engine.postgres.pool import Pool
+from tuplegate.engine.postgres.query.run import Run, Running, Why, explain_age
+from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.safety.sizes import explain_full
+
+_log: Final = structlog.get_logger()
+
+_CANCELLED: Final = "57014"
+_ENDED: Final = ("57P01", _CANCELLED)
+_GRACE_S: Final = 5.0
+_TICK_S: Final = 0.05
+_JUDGED_EVERY_S: Final = 0.25
+
+_WAITS_FOR_CLIENT: Final = (
+    "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1::pg_catalog.int4"
+    " AND (state IN ('idle', 'idle in transaction', 'idle in transaction (aborted)') OR wait_event_type = 'Client')"
+)
+_HAS_READ_SERIALIZABLY: Final = (
+    "SELECT 1 FROM pg_catalog.pg_locks WHERE pid = $1::pg_catalog.int4 AND mode = 'SIReadLock' LIMIT 1"
+)
+"""Whether an open transaction is serializable and has read anything: only such a one can be part of a write skew."""
+
+_FULL_HINT: Final = (
+    "Until there is room, connections with a key that may write run nothing here. Make room with POST /v1/query; a key"
+    " that may only read goes on."
+)
+
+Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
+
+
+class WireRun(Run):
+    """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
+
+    __slots__ = (
+        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_link", "_outlived",
+        "_running", "_state", "_tasks", "greeting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        target: port.Target,
+        timeout_ms: int,
+        member: Member,
+        link: Link,
+        running: Running,
+        guard: SerializableGuard,
+        fetch: Fetch,
+        greeting: bytes,
+    ) -> None:
+        super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
+        self.begin(member)
+        self.greeting = greeting
+        self._link = link
+        self._running = running
+        self._guard = guard
+        self._fetch = fetch
+        self._state = WireState.IDLE
+        self._in_doubt = False
+        self._outlived = False
+        self._judged_at = -math.inf
+        self._explained: port.StatementFailed | None = None
+        self._cancelling = False
+        self._is_ending = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the port -----------------------------------------------------------------------------------------------
+
+    async def read(self) -> bytes:
+        return await self._link.read()
+
+    async def write(self, data: bytes) -> None:
+        await self._link.write(data)
+
+    async def admit(self, begins: int) -> None:
+        self.pool.check()
+        if self._outlived:
+            raise explain_age()
+        if self.target.may_write:
+            self.pool.check_commits()
+            full_at = self.pool.state.full_at
+            if full_at is not None:
+                raise explain_full(full_at, _FULL_HINT)
+        if self._guard.must_wait:
+            await self._guard.wait(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000)
+        self._guard.count(begins)
+
+    def note(self, state: WireState) -> None:
+        was, self._state = self._state, state
+        if state is WireState.RUNNING:
+            if was is not WireState.RUNNING:
+                self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
+        else:
+            self.deadline = math.inf
+            if not self._cancelling and not self._is_ending:
+                self._explained = None
+        if state is WireState.IDLE:
+            self._leave()
+        elif self not in self._running.runs:
+            self._enter()
+
+    def explain(self, sqlstate: str) -> port.StatementFailed | None:
+        return self._explained if sqlstate in _ENDED else None
+
+    async def cancel(self) -> None:
+        async with asyncio.timeout(_GRACE_S):
+            if not await self._waits_for_standby():
+                await self.member.cancel()
+
+    # -- for the watches ----------------------------------------------------------------------------------------
+
+    @property
+    def writes(self) -> bool:
+        return self.target.may_write and not self._outlived
+
+    @property
+    def may_grow(self) -> bool:
+        return self.target.may_write
+
+    @property
+    def keywords(self) -> list[str]:
+        """Nobody reads what it runs: it is taken for what takes room."""
+        return ["insert"] if self.target.may_write else ["select"]
+
+    def end(self, why: Why, full_at: int = 0) -> None:
+        if why is Why.OUTLIVED:
+            now = asyncio.get_running_loop().time()
+            if now - self._judged_at > _JUDGED_EVERY_S:
+                self._judged_at = now
+                self._spawn(self._judge_age())
+            return
+        if why is Why.STOPPING and self._state is not WireState.RUNNING:
+            return
+        if self.ended is None:
+            self.ended = why
+            self.full_at = full_at
+            self._spawn(self._end_running(why))
+
+    async def _judge_age(self) -> None:
+        """Mark the transaction where the engine cannot check it any more: it fails with its next statement."""
+        try:
+            has_read = bool(await self._fetch(_HAS_READ_SERIALIZABLY, str(self.member.backend)))
+        except port.EngineFailure:
+            has_read = True
+        if self._state is WireState.IDLE:
+            return
+        if not has_read:
+            self.begun = self.member.meter.begun  # nothing that it has read can be missing
+            return
+        self._outlived = True
+        self._guard.ended += 1
+        if self._state is WireState.RUNNING:
+            self._explained = explain_age()
+            await self._cancel_quietly()
+
+    async def _end_running(self, why: Why) -> None:
+        """Cancel what runs; end the server process where that does not help, or nothing runs."""
+        if why is Why.TIME and await self._waits_for_client():
+            # Neither the time of a slow reader counts, nor that of a client that copies rows to the engine.
+            self.ended = None
+            self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
+            return
+        self._explained = self.explain_end()
+        self._cancelling = True
+        try:
+            if self._state is WireState.RUNNING and await self._cancel_running():
+                return
+            _log.warning("a connection of a client was ended", database=self.target.database, reason=why.value)
+            await self._end_process()
+        finally:
+            self._cancelling = False
+            if not self._is_ending:
+                self.ended = self._explained = None
+
+    async def _cancel_running(self) -> bool:
+        """Cancel what runs; return whether it has ended, or must be left to its commit."""
+        await self._cancel_quietly()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _GRACE_S
+        while self._state is WireState.RUNNING and not self._link.is_lost:
+            if loop.time() > deadline:
+                return await self._waits_for_standby()
+            await asyncio.sleep(_TICK_S)
+        return True
+
+    async def _end_process(self) -> None:
+        self._is_ending = True
+        await self.pool.end_process(self.member)
+
+    async def _cancel_quietly(self) -> None:
+        try:
+            await self.cancel()
+        except TimeoutError:
+            pass  # its process is ended in a moment
+
+    async def _waits_for_client(self) -> bool:
+        try:
+            return bool(await self._fetch(_WAITS_FOR_CLIENT, str(self.member.backend)))
+        except port.EngineFailure:
+            return False
+
+    async def _waits_for_standby(self) -> bool:
+        return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
+
+    def end_for(self, reason: str) -> None:
+        """End the connection: its database must be let go of."""
+        if not self._is_ending:
+            self._is_ending = True
+            self._explained = port.StatementFailed(reason, sqlstate="57P01")
+            self._spawn(self._end_process())
+
+    # -- entering and leaving -----------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        self._running.runs[self] = asyncio.get_running_loop().time()
+        self.begun = self.member.meter.begun
+        self._outlived = False
+        if self.target.may_write:
+            self._in_doubt = True
+            self.pool.state.begin_doubt()
+
+    def _leave(self) -> None:
+        self._outlived = False
+        if self._running.runs.pop(self, None) is not None and self._in_doubt:
+            self._in_doubt = False
+            self.pool.state.end_doubt()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def leave(self) -> None:
+        """The client has left: cancel what runs, and close. The connection keeps its place until its process is
+        gone."""
+        self._link.close()
+        self._running.runs.pop(self, None)
+        for task in self._tasks:
+            task.cancel()
+        self.pool.see_off(self.member, is_running=self._state is WireState.RUNNING, in_doubt=self._in_doubt)
+        self._in_doubt = False

@@ -1,0 +1,99 @@
+"""Connections that began with an HTTP request and speak another protocol since.
+
+Such a connection holds no lane and is no running request. It still counts among the connections of its server, is
+looked at once a second, gives way where places are short, and is closed when the server stops.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tuplegate.http.memory import Memory
+from tuplegate.http.rota import Rota
+from tuplegate.http.stalls import ClientProgress
+from tuplegate.http.writing import Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What an HTTP connection hands to its successor.
+
+    `on_lost` must be called when the connection is gone.
+    """
+
+    transport: asyncio.Transport
+    outgoing: Outgoing
+    progress: ClientProgress
+    memory: Memory
+    rota: Rota
+    reader_timeout_s: float
+    opened_at: float
+    on_lost: "Callable[[UpgradedConnection], None]"
+
+
+class UpgradedConnection(asyncio.Protocol):
+    """The successor of an HTTP connection. `busy_class` is how readily it gives way while its client is a stranger."""
+
+    busy_class: ClassVar[int] = 2
+
+    def __init__(self, handed: Handed) -> None:
+        self._transport = handed.transport
+        self._out = handed.outgoing
+        self._progress = handed.progress
+        self._reader_timeout_s = handed.reader_timeout_s
+        self._opened_at = handed.opened_at
+        self._on_lost = handed.on_lost
+
+    def begin(self, unread: bytes) -> None:
+        """Take over; `unread` has arrived already."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The server stops: end soon, in order."""
+        raise NotImplementedError
+
+    def cut_short(self) -> None:
+        """The time for an end in order is over."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> str:
+        return self._out.address
+
+    @property
+    def owner(self) -> str:
+        """The organization whose connection this is, or its address while that is unknown."""
+        return self._out.owner
+
+    def readiness(self) -> tuple[int, float] | None:
+        """See `Places`. Whoever has shown a key does not give way."""
+        return (self.busy_class, self._opened_at) if self._out.owner == self._out.address else None
+
+    def give_way(self) -> None:
+        self._out.cut_off()
+
+    def pause_writing(self) -> None:
+        self._out.note_behind()
+
+    def resume_writing(self) -> None:
+        self._out.note_caught_up()
+
+    def check_time(self, now: float) -> None:
+        """Close the connection if the client takes nothing. Called once a second."""
+        self._out.charge_again()
+        if self._progress.has_taken_all(now, self._out.written):
+            return
+        if self._progress.measure_stall_s(now, self._out.written) > self._reader_timeout_s:
+            self._out.cut_off()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._out.note_lost()
+        self._on_lost(self)
+
+
+Upgrade = Callable[[Handed], UpgradedConnection]
+"""Makes the successor of a connection whose request was answered with 101."""

@@ -1,0 +1,544 @@
+"""`GET /v2`: PostgreSQL's own protocol in a WebSocket, by psycopg through a tunnel and byte by byte."""
+
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.rows import TupleRow
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from tests.control import Organization, engine, engine_name, new_organization, wait_until
+from tests.metrics import scrape
+from tests.service import Service, Sql
+from tests.tunnel import Tunnel, open_websocket
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture(scope="module")
+def tunnel(service: Service, organization: Organization) -> Iterator[Tunnel]:
+    with Tunnel(service, organization.key) as opened:
+        yield opened
+
+
+@pytest.fixture
+def wire(tunnel: Tunnel) -> Iterator[Connection]:
+    with tunnel.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def org_sql(organization: Organization) -> Sql:
+    return organization.control.sql()
+
+
+def value(connection: Connection, sql: str, *params: Any) -> Any:
+    row = connection.execute(sql.encode(), params or None).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def database_of(organization: Organization) -> str:
+    """The engine's name of the organization's database."""
+    database = organization.control.get("/v1/databases/main")
+    return engine_name(organization.control.service, database["id"])
+
+
+def backends(organization: Organization) -> list[tuple[Any, ...]]:
+    """Server processes of clients of their own, in the organization's database."""
+    with engine(organization.control.service) as outside:
+        return outside.execute(
+            "select pid, state, wait_event from pg_stat_activity where datname = %s and application_name = 'by hand'",
+            [database_of(organization)],
+        ).fetchall()
+
+
+# -- a client of PostgreSQL -------------------------------------------------------------------------------------------
+
+
+def test_types_errors_and_parameters(wire: Connection) -> None:
+    """Everything is the engine's own: values in both forms, errors with their fields, notices."""
+    row = wire.execute(
+        "select %s::int, %s::text, %s::timestamptz, array[1,2]::int[], '{\"a\":1}'::jsonb, null, 1.50::numeric",
+        (7, "ä€", "2026-11-17T00:00:00Z"),
+    ).fetchone()
+    assert row is not None
+    assert (row[0], row[1], row[3], row[4], row[5], str(row[6])) == (7, "ä€", [1, 2], {"a": 1}, None, "1.50")
+    assert wire.execute("select %s::bytea", (b"\0\xff",), binary=True).fetchone() == (b"\0\xff",)
+    with pytest.raises(errors.SyntaxError) as wrong:
+        wire.execute("selec 1")
+    assert wrong.value.diag.statement_position == "1"
+    with pytest.raises(errors.DivisionByZero):
+        wire.execute("select 1/%s", (0,))
+    notices: list[str] = []
+    wire.add_notice_handler(lambda told: notices.append(str(told.message_primary)))
+    wire.execute("do $$ begin raise notice 'hello'; end $$")
+    assert notices == ["hello"]
+    assert value(wire, "select 1") == 1
+
+
+def test_it_is_the_keys_role_and_serializable(wire: Connection, organization: Organization) -> None:
+    name = database_of(organization)
+    assert value(wire, "select current_user || ' ' || session_user") == f"{name}_w {name}_w"
+    assert value(wire, "show default_transaction_isolation") == "serializable"
+    assert wire.info.parameter_status("server_encoding") == "UTF8"
+    assert wire.info.parameter_status("is_superuser") == "off"
+    wire.execute("set default_transaction_isolation = 'read committed'")
+    assert value(wire, "show transaction_isolation") == "read committed"
+
+
+def test_transactions_and_savepoints(tunnel: Tunnel, org_sql: Sql) -> None:
+    org_sql("create table wire_tx (n int primary key)")
+    with tunnel.connect(autocommit=False) as connection:
+        connection.execute("insert into wire_tx values (1)")
+        with pytest.raises(errors.UniqueViolation), connection.transaction():
+            connection.execute("insert into wire_tx values (1)")
+        assert org_sql.value("select count(*) from wire_tx") == 0
+        connection.commit()
+        connection.execute("insert into wire_tx values (2)")
+        connection.rollback()
+    assert org_sql.rows("select n from wire_tx", row_mode="arrays") == [[1]]
+
+
+def test_write_skew_is_refused(tunnel: Tunnel, org_sql: Sql) -> None:
+    org_sql("create table wire_skew (n int primary key, v int)")
+    org_sql("insert into wire_skew values (1, 0), (2, 0)")
+    with tunnel.connect(autocommit=False) as one, tunnel.connect(autocommit=False) as two:
+        for connection in (one, two):
+            connection.execute("select sum(v) from wire_skew")
+        one.execute("update wire_skew set v = 1 where n = 1")
+        two.execute("update wire_skew set v = 1 where n = 2")
+        one.commit()
+        with pytest.raises(errors.SerializationFailure):
+            two.commit()
+
+
+def copy_in(connection: Connection, *pieces: bytes) -> None:
+    with connection.cursor().copy("copy wire_copy from stdin") as copy:
+        for piece in pieces:
+            copy.write(piece)
+
+
+def test_copy_both_ways(wire: Connection, org_sql: Sql) -> None:
+    """By both protocols, with rows in large and small pieces, and with an error in the middle."""
+    rows = 20_000
+    wire.execute("create table wire_copy (n int, t text)")
+    with wire.cursor().copy("copy wire_copy from stdin") as copy:
+        for number in range(rows):
+            copy.write_row((number, "x" * 50))
+    assert org_sql.value("select count(*) from wire_copy") == rows
+    with wire.cursor().copy("copy wire_copy to stdout") as copy:
+        assert sum(1 for _ in copy.rows()) == rows
+    with pytest.raises(errors.InvalidTextRepresentation):
+        copy_in(wire, b"no number\tx\n", b"1\tx\n" * 50_000)
+    with wire.cursor().copy("copy (select n from wire_copy where n < %s) to stdout", (3,)) as copy:
+        assert b"".join(bytes(piece) for piece in copy) == b"0\n1\n2\n"
+    assert value(wire, "select 1") == 1
+
+
+def test_a_large_result_comes_whole_to_a_slow_reader(wire: Connection) -> None:
+    with wire.cursor() as cursor:
+        total = 0
+        for row in cursor.stream("select repeat('x', 1000) from generate_series(1, 30000)"):
+            total += len(row[0])
+    assert total == 30_000_000
+
+
+def test_a_pipeline(wire: Connection) -> None:
+    with wire.pipeline():
+        cursors = [wire.execute("select %s::int", (number,)) for number in range(50)]
+    assert [cursor.fetchone() for cursor in cursors] == [(number,) for number in range(50)]
+
+
+def test_notifications(tunnel: Tunnel, wire: Connection) -> None:
+    wire.execute("listen news")
+    with tunnel.connect() as other:
+        other.execute("notify news, 'arrived'")
+    (told,) = wire.notifies(timeout=20, stop_after=1)
+    assert (told.channel, told.payload) == ("news", "arrived")
+
+
+def test_settings_of_the_start(tunnel: Tunnel) -> None:
+    options = r"-c search_path=pg_catalog -c IntervalStyle=iso_8601"
+    with tunnel.connect(application_name="it's me \\", options=options) as connection:
+        assert value(connection, "show application_name") == "it's me \\"
+        assert value(connection, "show search_path") == "pg_catalog"
+        assert value(connection, "select '1 day'::interval::text") == "P1D"
+        connection.execute("reset all")
+        assert value(connection, "show search_path") == "pg_catalog"
+    with tunnel.connect(client_encoding="LATIN1") as connection:
+        assert connection.execute("select 'ä' || length('ä')").fetchone() == ("ä1",)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"options": "-c TimeZone=Mars"}, "Mars"),
+        ({"options": "-c work_mem=1GB"}, "not taken"),
+        ({"options": "-c TimeZone=UTC\\\t-c\\\tdefault_transaction_read_only=off"}, "parameter"),
+        ({"replication": "database"}, "replication"),
+        ({"dbname": "nowhere"}, "there is no database 'nowhere'"),
+        ({"password": "svc_k_wrong"}, "well-formed"),
+        ({"password": "x" * 2000}, "5 to 1000"),
+    ],
+)
+def test_a_start_that_is_refused(tunnel: Tunnel, more: dict[str, Any], says: str) -> None:
+    with pytest.raises(psycopg.OperationalError, match=says):
+        tunnel.connect(**more)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_may_only_read(service: Service, organization: Organization) -> None:
+    """Whatever it sets."""
+    key = organization.control.post("/v1/keys", {"name": "reader", "scopes": ["read"]})["key"]
+    with Tunnel(service, key) as tunnel, tunnel.connect() as connection:
+        assert value(connection, "select 1") == 1
+        with pytest.raises(errors.ReadOnlySqlTransaction):
+            connection.execute("create table wire_no (n int)")
+        connection.execute("set default_transaction_read_only = off")
+        with pytest.raises(errors.InsufficientPrivilege):
+            connection.execute("create table wire_no (n int)")
+
+
+def test_a_key_of_one_database(service: Service, organization: Organization) -> None:
+    organization.control.post("/v1/databases", {"name": "wire-other"})
+    key = organization.control.post("/v1/keys", {"name": "bound", "scopes": ["write"], "database": "wire-other"})["key"]
+    with Tunnel(service, key) as tunnel:
+        with tunnel.connect("wire-other") as connection:
+            assert value(connection, "select 1") == 1
+        with pytest.raises(psycopg.OperationalError, match="there is no database 'main'"):
+            tunnel.connect("main")
+
+
+def test_a_revoked_key_ends_its_connections(service: Service, organization: Organization) -> None:
+    """While a statement runs, too; and it opens no other."""
+    made = organization.control.post("/v1/keys", {"name": "soon gone", "scopes": ["write"]})
+    with Tunnel(service, made["key"]) as tunnel, tunnel.connect(application_name="by hand") as connection:
+        failure: list[psycopg.Error] = []
+
+        def sleep() -> None:
+            try:
+                connection.execute("select pg_sleep(20)")
+            except psycopg.Error as exc:
+                failure.append(exc)
+
+        sleeping = threading.Thread(target=sleep)
+        sleeping.start()
+        wait_until(lambda: [row[2] for row in backends(organization)] == ["PgSleep"])
+        organization.control.delete(f"/v1/keys/{made['id']}")
+        sleeping.join(20)
+        assert failure[0].sqlstate == "57P01"
+        assert "revoked" in str(failure[0])
+        wait_until(lambda: not backends(organization))
+        with pytest.raises(psycopg.OperationalError, match="revoked"):
+            tunnel.connect()
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def status(connection: Connection) -> str:
+    return connection.info.transaction_status.name
+
+
+def select_often(connection: Connection) -> None:
+    for _ in range(30):
+        connection.execute("select 1")
+
+
+def test_over_the_quota_statements_fail_and_the_connection_stays(service: Service) -> None:
+    """In both protocols; an open transaction fails with it, and can be ended."""
+    tiny = new_organization(service, "tiny")
+    with Tunnel(service, tiny.key) as tunnel, tunnel.connect(prepare_threshold=None) as connection:
+        connection.execute("begin")
+        with pytest.raises(errors.ConfigurationLimitExceeded, match="requests of this minute"):
+            select_often(connection)
+        assert status(connection) == "INERROR"
+        connection.execute("rollback")
+        with pytest.raises(errors.ConfigurationLimitExceeded):
+            connection.execute("select %s", ("extended",))
+        with pytest.raises(errors.ConfigurationLimitExceeded):
+            connection.execute("select 'simple'")
+        assert status(connection) == "IDLE"
+
+
+def test_a_statement_that_takes_too_long(service: Service, organization: Organization) -> None:
+    """The limit of the service holds whatever the client sets; here its own is lower."""
+    with Tunnel(service, organization.key) as tunnel, tunnel.connect(options="-c statement_timeout=50") as connection:
+        with pytest.raises(errors.QueryCanceled):
+            connection.execute("select pg_sleep(20)")
+        assert value(connection, "select 1") == 1
+
+
+def test_connections_of_an_organization(service: Service) -> None:
+    other = new_organization(service)
+    with Tunnel(service, other.key) as tunnel:
+        opened = [tunnel.connect() for _ in range(8)]
+        with pytest.raises(psycopg.OperationalError, match="8 connections of the organization are open"):
+            tunnel.connect()
+        opened[0].close()
+        wait_until(lambda: _connects(tunnel))
+        for connection in opened:
+            connection.close()
+
+
+def _connects(tunnel: Tunnel) -> bool:
+    try:
+        tunnel.connect().close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_a_cancel(wire: Connection, organization: Organization) -> None:
+    """By a connection of its own, as psql does it; a wrong secret does nothing."""
+    done = threading.Event()
+
+    def cancel() -> None:
+        while not done.wait(0.05):
+            wire.cancel_safe()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    try:
+        with pytest.raises(errors.QueryCanceled):
+            wire.execute("select pg_sleep(20)")
+    finally:
+        done.set()
+        canceller.join()
+    assert value(wire, "select 1") == 1
+
+
+def test_what_could_begin_any_number_of_transactions_runs_in_one(wire: Connection) -> None:
+    """And what it answers is what the engine would."""
+    wire.execute("do $$ begin perform 1; end $$")
+    assert wire.execute("do $$ begin perform 1; end $$ -- with a comment").statusmessage == "DO"
+    with pytest.raises(errors.InvalidTransactionTermination):
+        wire.execute("do $$ begin for i in 1..5 loop perform 1; commit; end loop; end $$")
+    wire.execute("create procedure wire_many(n int) language plpgsql as $$ begin commit; end $$")
+    with pytest.raises(errors.InvalidTransactionTermination):
+        wire.execute("call wire_many(1)")
+    with pytest.raises(errors.FeatureNotSupported, match="transaction block"):
+        wire.execute("call wire_many(%s)", (1,))
+    with pytest.raises(errors.InvalidTransactionTermination), wire.transaction():
+        wire.execute("call wire_many(%s)", (1,))
+    with pytest.raises(errors.ActiveSqlTransaction):
+        wire.execute("vacuum")
+    assert wire.execute("analyze").statusmessage == "ANALYZE"
+    with pytest.raises(errors.FeatureNotSupported, match="the service's own"):
+        wire.execute("begin; create table wire_prep (n int); prepare transaction 'x'")
+    assert value(wire, "select 1") == 1
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_in_the_middle(service: Service, organization: Organization) -> None:
+    """Of a statement, of a transaction and of rows that it sends: nothing is left in the engine."""
+    for sql in ("select pg_sleep(60)", "begin; select 1", "copy (select 1 from generate_series(1, 1e9)) to stdout"):
+        client = Hand(service)
+        client.start(organization.key)
+        client.send(query(sql))
+        wait_until(lambda: any(row[1] in ("active", "idle in transaction") for row in backends(organization)))
+        client.websocket.socket.close()
+        wait_until(lambda: not backends(organization))
+
+
+def test_the_engine_is_killed_under_it(tunnel: Tunnel, organization: Organization) -> None:
+    with tunnel.connect(application_name="by hand") as connection:
+        value(connection, "select 1")
+        with engine(organization.control.service) as outside:
+            outside.execute("select pg_terminate_backend(%s)", [backends(organization)[0][0]])
+        with pytest.raises(psycopg.OperationalError) as ended:
+            connection.execute("select 1")
+        assert ended.value.sqlstate in (None, "57P01")
+
+
+def test_it_is_counted_and_audited(service: Service, organization: Organization, tunnel: Tunnel) -> None:
+    before = scrape(service)
+    with tunnel.connect() as connection:
+        value(connection, "select repeat('x', 10000)")
+        assert scrape(service).value("wire_connections_open") >= 1
+    after = scrape(service)
+    for name, least in (("wire_connections_total", 1), ("wire_statements_total", 1)):
+        assert after.value(name) - before.value(name) >= least
+    out = "wire_bytes_total", {"direction": "out"}
+    assert after.value(out[0], **out[1]) - before.value(out[0], **out[1]) > 10_000
+    wait_until(
+        lambda: (
+            {"wire.open", "wire.close"}
+            <= {entry["action"] for entry in organization.control.get("/v1/audit", limit=50)["items"]}
+        )
+    )
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">i", len(body) + 4) + body
+
+
+def query(sql: str) -> bytes:
+    return message(b"Q", sql.encode() + b"\0")
+
+
+def start_packet(*names_and_values: str, version: int = 3 << 16) -> bytes:
+    body = b"".join(f"{part}\0".encode() for part in names_and_values) + b"\0"
+    return struct.pack(">ii", len(body) + 8, version) + body
+
+
+class Hand:
+    """A client that speaks the protocol by hand."""
+
+    def __init__(self, service: Service) -> None:
+        self.websocket: ClientConnection = open_websocket(service)
+        self._buffer = b""
+
+    def send(self, data: bytes) -> None:
+        self.websocket.send(data)
+
+    def start(self, key: str, *more: str, version: int = 3 << 16) -> list[tuple[str, bytes]]:
+        """Everything in one message, as Neon's driver does it."""
+        self.send(start_packet("user", "x", "application_name", "by hand", *more, version=version) + password(key))
+        return self.until("Z")
+
+    def next(self) -> tuple[str, bytes]:
+        while len(self._buffer) < 5 or len(self._buffer) < 1 + struct.unpack_from(">i", self._buffer, 1)[0]:
+            data = self.websocket.recv(20)
+            assert isinstance(data, bytes)
+            self._buffer += data
+        length = struct.unpack_from(">i", self._buffer, 1)[0]
+        got, self._buffer = self._buffer[: length + 1], self._buffer[length + 1 :]
+        return chr(got[0]), got[5:]
+
+    def skip(self, answer: bytes) -> None:
+        """Skip such bytes at the start, which are no messages."""
+        while not self._buffer.strip(answer):
+            data = self.websocket.recv(20)
+            assert isinstance(data, bytes)
+            self._buffer += data
+        self._buffer = self._buffer.lstrip(answer)
+
+    def until(self, kind: str) -> list[tuple[str, bytes]]:
+        got = [self.next()]
+        while got[-1][0] != kind:
+            got.append(self.next())
+        return got
+
+    def last_words(self) -> bytes:
+        """The error with which the service ends the connection."""
+        got: list[tuple[str, bytes]] = []
+        try:
+            while True:
+                got.append(self.next())
+        except ConnectionClosed:
+            pass
+        assert got, "it was closed without a word"
+        assert got[-1][0] == "E", got[-1]
+        assert b"FATAL" in got[-1][1]
+        return got[-1][1]
+
+
+def password(key: str) -> bytes:
+    return message(b"p", key.encode() + b"\0")
+
+
+@pytest.fixture
+def hand(service: Service) -> Iterator[Hand]:
+    client = Hand(service)
+    yield client
+    client.websocket.close()
+
+
+def test_a_start_byte_by_byte(hand: Hand, organization: Organization) -> None:
+    """With a question for TLS and one for GSS before it, each answered by one byte."""
+    for code in (80877103, 80877104):
+        hand.send(struct.pack(">ii", 8, code))
+        assert hand.websocket.recv(20) == b"N"
+    whole = start_packet("user", "x", "database", "main") + password(organization.key) + query("select 42")
+    for byte in whole:
+        hand.send(bytes([byte]))
+    assert [kind for kind, _ in hand.until("Z")][:2] == ["R", "R"]
+    assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
+def test_a_later_version_is_negotiated(hand: Hand, organization: Organization) -> None:
+    got = hand.start(organization.key, "_pq_.novelty", "1", version=3 << 16 | 9)
+    assert got[0] == ("v", struct.pack(">ii", 3 << 16 | 2, 1) + b"_pq_.novelty\0")
+    (key_data,) = [body for kind, body in got if kind == "K"]
+    assert len(key_data) == 4 + 32
+
+
+def test_a_function_call_is_refused_and_the_rest_goes_on(hand: Hand, organization: Organization) -> None:
+    hand.start(organization.key)
+    hand.send(message(b"F", struct.pack(">ihhih", 1, 0, 0, 0, 0)) + query("select 1"))
+    (kind, body), (ready, _) = hand.until("Z")
+    assert (kind, ready) == ("E", "Z")
+    assert b"C0A000\0" in body
+    assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
+def test_a_wrong_secret_cancels_nothing(service: Service, hand: Hand, organization: Organization) -> None:
+    (key_data,) = [body for kind, body in hand.start(organization.key) if kind == "K"]
+    (number,) = struct.unpack_from(">i", key_data)
+    hand.send(query("select pg_sleep(0.5)"))
+    other = Hand(service)
+    other.send(struct.pack(">iii", 16, 80877102, number) + b"\0\0\0\0")
+    with pytest.raises(ConnectionClosed):
+        other.websocket.recv(20)
+    assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (struct.pack(">ii", 2**30, 3 << 16), b"8 to 10000"),
+        (struct.pack(">ii", -8, 3 << 16), b"8 to 10000"),
+        (start_packet(*(3000 * ["a", "b"])), b"8 to 10000"),
+        (start_packet("user", "x", *[f"{part}{n}" for n in range(900) for part in ("n", "v")]), b"not taken"),
+        (start_packet("user", "x", "replication", "true"), b"replication"),
+        (start_packet("user", "x", version=2 << 16), b"0A000"),
+        (3 * struct.pack(">ii", 8, 80877103), b"again and again"),
+        (start_packet("user", "x") + query("select 1"), b"password"),
+        (start_packet("user", "x") + b"p" + struct.pack(">i", 2**30), b"5 to 1000"),
+        (start_packet("user", "x") + password("guess"), b"28P01"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"8 to 10000"),
+    ],
+)
+def test_garbage_at_the_start(hand: Hand, sent: bytes, says: bytes) -> None:
+    hand.send(sent)
+    hand.skip(b"N")
+    assert says in hand.last_words()
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"Q" + struct.pack(">i", 2**31 - 1), b"54000"),
+        (b"Q" + struct.pack(">i", -1), b"08P01"),
+        (b"?????", b"08P01"),
+        (password("again"), b"08P01"),
+    ],
+)
+def test_garbage_after_the_start(hand: Hand, organization: Organization, sent: bytes, says: bytes) -> None:
+    hand.start(organization.key)
+    hand.send(sent)
+    assert says in hand.last_words()
+    wait_until(lambda: not backends(organization))
+
+
+def test_bystanders_are_not_kept_waiting(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """While a client sends a thousand statements in one frame."""
+    hand.start(organization.key)
+    hand.send(1000 * query("select 1"))
+    assert org_sql.value("select 1") == 1
+    for _ in range(1000):
+        assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]

@@ -1,0 +1,292 @@
+"""What is decided of PostgreSQL's protocol without an engine: start-ups, texts, and what is asked and answered."""
+
+import struct
+
+import pytest
+
+from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.messages import (
+    COPY_DATA,
+    COPY_DONE,
+    EXECUTE,
+    PARSE,
+    QUERY,
+    SYNC,
+    WireError,
+    read_fields,
+    write_message,
+    write_query,
+    write_ready,
+)
+from tuplegate.data_plane.wire.startup import (
+    AskEncryption,
+    CancelRequest,
+    Startup,
+    check_length,
+    read_packet,
+    read_wishes,
+)
+from tuplegate.data_plane.wire.texts import judge_text
+
+TIMEOUT_MS = 30_000
+
+
+def packet(*names_and_values: str, minor: int = 0, major: int = 3) -> bytes:
+    return struct.pack(">i", major << 16 | minor) + b"".join(f"{part}\0".encode() for part in names_and_values) + b"\0"
+
+
+# -- the start --------------------------------------------------------------------------------------------------------
+
+
+def test_the_packets_that_a_connection_begins_with() -> None:
+    assert read_packet(struct.pack(">i", 80877103)) == AskEncryption()
+    assert read_packet(struct.pack(">i", 80877104)) == AskEncryption()
+    assert read_packet(struct.pack(">ii", 80877102, 77) + b"key.") == CancelRequest(77, b"key.")
+    assert read_packet(packet("user", "me", "database", "main")) == Startup(0, {"user": "me", "database": "main"}, [])
+    later = read_packet(packet("user", "me", "_pq_.x", "1", minor=9))
+    assert later == Startup(9, {"user": "me"}, [b"_pq_.x"])
+    assert isinstance(later, Startup)
+    assert later.must_negotiate
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        packet("user"),
+        packet("", "x"),
+        packet("user", "me")[:-1],
+        packet("user", "me") + b"\0",
+        struct.pack(">i", 3 << 16),
+        struct.pack(">ii", 80877102, 77),
+        struct.pack(">ii", 80877102, 77) + 300 * b"x",
+        packet("user", "me", major=2),
+        packet("user", "me", major=-1),
+    ],
+)
+def test_a_start_that_is_none(body: bytes) -> None:
+    with pytest.raises(WireError) as refused:
+        read_packet(body)
+    assert refused.value.sqlstate in ("08P01", "0A000")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, 10_001, 2**30, -(2**31)])
+def test_a_length_that_there_cannot_be(length: int) -> None:
+    with pytest.raises(WireError, match="8 to 10000"):
+        check_length(length, 8, 10_000, "it")
+
+
+def test_settings_that_do_no_harm_are_taken() -> None:
+    wishes = read_wishes(
+        {
+            "user": "anybody",
+            "database": "shop",
+            "application_name": "psql",
+            "timezone": "Europe/Berlin",
+            "options": r"-c search_path=a,b -cDateStyle=ISO\,\ DMY --statement-timeout=5s",
+            "replication": "false",
+        },
+        TIMEOUT_MS,
+    )
+    assert (wishes.database, wishes.application) == ("shop", "psql")
+    assert wishes.settings == {
+        "TimeZone": "Europe/Berlin",
+        "search_path": "a,b",
+        "DateStyle": "ISO, DMY",
+        "statement_timeout": "5s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("replication", "database", "replication"),
+        ("replication", "true", "replication"),
+        ("role", "tuplegate", "'role' is not taken"),
+        ("session_authorization", "x", "not taken"),
+        ("default_transaction_read_only", "off", "not taken"),
+        ("default_transaction_isolation", "read committed", "not taken"),
+        ("options", "-c role=x", "not taken"),
+        ("options", "-c work_mem=1GB", "not taken"),
+        ("options", "-d 5", "-c name=value"),
+        ("options", "-c", "-c name=value"),
+        ("options", "-B 100", "-c name=value"),
+        ("statement_timeout", "0", "30000 ms at most"),
+        ("statement_timeout", "31s", "30000 ms at most"),
+        ("statement_timeout", "-1", "30000 ms at most"),
+        ("TimeZone", "x" * 2000, "longer"),
+    ],
+)
+def test_settings_that_are_refused(name: str, value: str, says: str) -> None:
+    """By their name, with what to do instead."""
+    with pytest.raises(WireError, match=says) as refused:
+        read_wishes({"user": "me", name: value}, TIMEOUT_MS)
+    assert refused.value.sqlstate in ("0A000", "22023")
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "atomic"),
+    [
+        (b"select 1", 1, False),
+        (b"select 1; commit; begin; select 2", 4, False),
+        (b"/* a */ -- b\n do $$ begin commit; end $$", 2, True),
+        (b";;CALL p()", 3, True),
+        (b"vacuum", 1, True),
+        (b"Reindex schema public", 1, True),
+        (b"insert into t values ('prepare transaction')", 1, False),
+        (b"commit", 1, False),
+        (b"", 1, False),
+        ("select 'ä€'".encode(), 1, False),
+    ],
+)
+def test_what_a_text_can_begin(text: bytes, begins: int, atomic: bool) -> None:
+    judged = judge_text(text)
+    assert (judged.begins, judged.must_be_atomic) == (begins, atomic)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"prepare transaction 'x'",
+        b"PREPARE /* a /* b */ */ TRANSACTION 'x'",
+        b"commit prepared 'x'",
+        b"rollback\nprepared 'x'",
+        b"select 1; -- a\ncommit--b\nprepared 'x'",
+        b";prepare\x0btransaction 'x'",
+    ],
+)
+def test_prepared_transactions_are_the_services_own(text: bytes) -> None:
+    with pytest.raises(WireError, match="the service's own"):
+        judge_text(text)
+
+
+def test_comments_that_would_keep_the_engine_busy() -> None:
+    with pytest.raises(WireError, match="comments") as refused:
+        judge_text(b"/**/" * 20_000 + b"select 1")
+    assert refused.value.sqlstate == "54000"
+
+
+def runs(flow: Flow) -> bool:
+    return flow.is_running
+
+
+def waits(flow: Flow) -> bool:
+    return flow.waits_for_client
+
+
+# -- what is asked, and what is answered ------------------------------------------------------------------------------
+
+
+def test_each_query_and_each_sync_is_answered_once() -> None:
+    flow = Flow()
+    assert not runs(flow)
+    for kind in (QUERY, PARSE, EXECUTE, SYNC, PARSE):
+        flow.sent(kind)
+    flow.note_ready(IDLE)
+    assert runs(flow)
+    flow.note_ready(IN_BLOCK)
+    assert runs(flow)
+    assert waits(flow)
+    flow.sent(SYNC)
+    flow.note_ready(FAILED)
+    assert not runs(flow)
+    assert flow.status == FAILED
+
+
+def test_rows_for_a_query() -> None:
+    flow = Flow()
+    flow.sent(QUERY)
+    assert not waits(flow)
+    flow.note_rows_wanted()
+    assert waits(flow)
+    flow.sent(COPY_DATA)
+    flow.sent(COPY_DONE)
+    assert runs(flow)
+    flow.note_ready(IDLE)
+    assert not runs(flow)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["after the engine asked", "before"])
+def test_rows_for_the_extended_protocol(early: bool) -> None:
+    """The first Sync is skipped by the engine, and the one behind the rows is answered."""
+    flow = Flow()
+    for kind in (PARSE, EXECUTE, SYNC):
+        flow.sent(kind)
+    if not early:
+        flow.note_rows_wanted()
+    flow.sent(COPY_DATA)
+    flow.sent(COPY_DONE)
+    flow.sent(SYNC)
+    if early:
+        flow.note_rows_wanted()
+    assert runs(flow)
+    flow.note_ready(IDLE)
+    assert not runs(flow)
+
+
+def test_rows_that_the_engine_refuses() -> None:
+    """Their end may be on its way already; the engine skips it."""
+    flow = Flow()
+    flow.sent(QUERY)
+    flow.note_rows_wanted()
+    flow.note_error()
+    flow.note_ready(IDLE)
+    flow.sent(COPY_DONE)
+    assert not runs(flow)
+    flow.sent(QUERY)
+    assert runs(flow)
+    flow.note_ready(IDLE)
+    assert not runs(flow)
+
+
+def test_messages_of_a_client_however_they_are_cut() -> None:
+    sent = [write_query(b"select 1"), write_message(SYNC, b""), write_message(COPY_DATA, b"x" * 1000)]
+    whole = b"".join(sent)
+    assert ClientMessages(2000).feed(whole) == sent
+    one_by_one = ClientMessages(2000)
+    assert [message for byte in whole for message in one_by_one.feed(bytes([byte]))] == sent
+    assert one_by_one.held == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "sqlstate"),
+    [
+        (b"Q" + struct.pack(">i", 3), "08P01"),
+        (b"Q" + struct.pack(">i", -5), "08P01"),
+        (b"Q" + struct.pack(">i", 2**30), "54000"),
+        (b"p" + struct.pack(">i", 8) + b"abc\0", "08P01"),
+        (b"GET / HTTP/1.1\r\n", "08P01"),
+        (b"\0\0\0\0\0", "08P01"),
+    ],
+)
+def test_bytes_that_are_no_message(data: bytes, sqlstate: str) -> None:
+    with pytest.raises(WireError) as refused:
+        ClientMessages(2000).feed(data)
+    assert refused.value.sqlstate == sqlstate
+
+
+def test_answers_are_passed_on_and_some_are_shown() -> None:
+    """However they are cut, nothing is lost and nothing is shown twice."""
+    row = write_message(ord("D"), bytes(range(256)) * 40)
+    error = WireError("12345", "told", "hint").write("ERROR")
+    done, hidden = write_message(ord("C"), b"SELECT 1\0"), write_message(ord("C"), b"UNLISTEN\0")
+    whole = row + done + hidden + error + row + write_ready(b"I")
+    for size in (1, 2, 5, 6, 100, len(whole)):
+        seen: list[int] = []
+
+        def look(kind: int, message: bytes, seen: list[int] = seen) -> bytes | None:
+            seen.append(kind)
+            return b"" if message == hidden else b"instead" if message == error else None
+
+        messages = EngineMessages(look)
+        passed = b"".join(messages.feed(whole[at : at + size]) for at in range(0, len(whole), size))
+        assert passed == row + done + b"instead" + row + write_ready(b"I")
+        assert bytes(seen) == b"CCEZ"
+
+
+def test_an_error_as_the_engine_writes_it() -> None:
+    written = WireError("53400", "too many\0", "wait").write("FATAL")
+    assert read_fields(written) == {"S": b"FATAL", "V": b"FATAL", "C": b"53400", "M": b"too many", "H": b"wait"}
+    assert written[-2:] == b"\0\0"
