@@ -162,6 +162,29 @@ def test_a_failed_transaction_stays_failed_until_it_is_rolled_back(
     assert names(service) == ["two"]
 
 
+@pytest.mark.parametrize("refused", ["", "begin"])
+def test_what_the_service_refuses_does_not_end_it(
+    service: Service, connection: dbapi.Connection, table: str, refused: str
+) -> None:
+    """Nothing of it was run, and the number of the request may not have been taken."""
+    cursor = connection.cursor()
+    cursor.execute(f"insert into {table} values (1)")
+    with pytest.raises(dbapi.Error):
+        cursor.execute(refused)
+    cursor.execute(f"insert into {table} values (2)")
+    with pytest.raises(dbapi.Error):
+        cursor.execute(refused)
+    connection.commit()
+    cursor.execute(f"select count(*) from {table}")
+    assert cursor.fetchall() == [(2,)]
+
+
+def test_one_that_only_reads_leaves_nothing_open(service: Service, read_key: str) -> None:
+    for _ in range(17):
+        with dbapi.connect(service.url, api_key=read_key) as opened:
+            opened.cursor().execute("select 1")
+
+
 def test_a_savepoint_saves_it(service: Service, connection: dbapi.Connection, table: str) -> None:
     cursor = connection.cursor()
     cursor.execute("savepoint a")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from tests.service import Service, make_key
@@ -466,3 +467,61 @@ def test_an_abort_is_answered_when_its_locks_are_free(client: httpx.Client, tabl
         assert client.post(f"/v1/transaction/{opened.id}/abort").json()["state"] == "aborted"
         taken = client.post("/v1/transaction", json={"statements": ["lock table notes nowait"]}).json()
         assert taken["success"], taken
+
+
+def test_a_token_that_only_reads_cannot_use_one_that_writes(service: Service, client: httpx.Client, table: str) -> None:
+    """A session has fewer rights than its key; it can do no more than roll back."""
+    with httpx.Client(base_url=service.control_url, trust_env=False) as control:
+        key = {"Authorization": f"Bearer {service.key}"}
+        token = control.post("/v1/session", json={"scopes": ["read"]}, headers=key).json()["token"]
+    opened = Open(client)
+    with service.client(token) as reader:
+        own = Open(reader)
+        assert own.query("select 1 as n")["rows"] == [{"n": 1}]
+        own.rollback()
+        opened.client = reader
+        for what, body in (("query", {"sql": "insert into notes values (1, 'a')"}), ("commit", {})):
+            assert error_of(opened.post(what, **body)) == (403, "forbidden")
+        assert opened.state["state"] == "open"
+        assert opened.rollback()["state"] == "aborted"
+
+
+def test_a_token_that_only_reads_can_abort_its_own(service: Service, read_key: str, client: httpx.Client) -> None:
+    with service.client(read_key) as reader:
+        opened = Open(reader, statement="select 1")
+        aborted = reader.post(f"/v1/transaction/{opened.id}/abort")
+        assert (aborted.status_code, aborted.json()["reason"]) == (200, "rollback")
+        chosen = client.post("/v1/transaction/some-id-of-a-client/abort")
+        assert reader.post("/v1/transaction/some-id-of-a-client/abort").status_code in (403, chosen.status_code)
+
+
+def test_a_commit_does_not_wait_for_those_that_wait_for_it(service: Service, client: httpx.Client, table: str) -> None:
+    """They fill every place that the organization has."""
+    client.post("/v1/query", json={"sql": "insert into notes values (1, 'a')"})
+    opened = Open(client, idle_timeout_ms=5000, statement="update notes set text = 'b'")
+    answers: list[httpx.Response] = []
+
+    def update() -> None:
+        with service.client() as other:
+            body = {"sql": "update notes set text = text || 'c'", "timeout_ms": 20000}
+            answers.append(other.post("/v1/query", json=body, timeout=60))
+
+    waiting = [threading.Thread(target=update) for _ in range(40)]
+    for thread in waiting:
+        thread.start()
+    stuck = "select from pg_stat_activity where wait_event_type = 'Lock'"
+    with psycopg.connect(service.conninfo("postgres"), autocommit=True) as engine:
+        until(lambda: len(engine.execute(stuck).fetchall()) >= 2)
+    opened.commit()
+    for thread in waiting:
+        thread.join()
+    assert sum(answer.status_code == 200 for answer in answers) >= 16, [answer.text for answer in answers]
+
+
+def test_an_answer_to_a_rollback_is_repeated_whole(client: httpx.Client) -> None:
+    opened = Open(client)
+    opened.post("query", sql="select 1", sequence=1)
+    opened.rollback()
+    for what in ("query", "commit"):
+        answer = opened.post(what, sql="select 1", sequence=1) if what == "query" else opened.post(what, sequence=1)
+        assert answer.json(), answer

@@ -1,6 +1,8 @@
 """A database that has reached the size of its tier takes nothing more, and can be emptied by every means."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
@@ -12,6 +14,7 @@ import pytest
 from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.workers import workers
 
 LIMIT = 24 * 2**20
 FULL = "53100"
@@ -248,3 +251,33 @@ def test_an_organization_sees_its_limit(emptied: Tenant) -> None:
             pass
         control.patch(f"/v1/organizations/{own['id']}", json={"tier": "small"})
         fill(emptied)
+
+
+def test_what_was_begun_before_it_was_full_adds_nothing_either(one: Tenant) -> None:
+    """And what became of a transaction is told in a full database, too."""
+    one.write("drop table if exists filled")
+    one.write(f"create table {FILLED}")
+    client = one.write.client
+    begun = [client.post("/v1/transaction/begin", json={"idle_timeout_ms": 120_000}).json() for _ in range(3)]
+    adding, freeing, lost = (f"/v1/transaction/{each['transaction_id']}" for each in begun)
+    one.write("create table other as select generate_series(1, 10)")
+    assert client.post(f"{adding}/query", json={"sql": "insert into other values (11)"}).json()["success"]
+    assert client.post(f"{freeing}/query", json={"sql": "delete from other"}).json()["success"]
+    assert client.post(f"{lost}/query", json={"sql": "select 1"}).json()["success"]
+    fill(one)
+    assert client.post(f"{adding}/commit", json={}).json()["error"]["sqlstate"] == FULL
+    assert client.post(f"{freeing}/commit", json={}).json()["success"]
+    for worker in workers(one.service):
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: _told(one, lost) == {"state": "aborted", "reason": "lost"})
+    one.write("truncate filled")
+    one.write("drop table other")
+
+
+def _told(tenant: Tenant, path: str) -> dict[str, Any]:
+    """What is told of a transaction; nothing while no worker answers."""
+    try:
+        told = tenant.write.client.get(path).json()
+    except httpx.TransportError:
+        return {}
+    return {name: told[name] for name in ("state", "reason") if name in told}

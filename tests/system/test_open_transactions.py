@@ -91,6 +91,28 @@ def test_the_workers_count_together(two: Service, clients: list[httpx.Client]) -
             one.rollback()
 
 
+def test_requests_of_all_workers_at_once_do_not_wait_for_each_other(clients: list[httpx.Client]) -> None:
+    """Each is handed over, both ways at once, by more than an organization has places in a worker."""
+    opened = [Open(client) for client in clients for _ in range(2)]
+    answers: list[int] = []
+
+    def ask_often(client: httpx.Client) -> None:
+        for _ in range(4):
+            for one in opened:
+                answer = client.post(f"/v1/transaction/{one.id}/query", json={"sql": "select 1"}, timeout=20)
+                answers.append(answer.status_code)
+
+    threads = [threading.Thread(target=ask_often, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 8 * 4 * 16
+    assert set(answers) <= {200, 409}
+    for one in opened:
+        one.rollback()
+
+
 def test_a_client_that_leaves_a_stream_of_another_worker(clients: list[httpx.Client]) -> None:
     for client in clients[:4]:
         opened = Open(clients[0])

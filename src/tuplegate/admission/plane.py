@@ -43,6 +43,8 @@ class Route:
 
     `translate` is for a route that others have defined: it puts what the request says elsewhere into the headers that
     the service reads, before anything else looks at them. `takes` are the headers that a page may send only here.
+    What is not `in_lanes` waits for nobody: it goes on with something that has its place already, and others may be
+    waiting for it.
     """
 
     summary: str
@@ -53,6 +55,7 @@ class Route:
     group: str = "The service"
     translate: Translate | None = None
     takes: tuple[str, ...] = ()
+    in_lanes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class Plane:
                 raise too_much_held()
             if exchange.incoming is not None or len(exchange.body) > self._body_bytes_max:
                 await exchange.collect(owner, self._body_bytes_max)
-            lane = identity.lane if self._in_lanes else None
+            lane = identity.lane if self._in_lanes and route.in_lanes else None
             waited = lane is not None and not lane.enter()
             if waited:
                 assert lane is not None

@@ -157,31 +157,36 @@ def _list_query_routes(routes: QueryRoutes) -> RouteTable:
 
 
 def _list_transaction_routes(routes: TransactionRoutes, opened: OpenTransactionRoutes) -> RouteTable:
-    read, write = Scope.READ, Scope.WRITE
+    read = Scope.READ
     return {
         ("POST", "/v1/transaction"): Route(
             "Run several statements atomically.", read, guarded=routes.run, describes=_TRANSACTION
         ),
         ("GET", "/v1/transaction/{id}"): Route(
-            "What became of a transaction.", read, guarded=opened.state, describes=_OUTCOME
+            "What became of a transaction.", read, guarded=opened.state, describes=_OUTCOME, in_lanes=False
         ),
         ("POST", "/v1/transaction/{id}/abort"): Route(
             "Make an unfinished or unknown transaction aborted for good.",
-            write,
+            read,
             guarded=opened.abort,
             describes=_OUTCOME,
+            in_lanes=False,
         ),
         ("POST", "/v1/transaction/begin"): Route(
             "Begin a transaction that stays open.", read, guarded=opened.begin, describes=_BEGIN
         ),
         ("POST", "/v1/transaction/{id}/query"): Route(
-            "Run a statement in an open transaction.", read, guarded=opened.query, describes=_INNER_QUERY
+            "Run a statement in an open transaction.",
+            read,
+            guarded=opened.query,
+            describes=_INNER_QUERY,
+            in_lanes=False,
         ),
         ("POST", "/v1/transaction/{id}/commit"): Route(
-            "Commit an open transaction.", read, guarded=opened.commit, describes=_COMMIT
+            "Commit an open transaction.", read, guarded=opened.commit, describes=_COMMIT, in_lanes=False
         ),
         ("POST", "/v1/transaction/{id}/rollback"): Route(
-            "Roll back an open transaction.", read, guarded=opened.roll_back, describes=_ROLLBACK
+            "Roll back an open transaction.", read, guarded=opened.roll_back, describes=_ROLLBACK, in_lanes=False
         ),
     }
 

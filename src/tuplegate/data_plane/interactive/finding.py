@@ -8,8 +8,9 @@ from tuplegate.access.transaction_ids import IdKind, TransactionId, read_id
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.interactive.ended import Answer, Ended
 from tuplegate.data_plane.interactive.handover import Handover, Holder, HolderGone, HolderSilent
-from tuplegate.data_plane.interactive.held import Answer, Ended, Held, Holdings, find_repeated
+from tuplegate.data_plane.interactive.held import Held, Holdings, find_repeated
 from tuplegate.data_plane.transaction import write_committed
 from tuplegate.engine import port
 from tuplegate.http.exchange import Exchange
@@ -47,6 +48,8 @@ class Finder:
             return None
         held = self._find_here(id, identity)
         if held is not None and held.transaction.over is None:
+            if held.begun_by.may_write and not target.may_write and not ends:
+                raise ServiceError("forbidden", "the transaction may write, and this token only reads")
             return held
         if held is not None:  # it is being rolled back
             await held.over.wait()
@@ -114,12 +117,12 @@ class Finder:
     def _find_here(self, id: str, identity: Identity) -> Held | None:
         """Return the transaction where this worker holds it. Raises not_found where another key has begun it."""
         held = self._holdings.open.get(id)
-        if held is not None and held.key != identity.principal.key:
+        if held is not None and held.begun_by.key != identity.principal.key:
             raise _not_found()
         return held
 
     def _find_ended(self, id: str, identity: Identity) -> Ended | None:
-        ended = self._holdings.ended.get(id)
+        ended = self._holdings.ended.find(identity.principal.organization, id)
         if ended is not None and ended.key != identity.principal.key:
             raise _not_found()
         return None if ended is None or ended.outcome is port.Outcome.IN_PROGRESS else ended
@@ -127,7 +130,7 @@ class Finder:
     async def _settle(self, target: port.Target, id: str) -> port.Outcome:
         """Return the outcome of one that nobody holds: what is not committed never will be."""
         try:
-            return await self._engine.abort_id(target.database, id)
+            return await self._engine.abort_id(target.database, id, even_if_full=True)
         except port.EngineFailure as failure:
             raise to_service_error(failure) from failure
 

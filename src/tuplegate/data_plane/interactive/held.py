@@ -1,54 +1,46 @@
 """The open transactions that this worker holds, how long each may stay open, and what became of those that ended."""
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tuplegate.admission.seats import WorkerSeats
+from tuplegate.data_plane.interactive.ended import Answer, Ended, EndedTransactions
 from tuplegate.engine import port
 from tuplegate.protocol.errors import ServiceError
 
 ANSWER_BYTES_MAX: Final = 2**20
 """The largest answer that is kept to be sent again."""
-_ENDED_MAX: Final = 10_000
-"""Transactions that have ended and are remembered here. What was committed is recorded in its database, too."""
-_ENDED_BYTES_MAX: Final = 16 * 2**20
 _READER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The outcome of a transaction, and the last answer that its client got."""
+class Beginner:
+    """Who began a transaction: the key, its organization, the token that came with the request, and whether that may
+    write in it."""
 
     key: str
-    outcome: port.EndReason | port.Outcome
-    sequence: int
-    answer: Answer | None
+    organization: str
+    token: bytes
+    may_write: bool
 
 
 # size: what a client can ask of an open transaction is here, in one place.
 class Held:
-    """One open transaction. `key` is the one that began it, and `token` what the request came with.
+    """One open transaction, and who began it.
 
     `sequence` is the last number that a request came with, and `answer` what it was answered. `cut_off` ends the
     connection of the reader of a stream.
     """
 
     def __init__(
-        self, id: str, key: str, token: bytes, transaction: port.OpenTransaction, idle_s: float, life_s: float
+        self, id: str, begun_by: Beginner, transaction: port.OpenTransaction, idle_s: float, life_s: float
     ) -> None:
         self.id = id
-        self.key = key
-        self.token = token
+        self.begun_by = begun_by
         self.transaction = transaction
         self.sequence = 0
         self.answer: Answer | None = None
@@ -132,13 +124,12 @@ def find_repeated(sequence: int | None, last: int, answer: Answer | None) -> Ans
 
 
 class Holdings:
-    """`open` are the transactions by id; `ended` those that ended lately. `ends` counts them by what became of them."""
+    """`open` are the transactions by id; `ended` those that have ended. `ends` counts them by what became of them."""
 
     def __init__(self, seats: WorkerSeats) -> None:
         self.seats = seats
         self.open: dict[str, Held] = {}
-        self.ended: OrderedDict[str, Ended] = OrderedDict()
-        self._ended_bytes = 0
+        self.ended = EndedTransactions()
         self.ends: Counter[str] = Counter({reason.value: 0 for reason in (*port.EndReason, port.Outcome.COMMITTED)})
 
     def add(self, held: Held, give_back: Callable[[], None]) -> None:
@@ -151,35 +142,28 @@ class Holdings:
             outcome = held.transaction.over
             assert outcome is not None
             self.ends[outcome.value] += 1
-            self._remember(held.id, Ended(held.key, outcome, held.sequence, held.answer))
+            self._remember(held, outcome)
             held.close()
 
         held.transaction.on_over = end
 
     def keep_answer(self, held: Held) -> None:
         """Note the answer to the request that has ended the transaction."""
-        ended = self.ended.get(held.id)
+        ended = self.ended.find(held.begun_by.organization, held.id)
         if ended is not None and held.answer is not None:
-            self._remember(held.id, Ended(ended.key, ended.outcome, held.sequence, held.answer))
+            self._remember(held, ended.outcome)
 
-    def _remember(self, id: str, ended: Ended) -> None:
-        self._forget(self.ended.pop(id, None))
-        self.ended[id] = ended
-        self._ended_bytes += _size_of(ended)
-        while len(self.ended) > _ENDED_MAX or self._ended_bytes > _ENDED_BYTES_MAX:
-            self._forget(self.ended.popitem(last=False)[1])
-
-    def _forget(self, ended: Ended | None) -> None:
-        if ended is not None:
-            self._ended_bytes -= _size_of(ended)
+    def _remember(self, held: Held, outcome: port.EndReason | port.Outcome) -> None:
+        ended = Ended(held.begun_by.key, outcome, held.sequence, held.answer)
+        self.ended.put(held.begun_by.organization, held.id, ended)
 
     @property
     def tokens(self) -> set[bytes]:
-        return {held.token for held in self.open.values()}
+        return {held.begun_by.token for held in self.open.values()}
 
     def revoke(self, token: bytes) -> None:
         """Roll back what was begun with a token that is good for nothing any more."""
-        for held in [held for held in self.open.values() if held.token == token]:
+        for held in [held for held in self.open.values() if held.begun_by.token == token]:
             held.abort(port.EndReason.REVOKED)
 
     @property
@@ -188,7 +172,3 @@ class Holdings:
         if not self.open:
             return 0.0
         return asyncio.get_running_loop().time() - min(held.began_at for held in self.open.values())
-
-
-def _size_of(ended: Ended) -> int:
-    return 0 if ended.answer is None else len(ended.answer.body)

@@ -9,13 +9,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tuplegate.access.scopes import Scope
 from tuplegate.access.transaction_ids import NONCE_BYTES, IdKind, TransactionId, write_id
 from tuplegate.admission.identity import Identity, IdentityCache
 from tuplegate.data_plane.consistency import tell_newest
 from tuplegate.data_plane.failures import to_service_error
+from tuplegate.data_plane.interactive.ended import Answer
 from tuplegate.data_plane.interactive.finding import Finder, describe, explain_end, replay
 from tuplegate.data_plane.interactive.handover import Handover
-from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Answer, Held, Holdings
+from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Beginner, Held, Holdings
 from tuplegate.data_plane.long_requests import read_long_begin, read_long_commit, read_long_inner_query
 from tuplegate.data_plane.query import choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
@@ -139,7 +141,9 @@ class OpenTransactionRoutes:
             give_back()
             raise
         token = exchange.headers[b"authorization"][7:]
-        held = Held(id, identity.principal.key, token, transaction, idle_ms / 1000, life_ms / 1000)
+        principal, writes = identity.principal, target.may_write and not request.read_only
+        begun_by = Beginner(principal.key, principal.organization, token, writes)
+        held = Held(id, begun_by, transaction, idle_ms / 1000, life_ms / 1000)
         self._holdings.add(held, give_back)
         held.begin_request(None)
         return held
@@ -315,15 +319,15 @@ class OpenTransactionRoutes:
         if held is None:
             return
         held.begin_request(None)
-        await self._see_through(held, 1, self._run_rollback(held))
-        exchange.respond(200, _encode({"success": True, "transaction_id": held.id, "state": "aborted"}))
+        answer = await self._see_through(held, 1, self._run_rollback(held))
+        exchange.respond(answer.status, answer.body)
 
     async def _run_rollback(self, held: Held) -> Answer:
         try:
             await held.transaction.roll_back()
         except port.TransactionOver:
             pass
-        return Answer(200, b"")
+        return Answer(200, _encode({"success": True, "transaction_id": held.id, "state": "aborted"}))
 
     async def state(self, exchange: Exchange, identity: Identity) -> None:
         if not await self._finder.tell_state(exchange, identity, abort=False):
@@ -331,6 +335,8 @@ class OpenTransactionRoutes:
 
     async def abort(self, exchange: Exchange, identity: Identity) -> None:
         if not await self._finder.tell_state(exchange, identity, abort=True):
+            if Scope.WRITE not in identity.scopes:
+                raise ServiceError("forbidden", "to abort another transaction needs the scope write")
             await self._others.abort(exchange, identity)
 
     def _answer_over(self, exchange: Exchange, held: Held) -> Answer:

@@ -115,7 +115,7 @@ class Engine(Protocol):
         """Take an id that a client chose; return False where it was used before."""
         ...
 
-    async def abort_id(self, database: str, id: str) -> Outcome:
+    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> Outcome:
         """Make the id aborted for good, unless it is committed; return its final state."""
         ...
 

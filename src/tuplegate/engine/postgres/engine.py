@@ -169,8 +169,8 @@ class PostgresEngine:
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ledger.begin_id(database, id)
 
-    async def abort_id(self, database: str, id: str) -> port.Outcome:
-        return await self._ledger.abort_id(database, id)
+    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
+        return await self._ledger.abort_id(database, id, even_if_full=even_if_full)
 
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
         return await self._ledger.find_id(database, id)

@@ -250,8 +250,8 @@ class SeveralEngines:
     async def begin_id(self, database: str, id: str) -> bool:
         return await self._ask(database, lambda engine, name: engine.begin_id(name, id))
 
-    async def abort_id(self, database: str, id: str) -> port.Outcome:
-        return await self._ask(database, lambda engine, name: engine.abort_id(name, id))
+    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
+        return await self._ask(database, lambda engine, name: engine.abort_id(name, id, even_if_full=even_if_full))
 
     async def find_id(self, database: str, id: str) -> port.Outcome | None:
         return await self._ask(database, lambda engine, name: engine.find_id(name, id))

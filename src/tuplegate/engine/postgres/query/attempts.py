@@ -168,13 +168,19 @@ class Requests(Attempts):
         return self.carry_out(run, self.transactions, now)
 
     async def begin(self, target: port.Target, id: str, timeout_ms: int, *, read_only: bool) -> port.OpenTransaction:
-        """Begin a transaction that stays open. All of them together hold half of the worker's connections at most."""
+        """Begin a transaction that stays open.
+
+        All of them together hold half of the worker's connections at most. A database that has some open gets one more
+        only while more are left than it has, so that there are some for the next.
+        """
         pool = self._pools.of(target)
         pool.check()
         if target.may_write and not read_only:
             pool.check_commits()
-        if sum(each.held for each in self._pools.all()) >= self._held_max:
-            raise port.EngineBusy(f"{self._held_max} transactions are open in this worker already")
+        left = self._held_max - sum(each.held for each in self._pools.all())
+        own = sum(each.held for each in self._pools.all() if each.database == target.database)
+        if left <= own:
+            raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         now = self._time()
         transaction = OpenTransaction(pool, target, self._decider, self._runs, id, read_only=read_only)
         transaction.two_phase = self._two_phase

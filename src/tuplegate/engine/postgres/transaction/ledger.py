@@ -47,17 +47,17 @@ class Ledger:
     def records(self, database: str) -> Records:
         return Records(database_secret(self._secret, database))
 
-    async def begin_id(self, database: str, id: str) -> bool:
+    async def begin_id(self, database: str, id: str, *, even_if_full: bool = False) -> bool:
         pool = self._pool_of(database)
         pool.check_commits()
         bound = pool.state.full_at
-        if bound is not None:
+        if bound is not None and not even_if_full:
             raise explain_full(bound)
         return await self._call(database, self.records(database).begin(id)) == [b"t"]
 
-    async def abort_id(self, database: str, id: str) -> port.Outcome:
+    async def abort_id(self, database: str, id: str, *, even_if_full: bool = False) -> port.Outcome:
         if await self._is_new(database, id):
-            await self.begin_id(database, id)
+            await self.begin_id(database, id, even_if_full=even_if_full)
         # Waits for one that is being committed, and finds that it was.
         self._pool_of(database).check_commits()
         await self._call(database, self.records(database).decide(id, port.Outcome.ABORTED.value))

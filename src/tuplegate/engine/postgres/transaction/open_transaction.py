@@ -44,6 +44,8 @@ _FORGET_PREPARED: Final = Command(b"DEALLOCATE ALL", begins=False)
 _NO_BOUNDS: Final = port.Bounds(0, None, 0)
 _NO_SHAPE: Final = port.Shape()
 _ROLLBACK_S: Final = 5.0
+_NO_NEW_FILES: Final = b"4294967295"
+"""The number after which files count as new, where it is unknown."""
 _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
 _REASONS: Final = {
     Why.STOPPING: port.EndReason.LOST,
@@ -350,6 +352,9 @@ class OpenTransaction(TransactionRun):
             rows = [await self._result(0)]
         if self.member.pgconn.transaction_status != _IN_BLOCK:
             raise port.StatementFailed("a statement ended the transaction", sqlstate="25P01")
+        full_at = None if self.is_read_only else self.pool.state.full_at
+        if self._size_check is None and full_at is not None:  # it was not full yet when this began
+            self._size_check = SizeCheck(self.pool.state, full_at, _NO_NEW_FILES)
         if self._size_check is not None:
             await self._size_check.check(self.member)
         text = results[-1].get_value(0, 0)

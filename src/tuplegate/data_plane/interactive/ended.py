@@ -1,0 +1,88 @@
+"""Remembers what became of open transactions that have ended, and the last answers to their clients.
+
+Each organization has a shelf of its own, so nobody's transactions are forgotten because others have many. What was
+committed is recorded in its database, too.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tuplegate.engine import port
+
+_SHELVES_MAX: Final = 1_000
+_ENTRIES_MAX: Final = 1_000
+"""Entries on one shelf."""
+_SHELF_BYTES_MAX: Final = 4 * 2**20
+_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of answers on one shelf, and on all. Beyond that the oldest answers of the fullest shelf are forgotten; what
+became of their transactions stays known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The outcome of a transaction, and the last answer that its client got."""
+
+    key: str
+    outcome: port.EndReason | port.Outcome
+    sequence: int
+    answer: Answer | None
+
+
+class _Shelf:
+    """The ended transactions of one organization by id, the oldest first. `bytes` are those of their answers."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[str, Ended] = OrderedDict()
+        self.answered: OrderedDict[str, int] = OrderedDict()
+        self.bytes = 0
+
+    def put(self, id: str, ended: Ended) -> None:
+        self.drop_answer(id)
+        self.entries[id] = ended
+        if ended.answer is not None:
+            self.answered[id] = len(ended.answer.body)
+            self.bytes += len(ended.answer.body)
+        while self.bytes > _SHELF_BYTES_MAX:
+            self.drop_answer(next(iter(self.answered)))
+        while len(self.entries) > _ENTRIES_MAX:
+            oldest = next(iter(self.entries))
+            self.drop_answer(oldest)
+            del self.entries[oldest]
+
+    def drop_answer(self, id: str) -> None:
+        size = self.answered.pop(id, None)
+        if size is not None:
+            self.bytes -= size
+            self.entries[id] = replace(self.entries[id], answer=None)
+
+
+class EndedTransactions:
+    def __init__(self) -> None:
+        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, organization: str, id: str) -> Ended | None:
+        shelf = self._shelves.get(organization)
+        return None if shelf is None else shelf.entries.get(id)
+
+    def put(self, organization: str, id: str, ended: Ended) -> None:
+        """Remember one, also one that is known already."""
+        shelf = self._shelves.setdefault(organization, _Shelf())
+        self._shelves.move_to_end(organization)
+        before = shelf.bytes
+        shelf.put(id, ended)
+        self._bytes += shelf.bytes - before
+        while self._bytes > _BYTES_MAX:
+            fullest = max(self._shelves.values(), key=lambda each: each.bytes)
+            before = fullest.bytes
+            fullest.drop_answer(next(iter(fullest.answered)))
+            self._bytes += fullest.bytes - before
+        if len(self._shelves) > _SHELVES_MAX:
+            self._bytes -= self._shelves.popitem(last=False)[1].bytes
