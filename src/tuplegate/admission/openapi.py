@@ -57,6 +57,7 @@ class Parameter:
     place: str = "query"
 
 
+# size: each field is a part of what OpenAPI says of a route, and a row of a route table names those that it needs.
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a route takes and returns, beyond its path and its scope.
