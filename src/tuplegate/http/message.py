@@ -42,15 +42,16 @@ def malformed(message: str) -> ServiceError:
 
 
 class Head:
-    """The head of a request. Immutable: many requests over many connections may share it.
+    """The head of a request. Immutable but for `noted`: many requests over many connections may share it.
 
     `length` is that of the body, or CHUNKED. `origin_form` is the target without its host, if it names one; `path` and
-    `query` are its parts as they were sent, still percent-encoded.
+    `query` are its parts as they were sent, still percent-encoded. `noted` is what a route has made of the head and of
+    nothing else; it is forgotten with it.
     """
 
     __slots__ = (
-        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "origin_form", "path", "query",
-        "target",
+        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "noted", "origin_form", "path",
+        "query", "target",
     )  # fmt: skip
 
     def __init__(self, raw: bytes) -> None:
@@ -71,6 +72,7 @@ class Head:
         self.length: Final = _body_length(headers, is_http_1_1=self.is_http_1_1)
         self.expects_continue: Final = self.is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
         self.keep_alive: Final = is_kept_alive(headers, is_http_1_1=self.is_http_1_1)
+        self.noted: object = None
         _check_host(headers, is_http_1_1=self.is_http_1_1)
 
 

@@ -8,11 +8,7 @@ from urllib.parse import unquote_to_bytes
 from tuplegate.data_plane.neon.errors import write_error
 from tuplegate.data_plane.neon.options import SqlOptions
 from tuplegate.http.exchange import Exchange
-from tuplegate.http.message import Head
 from tuplegate.protocol.errors import ServiceError
-
-_KNOWN_MAX: Final = 100
-"""Heads that were read. Whoever sends them need not have a key, and each may take 32 KiB."""
 
 _FORM: Final = re.compile(
     rb"postgres(?:ql)?://(?:[^:@/?#]*(?::(?P<password>[^@/?#]*))?@)?[^@/?#]*(?:/(?P<database>[^?#]*))?(?:[?#].*)?",
@@ -23,7 +19,10 @@ _HINT: Final = "It is postgresql://any:API_KEY@HOST/DATABASE, with the user and 
 
 
 class _Translation:
-    """The headers of a request as the service reads them, and the options among them once they were asked for."""
+    """The headers of a request as the service reads them, and the options among them once they were asked for.
+
+    A driver sends the same head again and again, so it is noted there.
+    """
 
     __slots__ = ("headers", "options")
 
@@ -32,33 +31,25 @@ class _Translation:
         self.options: SqlOptions | None = None
 
 
-_known: dict[Head, _Translation] = {}
-"""A driver sends the same head again and again, and it is parsed once: see `HeadCache`."""
-
-
 def translate_login(exchange: Exchange) -> None:
     """Put the key and the database where every route has them, and have errors written as Neon's clients read them.
 
     A token in `Authorization` goes before the password. Raises malformed_request and unauthenticated.
     """
     exchange.error_writer = write_error
-    known = _known.get(exchange.head)
-    if known is None:
-        known = _Translation(_translate(exchange.headers))
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        _known[exchange.head] = known
-    exchange.headers = known.headers
+    noted = exchange.head.noted
+    if not isinstance(noted, _Translation):
+        noted = exchange.head.noted = _Translation(_translate(exchange.headers))
+    exchange.headers = noted.headers
 
 
 def find_options(exchange: Exchange) -> SqlOptions:
     """Return the options of a request whose login was translated. Raises malformed_request."""
-    known = _known.get(exchange.head)
-    if known is None:
-        return SqlOptions(exchange.headers)
-    if known.options is None:
-        known.options = SqlOptions(known.headers)
-    return known.options
+    noted = exchange.head.noted
+    assert isinstance(noted, _Translation)
+    if noted.options is None:
+        noted.options = SqlOptions(noted.headers)
+    return noted.options
 
 
 def _translate(headers: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
