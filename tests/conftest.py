@@ -59,9 +59,10 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def single() -> Iterator[Service]:
-    """A service with one connection for each database and scope: the next request is sure to get the one before's."""
+    """A service with one connection for each database and scope: the next request is sure to get the one before's. It
+    does not serve PostgreSQL's own protocol."""
     data_dir = new_data_dir()
-    running = start_service(data_dir, "--connections-per-database", "1")
+    running = start_service(data_dir, "--connections-per-database", "1", env={"TUPLEGATE_WIRE": "false"})
     yield running
     assert running.stop() == 0
     remove(data_dir)

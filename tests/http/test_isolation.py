@@ -184,3 +184,10 @@ def test_write_skew_does_not_commit(service: Service, sql: Sql, statement: str) 
         assert len(list(threads.map(add_if_empty, range(4)))) == 4
     assert sql.value("select count(*) from skew.t") == 1
     sql("drop schema skew cascade")
+
+
+def test_the_engines_own_protocol_can_be_switched_off(single: Service) -> None:
+    """It would let a client choose its isolation."""
+    with single.client() as client:
+        answer = client.get("/v2")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")

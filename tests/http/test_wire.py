@@ -337,6 +337,28 @@ def test_what_could_begin_any_number_of_transactions_runs_in_one(wire: Connectio
     assert value(wire, "select 1") == 1
 
 
+def test_a_transaction_that_the_engine_cannot_check_any_more_fails(tunnel: Tunnel, org_sql: Sql) -> None:
+    """After more others have begun than the engine remembers. At a weaker level nothing is checked, and it goes on."""
+    org_sql("create table wire_age (n int)")
+    with tunnel.connect(autocommit=False) as old, tunnel.connect() as weak, tunnel.connect() as many:
+        weak.execute("begin isolation level repeatable read")
+        for connection in (old, weak):
+            connection.execute("select * from wire_age")
+        many.execute(("select 1" + 12_000 * ";").encode())
+        wait_until(lambda: _conflicts(old))
+        old.rollback()
+        assert value(old, "select count(*) from wire_age") == 0
+        assert value(weak, "select count(*) from wire_age") == 0
+
+
+def _conflicts(connection: Connection) -> bool:
+    try:
+        connection.execute("select 1")
+    except errors.SerializationFailure:
+        return True
+    return False
+
+
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +371,19 @@ def test_a_client_that_leaves_in_the_middle(service: Service, organization: Orga
         wait_until(lambda: any(row[1] in ("active", "idle in transaction") for row in backends(organization)))
         client.websocket.socket.close()
         wait_until(lambda: not backends(organization))
+
+
+def test_a_database_that_is_reset_lets_go_of_its_clients(tunnel: Tunnel, organization: Organization) -> None:
+    organization.control.post("/v1/databases", {"name": "wire-reset"})
+    with tunnel.connect("wire-reset") as connection:
+        connection.execute("create table gone (n int)")
+        answer = organization.control.sql(database="wire-reset").client.post("/admin/reset")
+        assert answer.status_code == 200, answer.text
+        with pytest.raises(psycopg.OperationalError) as ended:
+            connection.execute("select 1")
+        assert ended.value.sqlstate in (None, "57P01")
+    with tunnel.connect("wire-reset") as connection, pytest.raises(errors.UndefinedTable):
+        connection.execute("select * from gone")
 
 
 def test_the_engine_is_killed_under_it(tunnel: Tunnel, organization: Organization) -> None:

@@ -337,7 +337,8 @@ def test_what_nobody_takes_is_not_read(loop: Loop) -> None:
                 peer.writer.write(piece)
             (websocket,) = stage.server.upgraded
             await until(lambda: websocket._is_paused)  # type: ignore[attr-defined]
-            await asyncio.sleep(0)
+            for _ in range(2000):  # as many turns as reading all of it would take
+                await asyncio.sleep(0)
             assert 2**16 <= memory.used < 2**20
             assert peer.writer.transport.get_write_buffer_size() > 2**20
             taking.set()

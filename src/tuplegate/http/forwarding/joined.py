@@ -10,7 +10,8 @@ from tuplegate.http.upgraded import Handed, UpgradedConnection
 
 
 class JoinedConnection(UpgradedConnection):
-    """The client's side. The connection behind decides what is right and when it ends."""
+    """The client's side. The connection behind decides what is right and when it ends; it accompanies the client's, and
+    so ends with that one."""
 
     def __init__(self, handed: Handed, upstream: UpstreamConnection) -> None:
         super().__init__(handed)
@@ -41,10 +42,6 @@ class JoinedConnection(UpgradedConnection):
     def _resume_behind(self) -> None:
         if not self._behind.is_closing():
             self._behind.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._behind.abort()
-        super().connection_lost(exc)
 
     def stop(self) -> None:
         """Whoever is behind says goodbye in its own words, or the time runs out."""
