@@ -21,6 +21,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests import preloaded
 from tests.directories import copy_data, new_directory
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.postgres.own.installing import PostgresOwner
@@ -188,9 +189,10 @@ def start_service(
 
 def make_key(service: Service, *scopes: str) -> str:
     """A key made on the machine itself, without HTTP."""
-    command = [sys.executable, "-m", "tuplegate", "key", "create", "--data-dir", str(service.data_dir)]
-    command += ["--name", "local", *(f"--scope={scope}" for scope in scopes)]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, env=service.environment)
+    arguments = ["key", "create", "--data-dir", str(service.data_dir)]
+    arguments += ["--name", "local", *(f"--scope={scope}" for scope in scopes)]
+    made = preloaded.run(arguments, service.environment)
+    made.check_returncode()
     return made.stdout.removeprefix("key: ").strip()
 
 

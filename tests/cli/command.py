@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import preloaded
 from tests.service import Service
 
 
@@ -48,7 +49,6 @@ class Command:
         return subprocess.Popen(command, env=self.env, **{"preexec_fn": heed_interrupts, **more})
 
     def __call__(self, *arguments: str, given: str = "") -> Done:
-        command = [sys.executable, "-m", "tuplegate", *arguments]
-        done = subprocess.run(command, env=self.env, input=given, capture_output=True, text=True, timeout=60)
+        done = preloaded.run(arguments, self.env, given)
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)

@@ -14,6 +14,7 @@ import pytest
 from psycopg.pq import DiagnosticField as _Field
 
 from tests.service import Service
+from tests.tenants import PAUSE_S
 from tuplegate.engine.libpq.failures import read_field
 
 BODY_BYTES = 10 * 2**20 - 1000
@@ -34,6 +35,7 @@ class Bystander:
         while not self._stopping.is_set():
             assert self._client.post("/v1/query", json={"sql": "select 1"}).status_code == 200
             self.answered.append(time.monotonic())
+            time.sleep(PAUSE_S)
 
     @contextmanager
     def watching(self) -> Iterator[None]:

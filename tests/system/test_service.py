@@ -17,6 +17,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests import preloaded
 from tests.servers import alive, needs_linux, needs_root, wait_until
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.streams import Stream
@@ -48,9 +49,7 @@ def start() -> Iterator[Start]:
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A command that must end by itself."""
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=RUN_S, env={**os.environ, **(env or {})}
-    )
+    return preloaded.run(arguments, {**os.environ, **(env or {})}, timeout=RUN_S)
 
 
 def descendants(pid: int) -> list[int]:

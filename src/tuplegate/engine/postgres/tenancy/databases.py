@@ -53,6 +53,9 @@ _WAITS = (_IN_USE, LOCK_NOT_AVAILABLE, "XX000")
 _DROP_WAITS = (*_WAITS, _NO_RIGHT)
 """Also somebody is in it whom the service may not end, such as whoever looks after the server."""
 
+_VANISHED = "42704"
+"""A database that the statement has listed was dropped before its size was read."""
+
 _TRY_AGAIN_S = 0.1
 _DROP_TRIES_S = 10.0
 _COPY_TRIES_S = 4.0
@@ -409,7 +412,13 @@ class PostgresDatabases:
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return the bytes of those that exist, as they are bounded."""
         async with self._session(METADATA_DATABASE) as session:
-            rows = await session.fetch(SIZES_SQL, ",".join(names))
+            while True:
+                try:
+                    rows = await session.fetch(SIZES_SQL, ",".join(names))
+                    break
+                except StatementFailed as failure:
+                    if failure.sqlstate != _VANISHED:
+                        raise  # otherwise there is one fewer the next time
         # None for one that is just dropped.
         return {str(name): int(files) + int(shared or 0) for name, files, shared in rows if files is not None}
 
