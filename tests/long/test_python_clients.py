@@ -35,7 +35,7 @@ VALUES = {
     "id": uuid.UUID(int=7),
     "list": [1, None, 3],
 }
-TYPES = "int, bigint, numeric, float8, boolean, text, bytea, date, timestamptz, uuid, int[]".split(", ")
+TYPES = ["int", "bigint", "numeric", "float8", "boolean", "text", "bytea", "date", "timestamptz", "uuid", "int[]"]
 TABLE = "create table typed (" + ", ".join(f"{name} {kind}" for name, kind in zip(VALUES, TYPES, strict=True)) + ")"
 
 
