@@ -18,6 +18,7 @@ from tuplegate.cli.queries import capabilities, query, tables
 from tuplegate.cli.serving import make_key_here, serve
 from tuplegate.cli.shell.command import shell
 from tuplegate.cli.transfer import NO_ROOM, export, import_
+from tuplegate.cli.tunnel.command import psql, tunnel
 
 
 class _Root(click.Group):
@@ -99,7 +100,7 @@ for command in (control.key_list, control.key_rotate, control.key_revoke):
     key.add_command(command)
 for command in (serve, query, shell, import_, export, dump, restore, tables, capabilities, bench, profile, doctor):
     cli.add_command(command)
-for command in (control.session, control.database, control.organization, control.engine):
+for command in (tunnel, psql, control.session, control.database, control.organization, control.engine):
     cli.add_command(command)
 
 

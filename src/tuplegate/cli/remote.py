@@ -15,15 +15,18 @@ from tuplegate.cli.profiles import Profile, find
 if TYPE_CHECKING:
     from tuplegate.client import Client, TuplegateError
 
-_OPTIONS = (
+_SERVICE_OPTIONS = (
     click.option("--profile", metavar="NAME", help="Address and key from this profile. [TUPLEGATE_PROFILE]"),
     click.option("--url", metavar="URL", help="Address of the service. [TUPLEGATE_URL]"),
-    click.option("--control-url", metavar="URL", help="Address of its control plane. [TUPLEGATE_CONTROL_URL]"),
     click.option("--database", metavar="NAME", help="Database, where the key is for all of them."),
+    click.option("--ca-file", metavar="FILE", help="Certificates to trust, as PEM. [TUPLEGATE_CA_FILE]"),
+)
+_OPTIONS = (
+    *_SERVICE_OPTIONS,
+    click.option("--control-url", metavar="URL", help="Address of its control plane. [TUPLEGATE_CONTROL_URL]"),
     click.option(
         "--timeout", "timeout_s", type=click.FloatRange(min=0.001), metavar="SECONDS", help="Time for the call."
     ),
-    click.option("--ca-file", metavar="FILE", help="Certificates to trust, as PEM. [TUPLEGATE_CA_FILE]"),
     click.option(
         "-o",
         "--output",
@@ -39,6 +42,13 @@ _WHERE = ("profile", "url", "control_url", "database", "timeout_s", "ca_file")
 def options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of every command that talks to a service."""
     for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def service_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select the service and the key, for a command that calls none of its routes."""
+    for option in reversed(_SERVICE_OPTIONS):
         command = option(command)
     return command
 
@@ -66,6 +76,23 @@ def run_with(client: "Client", command: click.Command, arguments: list[str]) -> 
         inner(client, given.pop("format"), **given)
 
 
+def choose_service(
+    profile: str | None, url: str | None, database: str | None, ca_file: str | None, key_if_none: str | None = None
+) -> Profile:
+    """Return the selected service, with a key; `key_if_none` is used if there is no other."""
+    if profile is not None and url is not None:
+        raise click.UsageError("--profile and --url name two services; give one of them")
+    found = None if url is not None else find(profile)
+    key = (found.api_key if found else os.environ.get("TUPLEGATE_API_KEY")) or key_if_none
+    if not key:
+        raise click.UsageError(
+            "there is no API key: set TUPLEGATE_API_KEY, or keep one with `tuplegate profile set NAME`. The first start"
+            " of a service prints one; on its machine `tuplegate key create --local` makes another"
+        )
+    known = found or Profile()
+    return Profile(url or known.url, known.control_url, key, database or known.database, choose_ca_file(ca_file, found))
+
+
 @contextmanager
 def connect(
     profile: str | None,
@@ -79,23 +106,15 @@ def connect(
     """Yield a client of the selected service. `key_if_none` is used if there is no key."""
     from tuplegate.client import Client
 
-    if profile is not None and url is not None:
-        raise click.UsageError("--profile and --url name two services; give one of them")
-    found = None if url is not None else find(profile)
-    key = (found.api_key if found else os.environ.get("TUPLEGATE_API_KEY")) or key_if_none
-    if not key:
-        raise click.UsageError(
-            "there is no API key: set TUPLEGATE_API_KEY, or keep one with `tuplegate profile set NAME`. The first start"
-            " of a service prints one; on its machine `tuplegate key create --local` makes another"
-        )
+    chosen = choose_service(profile, url, database, ca_file, key_if_none)
     try:
         client = Client(
-            url or (found.url if found else None),
-            key,
-            control_url=control_url or (found.control_url if found else None),
-            database=database or (found.database if found else None),
+            chosen.url,
+            chosen.api_key,
+            control_url=control_url or chosen.control_url,
+            database=chosen.database,
             timeout_s=timeout_s or 60.0,
-            ca_file=choose_ca_file(ca_file, found),
+            ca_file=chosen.ca_file,
         )
     except OSError as exc:  # the TLS library raises one too for a file without certificates
         raise click.UsageError(f"the certificates to trust cannot be read: {exc}") from exc

@@ -1,0 +1,1 @@
+"""`tunnel` and `psql`: any PostgreSQL program reaches the service through a local port."""

@@ -1,0 +1,140 @@
+"""`tuplegate tunnel` and `tuplegate psql`, with PostgreSQL's own programs and drivers that know nothing of us."""
+
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.cli.command import Command
+from tests.service import Service
+from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
+
+PROGRAMS = find_wheel_programs(find_wheel_site())
+SLOW = "select pg_sleep(30)"
+
+
+@contextmanager
+def tunnel(service: Service, home: Path, *arguments: str) -> Iterator[str]:
+    """Run a tunnel; yield the address that it prints."""
+    with Command(service, home).start("tunnel", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        line = run.stdout.readline().decode()
+        assert line.startswith("psql postgresql://127.0.0.1:"), run.stderr.read()
+        yield line.split()[1]
+        run.send_signal(signal.SIGINT)
+        assert run.wait(20) == 0, run.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def address(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with tunnel(service, tmp_path_factory.mktemp("home"), "--port", "0") as found:
+        yield found
+
+
+def run(*command: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_driver_reads_and_writes(address: str) -> None:
+    with psycopg.connect(address) as connection:
+        connection.execute("create temp table t (n int, s text, j jsonb, a int[], at timestamptz)")
+        row = (1, "ä", Jsonb({"x": [1, None]}), [1, None, 3], None)
+        connection.execute("insert into t values (%s, %s, %s, %s, %s)", row)
+        assert connection.execute("select n, s, j, a, at from t").fetchone() == (
+            1,
+            "ä",
+            {"x": [1, None]},
+            [1, None, 3],
+            None,
+        )
+        with pytest.raises(psycopg.errors.UndefinedColumn) as failed:
+            connection.execute("select nothing")
+        assert failed.value.diag.statement_position == "8"
+        connection.rollback()
+        assert len(connection.execute("select i from generate_series(1, 10000) i").fetchall()) == 10_000
+        assert connection.execute("show transaction isolation level").fetchone() == ("serializable",)
+
+
+def test_rows_are_copied_both_ways(address: str) -> None:
+    with psycopg.connect(address) as connection:
+        connection.execute("create temp table t (n int, s text)")
+        with connection.cursor().copy("copy t from stdin") as copy:
+            for number in range(50_000):
+                copy.write_row((number, f"row {number}"))
+        with connection.cursor().copy("copy t to stdout") as copy:
+            assert sum(1 for _ in copy.rows()) == 50_000
+
+
+def test_a_statement_is_cancelled(address: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        threading.Timer(0.5, connection.cancel_safe).start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(SLOW)
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_several_clients_at_once(address: str) -> None:
+    opened = [psycopg.connect(address, autocommit=True) for _ in range(6)]
+    seen = {connection.execute("select pg_backend_pid()").fetchone() for connection in opened}
+    for connection in opened:
+        connection.close()
+    assert len(seen) == 6
+
+
+def test_a_table_is_dumped_and_restored(address: str, tmp_path: Path) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create table dumped as select i, md5(i::text) from generate_series(1, 1000) i")
+        file = tmp_path / "t.dump"
+        done = run(PROGRAMS / "pg_dump", "-Fc", "-t", "dumped", "-f", file, address)
+        assert (done.returncode, done.stderr) == (0, "")
+        connection.execute("drop table dumped")
+        done = run(PROGRAMS / "pg_restore", "--no-owner", "--no-privileges", "-d", address, file)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert connection.execute("select count(*) from dumped").fetchone() == (1000,)
+        connection.execute("drop table dumped")
+
+
+@pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
+def test_pgbench_runs(address: str, mode: str, tmp_path: Path) -> None:
+    script = tmp_path / "s.sql"
+    script.write_text("\\set n random(1, 100)\nselect :n + 1;\n")
+    done = run(PROGRAMS / "pgbench", "-n", "-M", mode, "-f", script, "-c", "4", "-t", "50", address)
+    assert (done.returncode, "200/200" in done.stdout) == (0, True), done.stderr
+
+
+def test_psql_has_its_arguments(command: Command) -> None:
+    done = command("psql", "-Atc", "select 1 + 1", "-c", "\\conninfo")
+    assert (done.code, done.out.splitlines()[0]) == (0, "2"), done.err
+    assert command("psql", "-c", "select nothing").code == 1
+
+
+def test_a_port_that_is_taken(service: Service, tmp_path: Path, command: Command) -> None:
+    """Another is found, unless that one was asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = command("tunnel", "--port", port)
+        assert (done.code, f"port {port} of this machine cannot be used" in done.err) == (2, True)
+
+
+def test_what_is_wrong_is_told_at_once(service: Service, command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    done = command("tunnel", "--url", nobody)
+    assert (done.code, "cannot be reached" in done.err) == (3, True), done.err
+    done = command("tunnel", "--database", "missing")
+    assert (done.code, "missing" in done.err) == (6, True), done.err
+
+
+def test_what_is_no_postgresql_gets_an_error(address: str) -> None:
+    host, _, port = address.removeprefix("postgresql://").partition("/")[0].partition(":")
+    with socket.create_connection((host, int(port))) as talker:
+        talker.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"not the start of a PostgreSQL connection" in talker.recv(1000)
