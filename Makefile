@@ -6,9 +6,9 @@ PYTHON ?= python3
 ENGINE ?=
 export TUPLEGATE_TEST_ENGINE := $(ENGINE)
 ARGS ?=
-# How many tests run at a time: twice as many as two cores, since half of their time is spent waiting. On an engine of
+# How many tests run at a time: one more than two cores, since a third of their time is spent waiting. On an engine of
 # one's own, one: they share it.
-JOBS ?= $(if $(ENGINE),0,4)
+JOBS ?= $(if $(ENGINE),0,3)
 # A service starts in two thirds of the time where Python may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv

@@ -119,6 +119,7 @@ class WorkerInput:
     doors: Doors
 
 
+# size: one field for each service; nothing but the planes below is built of them.
 @dataclass(frozen=True, slots=True)
 class _Services:
     """The services that the planes of a worker share."""

@@ -44,6 +44,7 @@ export type ErrorCode =
   | "transaction_in_use"
   | "unauthenticated"
   | "unsupported_media_type"
+  | "upgrade_required"
   | "weaker_walls"
   | "wrong_state";
 
@@ -636,6 +637,70 @@ export interface SessionRequest {
   scopes?: ("admin" | "operator" | "read" | "write")[] | null;
   database?: string | null;
   expires_in?: number | null;
+}
+
+/** An error in Neon's words, with `code` as the SQLSTATE; and the `error` of all other routes beside it. */
+export interface SqlFailure {
+  message: string;
+  code: string;
+  severity: string;
+  detail: string | null;
+  hint: string | null;
+  position: string | null;
+  internalPosition: string | null;
+  internalQuery: string | null;
+  where: string | null;
+  schema: string | null;
+  table: string | null;
+  column: string | null;
+  dataType: string | null;
+  constraint: string | null;
+  file: string | null;
+  line: string | null;
+  routine: string | null;
+  success: false;
+  error: ErrorBody;
+  request_id: string;
+}
+
+/** A column. Its table and its number there are 0 where it is an expression. */
+export interface SqlField {
+  name: string;
+  dataTypeID: number;
+  tableID: number;
+  columnID: number;
+  dataTypeSize: number;
+  dataTypeModifier: number;
+  format: "text";
+}
+
+/** One of several statements, and its parameters. */
+export interface SqlQuery {
+  query: string;
+  params?: unknown[] | null;
+  arrayMode?: boolean | null;
+}
+
+/** The body: one statement as `query`, or several as `queries`, which run as one transaction. */
+export interface SqlRequest {
+  query?: string | null;
+  params?: unknown[] | null;
+  arrayMode?: boolean | null;
+  queries?: SqlQuery[] | null;
+}
+
+/** The result of a statement. `rowCount` is null where the engine counts no rows, as for DDL. */
+export interface SqlResult {
+  fields: SqlField[];
+  rows: (Record<string, unknown> | unknown[])[];
+  command: string;
+  rowCount: number | null;
+  rowAsArray: boolean;
+}
+
+/** The results of a transaction, in the order of its statements. */
+export interface SqlResults {
+  results: SqlResult[];
 }
 
 /** A statement of a transaction and its parameters. */

@@ -72,7 +72,7 @@ class OpenCounts(Protocol):
 
 
 class WireSums(Protocol):
-    """What came over connections that speak the engine's own protocol."""
+    """Counts of connections that speak the engine's own protocol."""
 
     opened: int
     statements: int

@@ -6,6 +6,8 @@ request or moves a body on, and all other code asks it to go on. In one pass of 
 Then other connections have their turn, and nothing is read before its next one.
 """
 
+# size: the class of a connection says why it is one, and what all of them share knows them.
+
 import asyncio
 import secrets
 import select

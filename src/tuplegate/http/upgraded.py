@@ -17,7 +17,7 @@ from tuplegate.http.writing import Outgoing
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What an HTTP connection hands to its successor.
+    """The things that an HTTP connection hands to its successor.
 
     `on_lost` must be called when the connection is gone.
     """

@@ -195,6 +195,7 @@ Serve = Callable[["WebSocketConnection"], Coroutine[Any, Any, None]]
 """Serves one WebSocket, in a task of its own. It is cancelled when the client has left, or the server cannot wait."""
 
 
+# size: the life of a WebSocket is one state machine, as that of a connection before it.
 class WebSocketConnection(UpgradedConnection):
     """One WebSocket. `serve` receives and sends; when it returns, the connection is closed."""
 

@@ -60,7 +60,7 @@ _VACUUM_HINT: Final = "Send VACUUM, and what rebuilds a whole schema, to POST /v
 
 @dataclass(slots=True)
 class WireCounts:
-    """What is counted of all connections of a worker."""
+    """Counts of all connections of a worker."""
 
     opened: int = 0
     statements: int = 0

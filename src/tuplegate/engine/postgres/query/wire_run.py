@@ -47,6 +47,7 @@ _FULL_HINT: Final = (
 Fetch = Callable[..., Awaitable[list[tuple[str | None, ...]]]]
 
 
+# size: it carries what it knows of the client's session from one message to the next.
 class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
