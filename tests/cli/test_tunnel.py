@@ -92,11 +92,11 @@ def test_several_clients_at_once(address: str) -> None:
 def test_a_table_is_dumped_and_restored(address: str, tmp_path: Path) -> None:
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("create table dumped as select i, md5(i::text) from generate_series(1, 1000) i")
-        file = tmp_path / "t.dump"
-        done = run(PROGRAMS / "pg_dump", "-Fc", "-t", "dumped", "-f", file, address)
+        file = tmp_path / "t.sql"
+        done = run(PROGRAMS / "pg_dump", "--no-owner", "--no-privileges", "-t", "dumped", "-f", file, address)
         assert (done.returncode, done.stderr) == (0, "")
         connection.execute("drop table dumped")
-        done = run(PROGRAMS / "pg_restore", "--no-owner", "--no-privileges", "-d", address, file)
+        done = run(PROGRAMS / "psql", "-v", "ON_ERROR_STOP=1", "-qf", file, address)
         assert (done.returncode, done.stderr) == (0, "")
         assert connection.execute("select count(*) from dumped").fetchone() == (1000,)
         connection.execute("drop table dumped")

@@ -177,6 +177,7 @@ def test_what_the_service_refuses_does_not_end_it(
     connection.commit()
     cursor.execute(f"select count(*) from {table}")
     assert cursor.fetchall() == [(2,)]
+    connection.rollback()
 
 
 def test_one_that_only_reads_leaves_nothing_open(service: Service, read_key: str) -> None:

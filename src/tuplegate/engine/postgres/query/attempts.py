@@ -171,7 +171,7 @@ class Requests(Attempts):
         """Begin a transaction that stays open.
 
         All of them together hold half of the worker's connections at most. A database that has some open gets one more
-        only while more are left than it has, so that there are some for the next.
+        only while more than a quarter as many are left, so that there are some for the next.
         """
         pool = self._pools.of(target)
         pool.check()
@@ -179,7 +179,7 @@ class Requests(Attempts):
             pool.check_commits()
         left = self._held_max - sum(each.held for each in self._pools.all())
         own = sum(each.held for each in self._pools.all() if each.database == target.database)
-        if left <= own:
+        if left <= own // 4:
             raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         now = self._time()
         transaction = OpenTransaction(pool, target, self._decider, self._runs, id, read_only=read_only)
