@@ -260,9 +260,9 @@ def test_what_was_begun_before_it_was_full_adds_nothing_either(one: Tenant) -> N
     client = one.write.client
     begun = [client.post("/v1/transaction/begin", json={"idle_timeout_ms": 120_000}).json() for _ in range(3)]
     adding, freeing, lost = (f"/v1/transaction/{each['transaction_id']}" for each in begun)
-    one.write("create table other as select generate_series(1, 10)")
-    assert client.post(f"{adding}/query", json={"sql": "insert into other values (11)"}).json()["success"]
-    assert client.post(f"{freeing}/query", json={"sql": "delete from other"}).json()["success"]
+    one.write("create table elsewhere as select generate_series(1, 10)")
+    assert client.post(f"{adding}/query", json={"sql": "insert into elsewhere values (11)"}).json()["success"]
+    assert client.post(f"{freeing}/query", json={"sql": "delete from elsewhere"}).json()["success"]
     assert client.post(f"{lost}/query", json={"sql": "select 1"}).json()["success"]
     fill(one)
     assert client.post(f"{adding}/commit", json={}).json()["error"]["sqlstate"] == FULL
@@ -271,7 +271,7 @@ def test_what_was_begun_before_it_was_full_adds_nothing_either(one: Tenant) -> N
         os.kill(worker, signal.SIGKILL)
     wait_until(lambda: _told(one, lost) == {"state": "aborted", "reason": "lost"})
     one.write("truncate filled")
-    one.write("drop table other")
+    one.write("drop table elsewhere")
 
 
 def _told(tenant: Tenant, path: str) -> dict[str, Any]:

@@ -249,7 +249,7 @@ class WebSocketConnection(UpgradedConnection):
 
     def send_now(self, data: bytes) -> None:
         """Send a message, however far the client is behind: for a short one."""
-        if self._out.is_lost or self._frames.is_over:
+        if self._out.is_lost or self._frames.is_over or self._transport.is_closing():
             raise ClientGone
         self._frames.send(data)
         self._flush()
