@@ -10,6 +10,7 @@ import pytest
 
 from tests.service import Service
 from tests.sqlalchemy_suite.requirements import CLOSED
+from tests.tenants import tenant_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -17,9 +18,14 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("page", ["dbapi.md", "sqlalchemy.md"])
 def test_every_example_prints_what_the_page_shows(service: Service, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
-    """In the order of the page, as one program."""
-    monkeypatch.setenv("TUPLEGATE_URL", service.url)
-    monkeypatch.setenv("TUPLEGATE_API_KEY", service.key)
+    """In the order of the page, as one program, in a database that has nothing else."""
+    with tenant_of(service, f"reads-{page.partition('.')[0]}") as tenant:
+        monkeypatch.setenv("TUPLEGATE_URL", service.url)
+        monkeypatch.setenv("TUPLEGATE_API_KEY", tenant.write.client.headers["Authorization"].removeprefix("Bearer "))
+        _run(page)
+
+
+def _run(page: str) -> None:
     blocks = [(match[1], match[2]) for match in BLOCK.finditer((DOCS / page).read_text("utf-8"))]
     names: dict[str, Any] = {}
     ran = 0
