@@ -210,15 +210,19 @@ class ConnectionPool:
             raise EngineUnavailable("the engine closed the connection")
         return member
 
-    async def open_apart(self) -> Member:
-        """Open a connection for the service's own use, beyond this pool's size but within the places. It is never
-        handed on: whoever has it closes it."""
+    def _take_place_apart(self) -> None:
+        """Take a place for a connection that is no part of the pool. Raises EngineUnavailable and EngineBusy."""
         if self._closed:
             raise EngineUnavailable("the service is stopping")
         if self._suspended:
             raise EngineBusy("the database is being copied or replaced just now")
         if not self._places.take():
             raise EngineBusy("every connection to the engine is in use")
+
+    async def open_apart(self) -> Member:
+        """Open a connection for the service's own use, beyond this pool's size but within the places. It is never
+        handed on: whoever has it closes it."""
+        self._take_place_apart()
         try:
             member = await self._connect()
         except BaseException as exc:

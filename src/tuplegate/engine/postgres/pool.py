@@ -254,40 +254,31 @@ class Pool(EndingPool):
         return member
 
     async def _connect(self) -> Member:
-        """Log in. A statement can give its own role another password; then the role gets back the service's."""
-        try:
-            return await self._log_in()
-        except LoginRefused:
-            if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
-                raise
-            self._restored_at = self._loop.time()
-            await self._login.restore_password()
-            return await self._log_in()
+        return await self._log_in(self._login)
 
     async def open_given(self, login: Login) -> Member:
         """Open a connection apart from the pool, with a login of its own; `see_off` must follow. Raises ConnectionLost,
         and EngineBusy."""
-        if self._closed:
-            raise EngineUnavailable("the service is stopping")
-        if self._suspended:
-            raise EngineBusy("the database is being copied or replaced just now")
-        if not self._places.take():
-            raise EngineBusy("every connection to the engine is in use")
+        self._take_place_apart()
         try:
-            try:
-                member = await self._log_in(login)
-            except LoginRefused:
-                if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
-                    raise
-                self._restored_at = self._loop.time()
-                await self._login.restore_password()
-                member = await self._log_in(login)
+            member = await self._log_in(login)
         except BaseException:
             self._give_up_place()
             raise
         self.given_away += 1
         return member
 
-    async def _log_in(self, login: Login | None = None) -> Member:
-        login, server = login or self._login, self._server
+    async def _log_in(self, login: Login) -> Member:
+        """Log in. A statement can give its own role another password; then the role gets back the service's."""
+        try:
+            return await self._log_in_once(login)
+        except LoginRefused:
+            if self._loop.time() < self._restored_at + _RESTORE_EVERY_S:
+                raise
+            self._restored_at = self._loop.time()
+            await self._login.restore_password()
+            return await self._log_in_once(login)
+
+    async def _log_in_once(self, login: Login) -> Member:
+        server = self._server
         return await self.primary.open(Member, login.conninfo, server.connect_timeout_s, login.expected, server.meter)
