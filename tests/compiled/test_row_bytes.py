@@ -12,9 +12,9 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tests.inside import owner
 from tests.service import Service
-from tuplegate.engine.libpq import values
+from tuplegate.engine.libpq import row_encoder
+from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.types import BUILT_IN_TYPES_SQL, TypeRegistry, read_types
-from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.port import Shape
 from tuplegate.protocol.messages import BigNumbers, RowMode
 
@@ -147,4 +147,4 @@ def test_arrays_are_left_to_the_driver(rows: Rows) -> None:
 
 
 def test_the_package_is_compiled() -> None:
-    assert not values.__file__.endswith(".py")
+    assert not row_encoder.__file__.endswith(".py")

@@ -52,11 +52,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def follow(primary: Primary, promote: Callable[[], None], newer: int) -> None:
+async def follow(primary: Primary, conninfo: str, promote: Callable[[], None], newer: int) -> None:
     """A session that was open all the time leads to the newer server after the promotion, though the former answers."""
     watching = asyncio.create_task(primary.watch())
     try:
-        async with AdminSession(AdminConnector(primary._conninfo, primary=primary), "postgres") as session:
+        async with AdminSession(AdminConnector(conninfo, primary=primary), "postgres") as session:
             await session.fetch(_PORT)
             before = primary.server
             await asyncio.to_thread(promote)
@@ -76,8 +76,9 @@ async def follow(primary: Primary, promote: Callable[[], None], newer: int) -> N
 
 def test_all_places_are_asked_again(pair: Pair) -> None:
     async def run() -> None:
-        primary = make_primary(pair.url(pair.former.port, pair.newer.port), follows=True, timelines=pair.timelines)
-        await follow(primary, pair.promote, pair.newer.port)
+        both = pair.url(pair.former.port, pair.newer.port)
+        primary = make_primary(both, follows=True, timelines=pair.timelines)
+        await follow(primary, both, pair.promote, pair.newer.port)
         # Another worker, or one that is started again, reaches the former primary alone.
         other = make_primary(pair.url(pair.former.port), follows=True, timelines=pair.timelines)
         async with AdminSession(AdminConnector(pair.url(pair.former.port), primary=other), "postgres") as session:
@@ -95,4 +96,5 @@ def test_a_name_that_leads_to_another_server(pair: Pair) -> None:
             pair.promote()
             name._engine = urlsplit(pair.newer.url("postgres"))
 
-        asyncio.run(follow(make_primary(read_url(name.url), follows=True), promote, pair.newer.port))
+        conninfo = read_url(name.url)
+        asyncio.run(follow(make_primary(conninfo, follows=True), conninfo, promote, pair.newer.port))

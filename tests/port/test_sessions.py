@@ -123,9 +123,9 @@ async def test_an_engine_says_how_it_is(tenant: Tenant) -> None:
     assert health.version
     assert (await tenant.engine.durability(tenant.writer)).durable is True
     assert tenant.engine.serializable_headroom().slots >= 0
-    before = sum(tenant.engine.measured().seconds["query"])
+    before = sum(tenant.engine.measure().seconds["query"])
     await tenant.query("select 1")
-    assert sum(tenant.engine.measured().seconds["query"]) > before
+    assert sum(tenant.engine.measure().seconds["query"]) > before
     tenant.engine.snapshots.check(await tenant.engine.position())
 
 

@@ -15,11 +15,6 @@ REASON = "# size: "
 STILL_TOO_LARGE = {
     "engine/libpq/connection.py",
     "engine/libpq/connection.py Connection",
-    "engine/libpq/rows.py RowCollector",
-    "engine/libpq/values.py",
-    "engine/postgres/own/settings.py EngineSettings",
-    "engine/postgres/replication/primary.py Primary",
-    "engine/postgres/tenancy/databases.py PostgresDatabases",
     "engine/postgres/transaction/two_phase.py",
 }
 """To be made smaller. Nothing is added here: what is new stays within the limits, or states its reason."""

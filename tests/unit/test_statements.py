@@ -93,6 +93,7 @@ def code_of(sql: str) -> str | None:
         ("/*/ select */ delete", "delete"),
         ("/***/ select", "select"),
         ("/*/**/*/ select", "select"),
+        ("/* /*/ select */ */ commit", "commit"),
         ("--/*\nselect", "select"),
         ("/*--*/select", "select"),
         ("--\r\nselect", "select"),

@@ -168,6 +168,14 @@ def test_comments_that_would_keep_the_engine_busy() -> None:
     assert refused.value.sqlstate == "54000"
 
 
+@pytest.mark.parametrize("comment", [b"commit --", b"commit /*"])
+def test_comments_are_not_read_again_for_each_word_in_them(comment: bytes) -> None:
+    """The event loop waits while a text is looked at, so all looks together go over it once."""
+    with pytest.raises(WireError, match="too many words"):
+        judge_text(comment * 100 + b"x" * 100_000 + b"\n;")
+    judge_text(b"commit; -- then commit -- again\n" * 100)
+
+
 def runs(flow: Flow) -> bool:
     return flow.is_running
 

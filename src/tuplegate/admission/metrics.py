@@ -158,7 +158,7 @@ class Metrics:
             _log.error("the metrics do not fit into their memory", databases=len(snapshot.sums.databases))
 
     def _snapshot(self) -> WorkerMetrics:
-        measured = self._engine.measured()
+        measured = self._engine.measure()
         planes = self._planes.values()
         events = {**measured.events, "worker_starts_total": 1, "worker_cpu_us": int(time.process_time() * 1e6)}
         events |= {f"task_restarts_total {name}": count for name, count in keeping.restarts.items()}

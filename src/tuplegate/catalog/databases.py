@@ -122,7 +122,7 @@ class DatabaseRecords:
             " (SELECT FROM database WHERE organization = $1 AND id = $2 AND state = 'active')"
         )
         steps = [(lock, (actor.organization,)), (clear, (actor.organization, id)), change]
-        return bool(await self._metadata.atomically(steps))
+        return bool(await self._metadata.run_atomically(steps))
 
     async def start_deleting(self, actor: Actor, id: str) -> bool:
         """Make the database unavailable and record its deletion. Return False if its state does not allow that."""
@@ -211,7 +211,7 @@ class DatabaseRecords:
         """Doom the databases that are not in use, so that they never will be: a statement of a killed worker may still
         be running in the engine."""
         # Locked first, so that the second statement sees the changes of the previous holder of the lock.
-        rows = await self._metadata.atomically(
+        rows = await self._metadata.run_atomically(
             [
                 ("SELECT FROM leftover WHERE database = $1 ORDER BY engine_name FOR UPDATE", (id,)),
                 (
@@ -262,4 +262,4 @@ class DatabaseRecords:
         ]
 
     async def _advance(self, sql: str, *params: str) -> None:
-        await self._metadata.atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])
+        await self._metadata.run_atomically([(sql, params), ("UPDATE revision SET number = number + 1", ())])

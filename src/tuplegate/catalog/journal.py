@@ -49,7 +49,7 @@ class Journal:
         )  # fmt: skip
 
     async def add_usage(self, used: Iterable[Used]) -> None:
-        await self._metadata.atomically(
+        await self._metadata.run_atomically(
             [
                 (
                     "INSERT INTO usage (organization, database, hour, requests, rows, bytes, errors)"

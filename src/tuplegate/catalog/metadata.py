@@ -20,7 +20,7 @@ class Metadata(Protocol):
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
-    async def atomically(self, statements: Sequence[SqlWithParams]) -> list[Row]:
+    async def run_atomically(self, statements: Sequence[SqlWithParams]) -> list[Row]:
         """Run the statements in one transaction, and return the rows of the last one."""
         ...
 

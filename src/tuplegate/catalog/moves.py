@@ -71,7 +71,7 @@ class MoveRecords:
 
     async def end(self, former: str) -> None:
         """End a move: keep its record for a while if the database has moved, otherwise delete it."""
-        await self._metadata.atomically(
+        await self._metadata.run_atomically(
             [
                 ("UPDATE move SET step = 'done', ended_at = now() WHERE former = $1 AND step = 'switched'", (former,)),
                 ("DELETE FROM move WHERE former = $1 AND step <> 'done'", (former,)),

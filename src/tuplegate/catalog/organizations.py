@@ -80,7 +80,7 @@ class OrganizationRecords:
             " WHERE state IN ('active', 'failed')"
             " AND organization IN (SELECT id FROM organization WHERE deleted_at IS NOT NULL)"
         )
-        await self._metadata.atomically(
+        await self._metadata.run_atomically(
             [
                 (
                     "DELETE FROM api_key k USING organization o"

@@ -32,7 +32,7 @@ async def migrate(metadata: Metadata) -> list[str]:
     for file in files:
         if file.name not in applied:
             steps = [(part, ()) for part in file.read_text().split(";\n") if part.strip()]
-            await metadata.atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
+            await metadata.run_atomically([*steps, ("INSERT INTO migration (name) VALUES ($1)", (file.name,))])
             done.append(file.name)
     return done
 
@@ -56,7 +56,7 @@ async def has_old_secret(metadata: Metadata) -> bool:
 
 async def replace_secret(metadata: Metadata, secret: bytes) -> None:
     """Replace the secret. Everything derived from it is renewed: passwords of roles, and secrets of databases."""
-    await metadata.atomically(
+    await metadata.run_atomically(
         [
             ("UPDATE installation SET secret = decode($1, 'hex'), secret_is_old = false", (secret.hex(),)),
             ("UPDATE database SET furnishing = NULL", ()),

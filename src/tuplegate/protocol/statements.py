@@ -114,7 +114,8 @@ def _comment_end(sql: str, start: int) -> int:
     """Return the index behind the comment that opens at `start`; comments nest. An open one ends with the text."""
     i = start + 2
     closes = sql.find("*/", i)
-    opens = sql.find("/*", i, closes) if closes >= 0 else -1
+    # In `/*/` the sign that opens a comment comes first, and takes the asterisk.
+    opens = sql.find("/*", i, closes + 1) if closes >= 0 else -1
     if opens < 0:
         return closes + 2 if closes >= 0 else len(sql)
     depth = 1

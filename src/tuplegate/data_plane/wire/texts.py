@@ -19,7 +19,6 @@ from tuplegate.protocol.statements import check_comments, first_keyword, skip_bl
 _MANY: Final = frozenset({"do", "call", "vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
 """First words of what can begin any number of transactions where it is alone."""
 _COMMENTS_MAX: Final = 100
-_FIRST: Final = re.compile(r"\b(?:prepare|commit|rollback)\b", re.IGNORECASE)
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 _LOOKED_AT_MAX: Final = 1000
@@ -52,17 +51,29 @@ def judge_text(text: bytes) -> Judged:
 
 def _check_two_phase(sql: str) -> None:
     """Look at each place in a text of several statements, whether one begins there or not."""
-    for number, found in enumerate(_FIRST.finditer(sql)):
-        if number == _LOOKED_AT_MAX:
-            raise WireError("54000", f"the text has more than {_LOOKED_AT_MAX} words PREPARE, COMMIT and ROLLBACK")
-        _check_second(sql, found.group().lower(), found.end())
+    lowered = sql.lower()
+    places = skipped = 0
+    for first in _SECOND:
+        end = 0
+        while (start := lowered.find(first, end)) >= 0:
+            end = start + len(first)
+            places += 1
+            if places > _LOOKED_AT_MAX:
+                raise WireError("54000", f"the text has more than {_LOOKED_AT_MAX} words PREPARE, COMMIT and ROLLBACK")
+            skipped += _check_second(sql, first, end)
+            if skipped > len(sql):
+                # Comments lie behind one another, so these words are inside of comments.
+                raise WireError("54000", "the comments of the text hold too many words PREPARE, COMMIT and ROLLBACK")
 
 
-def _check_second(sql: str, first: str, end: int) -> None:
-    word = _WORD.match(sql, skip_blank(sql, end, comments_max=_COMMENTS_MAX))
-    if word is not None and word.group().lower() == _SECOND[first]:
+def _check_second(sql: str, first: str, end: int) -> int:
+    """Refuse a statement about prepared transactions; return the characters between its first word and the next."""
+    start = skip_blank(sql, end, comments_max=_COMMENTS_MAX)
+    word = _WORD.match(sql, start)
+    if start > end and word is not None and word.group().lower() == _SECOND[first]:
         raise WireError(
             "0A000",
             f"{first.upper()} {word.group().upper()} is not possible: prepared transactions are the service's own",
             hint="COMMIT is enough: what it has answered is on disk.",
         )
+    return start - end

@@ -11,7 +11,7 @@ from typing import Final
 
 from tuplegate.engine.libpq.leftovers import Reading
 from tuplegate.engine.libpq.plans import Verdict
-from tuplegate.engine.libpq.values import RowEncoder
+from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.port import Shape
 
 _OFTEN: Final = 3

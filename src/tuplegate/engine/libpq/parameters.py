@@ -9,12 +9,8 @@ from tuplegate.direct_future import yield_to_loop
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.failures import check
-from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import learn_types
-from tuplegate.engine.libpq.types import TypeRegistry
-from tuplegate.engine.libpq.values import (
+from tuplegate.engine.libpq.parameter_texts import (
     PARAMS_AT_ONCE,
-    EncoderCache,
     add_texts,
     add_untyped_texts,
     is_json_refusal,
@@ -22,6 +18,10 @@ from tuplegate.engine.libpq.values import (
     to_texts,
     to_untyped_texts,
 )
+from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.row_encoder import EncoderCache
+from tuplegate.engine.libpq.rows import learn_types
+from tuplegate.engine.libpq.types import TypeRegistry
 from tuplegate.protocol.messages import PARAMS_MAX
 
 

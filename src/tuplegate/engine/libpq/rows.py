@@ -14,8 +14,8 @@ from tuplegate.engine.libpq.failures import check
 from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
+from tuplegate.engine.libpq.row_encoder import EncoderCache, RowEncoder
 from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
-from tuplegate.engine.libpq.values import EncoderCache, RowEncoder
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -37,6 +37,7 @@ class Budget:
         self.taken = 0
 
 
+# size: it carries what is known of one result from each of its chunks to the next.
 class RowCollector:
     """Takes the chunks of one result and keeps their JSON, up to the bounds. Reads on when they are reached.
 

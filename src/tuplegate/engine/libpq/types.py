@@ -51,6 +51,8 @@ USED_MAX = 2000
 ARRAYS_MAX = 4
 """Array types that can lie in each other, as arrays of domains over arrays do. What is deeper is text. The text of each
 lies quoted in that of the next, so every level can double it."""
+DIMENSIONS_MAX = 7
+"""One more than the engine's arrays can have: what is deeper is left to it to refuse."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class MetadataSession(Protocol):
 
     async def fetch(self, sql: str, *params: str | None) -> list[Row]: ...
 
-    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[Row]:
+    async def run_atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[Row]:
         """Run all statements in one transaction; return the rows of the last."""
         ...
 

@@ -134,7 +134,7 @@ class EndingPool(ConnectionPool):
             member.close("its statement was cancelled")
 
     async def _end(self, member: Member, reason: str) -> None:
-        """End the server process, and then closes the connection.
+        """End the server process, and then close the connection.
 
         To close the connection first is not enough: code can swallow every cancel, and tell its process not to look
         whether its client is still there. While the process lives the connection keeps its place, here and in the room.
@@ -207,12 +207,6 @@ class EndingPool(ConnectionPool):
 
     async def _cancel_and_close(self, member: Member) -> None:
         try:
-            await self._cancel(member)
-        except TimeoutError:
-            await self._end(member, "the engine did not cancel its statement in time")
-        except _Committing:
-            await self._see_committed(member)
-        except (ConnectionLost, CopyStarted):
-            pass
+            await self._cancel_or_close(member)
         finally:
             member.close("its statement was cancelled")

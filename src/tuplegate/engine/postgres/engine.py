@@ -311,7 +311,7 @@ class PostgresEngine:
     def serializable_headroom(self) -> port.Headroom:
         return compute_headroom(self._guard, self._watch.begin_rate, self._time())
 
-    def measured(self) -> port.Measured:
+    def measure(self) -> port.Measured:
         events = {**self._recovery.events, "guard_conflicts_total": self._guard.ended}
         events |= {f"snapshot_reads_total {where}": count for where, count in self.snapshots.counts.items()}
         kinds = (self._requests.queries, self._requests.transactions, self._streams)
@@ -331,7 +331,7 @@ class PostgresEngine:
             for database in list(self._pools.states):
                 try:
                     async with AdminSession(self._connector, database) as session:
-                        await session.atomically([(statement, ()) for statement in EXPIRE])
+                        await session.run_atomically([(statement, ()) for statement in EXPIRE])
                         for (table,) in await session.fetch(LOOSE):
                             await session.fetch(f"VACUUM (FULL) tuplegate.{table}")
                 except port.EngineFailure as failure:

@@ -349,8 +349,8 @@ class SeveralEngines:
         """Return that of the first engine."""
         return self._first.up.serializable_headroom()
 
-    def measured(self) -> port.Measured:
-        first, *further = [engine.measured() for engine in self._open]
+    def measure(self) -> port.Measured:
+        first, *further = [engine.measure() for engine in self._open]
         for other in further:
             for kind, cell in other.seconds.items():
                 known = first.seconds.setdefault(kind, [0] * len(cell))

@@ -173,7 +173,9 @@ class AdminSession:
         """Return which server it leads to, as `Primary.server` does."""
         return (await self._connected()).server
 
-    async def atomically(self, statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[tuple[str | None, ...]]:
+    async def run_atomically(
+        self, statements: Sequence[tuple[str, Sequence[str | None]]]
+    ) -> list[tuple[str | None, ...]]:
         """Run all statements in one implicit transaction: one segment, one commit. Return the rows of the last."""
         results = await self._run([_command(sql, params) for sql, params in statements])
         return read_text_rows(results[-1]) if results else []

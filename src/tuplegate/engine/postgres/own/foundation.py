@@ -216,7 +216,9 @@ async def make_template(connector: AdminConnector, walls: Walls, sorting: str = 
 async def furnish(connector: AdminConnector, database: str, walls: Walls) -> None:
     """Make what is the service's own in a database, also where an older version has made it."""
     async with AdminSession(connector, database) as session:
-        await session.atomically([(statement, ()) for statement in template.write_furnishing(connector.owners, walls)])
+        await session.run_atomically(
+            [(statement, ()) for statement in template.write_furnishing(connector.owners, walls)]
+        )
 
 
 async def adopt(connector: AdminConnector, database: str) -> None:

@@ -10,6 +10,7 @@ from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.safety.tally import Tally
 
 
+# size: this class is a table; each field is a bound, or a fact about the engine.
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Bounds of the adapter. `conninfo` is libpq's, with the installation's owner, without database and options."""

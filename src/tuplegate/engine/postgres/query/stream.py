@@ -20,8 +20,8 @@ from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
+from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import UNREADABLE, count_affected_rows, find_encoder
-from tuplegate.engine.libpq.values import RowEncoder
 from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.rules import (
     CURSORS,

@@ -17,8 +17,9 @@ from tuplegate.engine.libpq.connection import Connection
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, only_server_of
 from tuplegate.engine.postgres.own.logins import list_places
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn
-from tuplegate.engine.postgres.replication.primary import ANOTHER_SERVER, addresses_of
+from tuplegate.engine.postgres.replication.primary import ANOTHER_SERVER
 from tuplegate.engine.postgres.replication.progress import ANSWER_S, Progress, in_time
+from tuplegate.engine.postgres.replication.seeker import addresses_of
 
 # The timeline is that of the stream of the log. No other function says it: the control file has that of the last
 # checkpoint, which a standby may have left since.

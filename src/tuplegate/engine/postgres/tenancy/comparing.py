@@ -85,7 +85,7 @@ async def _compare_rows(old: AdminSession, new: AdminSession, tables: list[tuple
 async def _ask(old: AdminSession, new: AdminSession, question: str, limit_s: float = 0.0) -> tuple[_Row, _Row] | None:
     """The row of each; None where one takes longer than the limit."""
     limit = ("SELECT set_config('statement_timeout', $1, true)", (f"{limit_s:g}s",))
-    asked = (session.atomically([limit, (question, ())]) for session in (old, new))
+    asked = (session.run_atomically([limit, (question, ())]) for session in (old, new))
     answers = await asyncio.gather(*asked, return_exceptions=True)
     rows = []
     for answer in answers:

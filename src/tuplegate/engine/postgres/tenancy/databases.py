@@ -4,13 +4,10 @@ The service's own role does it, which owns them; what belongs to the tenant in t
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-
-import structlog
 
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.port import (
@@ -29,29 +26,25 @@ from tuplegate.engine.postgres.own.admin import (
     AdminSession,
     TenantSession,
     set_password,
-    write_membership,
 )
-from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, NOTE_RECOVERED, TAKE_RECOVERED
-from tuplegate.engine.postgres.own.owners import quote_text
+from tuplegate.engine.postgres.own.metadata import NOTE_RECOVERED
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL
 from tuplegate.engine.postgres.tenancy import copies, roles, template
 from tuplegate.engine.postgres.tenancy.carrying import Side, allow_dump, check_fit, dump_and_restore
 from tuplegate.engine.postgres.tenancy.comparing import compare_sides
 from tuplegate.engine.postgres.tenancy.following import PUBLICATION, Follower, Limits, stop_following, try_to_stop
+from tuplegate.engine.postgres.tenancy.record_copies import bring_notes, carry_records
+from tuplegate.engine.postgres.tenancy.role_removal import BUSY, IN_USE, RoleRemover, end_holders
 from tuplegate.engine.postgres.tenancy.roles import name_roles
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 from tuplegate.engine.postgres.transaction import records
 
-_log = structlog.get_logger()
-
-_MISSING, _IN_USE, _DEPENDED_ON, _NO_RIGHT = "3D000", "55006", "2BP01", "42501"
+_MISSING, _NO_RIGHT = "3D000", "42501"
 _EXISTS = ("42P04", "23505")
 """The second where somebody else is making it just now, such as a server process whose worker was killed."""
 
-_WAITS = (_IN_USE, LOCK_NOT_AVAILABLE, "XX000")
-"""In use; locked; changed by somebody else just now."""
-_DROP_WAITS = (*_WAITS, _NO_RIGHT)
-"""Also somebody is in it whom the service may not end, such as whoever looks after the server."""
+_DROP_WAITS = (*BUSY, _NO_RIGHT)
+"""Also where somebody is in it whom the service may not end, such as whoever looks after the server."""
 
 _VANISHED = "42704"
 """A database that the statement has listed was dropped before its size was read."""
@@ -61,34 +54,9 @@ _DROP_TRIES_S = 10.0
 _COPY_TRIES_S = 4.0
 """The engine itself waits for 5 s. What wants to use the source meanwhile is turned away after 10 s."""
 
-_PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}
-"""Rows of each table of records that are carried over at a time; an answer can have 1 MiB."""
-
 _PATIENCE = 10
 
 _PREPARED = "SELECT gid, owner FROM pg_prepared_xacts WHERE database = $1"
-
-# Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
-_END_HOLDERS = f"""
-SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}' AND {roles.MAY_END}
-   AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
-     OR l.classid = 'pg_authid'::regclass
-        AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
-"""
-_NAMED_IN = """
-SELECT DISTINCT d.datname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
- WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = (SELECT oid FROM pg_roles WHERE rolname = $1)
-"""
-_LEFT_ROLES = """
-SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT rolcanlogin
-   AND NOT EXISTS (SELECT FROM pg_database WHERE datname = left(rolname, -2))
-   AND EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = r.oid AND m.admin_option
-                  AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
-"""
-"""Roles of this installation that stayed behind when their database was dropped."""
-_LEFT_EVERY_S = 60.0
-
 
 _USERS = f"SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND usename ~ '{roles.TENANTS}' LIMIT 1"
 _MAY_ENTER = (
@@ -122,18 +90,18 @@ class PostgresDatabases:
         self._tools = tools
         self._limits = limits or Limits()
         self._walls = walls
-        self._look_for_left_roles_at = -math.inf
+        self._role_remover = RoleRemover(connector, secret)
 
     async def create(self, name: str, *, for_copy: bool = False) -> None:
         await self._make(name, self._connector.owners.template)
         await self.open(name)
         async with self._session(name) as session:
-            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
+            await session.run_atomically([(statement, ()) for statement in roles.write_public_rights(name)])
             await session.fetch(template.give_writing_functions(name_roles(name)[0]))
         if for_copy:
             return
         async with TenantSession(self._connector, self._secret, name) as session:
-            await session.atomically([(statement, ()) for statement in roles.write_default_rights(name)])
+            await session.run_atomically([(statement, ()) for statement in roles.write_default_rights(name)])
 
     @property
     def furnishing(self) -> str:
@@ -148,7 +116,7 @@ class PostgresDatabases:
         async with self._session(METADATA_DATABASE) as session:
             for role in name_roles(name):
                 await set_password(session, role, self._secret)
-            await session.atomically(
+            await session.run_atomically(
                 [(statement, ()) for statement in roles.write_entry(name, self._temp_mb, self._walls)]
             )
         async with self._session(name) as session:
@@ -167,7 +135,7 @@ class PostgresDatabases:
             except StatementFailed as failure:
                 if failure.sqlstate == _MISSING:
                     raise EngineBusy("the source was deleted; nothing was copied") from failure
-                if failure.sqlstate not in (_IN_USE, LOCK_NOT_AVAILABLE):
+                if failure.sqlstate not in (IN_USE, LOCK_NOT_AVAILABLE):
                     raise
                 if asyncio.get_running_loop().time() > deadline:
                     raise EngineBusy("statements on the source have not ended in time; nothing was copied") from failure
@@ -176,12 +144,12 @@ class PostgresDatabases:
         async with self._session(name) as session:
             await session.fetch(records.EMPTY)
             await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(name_roles(source))}")
-            await session.atomically([(statement, ()) for statement in roles.write_public_rights(name)])
+            await session.run_atomically([(statement, ()) for statement in roles.write_public_rights(name)])
         async with (
             self._make_copying_role(source, name) as role,
             TenantSession(self._connector, self._secret, name, role, patient=True) as session,
         ):
-            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
+            await session.run_atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     @asynccontextmanager
     async def _make_copying_role(self, source: str, name: str) -> AsyncIterator[str]:
@@ -200,7 +168,7 @@ class PostgresDatabases:
             async with self._session(METADATA_DATABASE) as session:
                 await session.fetch(f"REVOKE {former} FROM {writer}")
                 await session.fetch(f"REVOKE {', '.join((*name_roles(source), *name_roles(name)))} FROM {role}")
-                await self._drop_role(session, name, role)
+                await self._role_remover.remove(session, name, role)
 
     async def silence(self, name: str) -> None:
         """Cancel what runs, which gets its error; cut off what still holds a connection then."""
@@ -236,7 +204,7 @@ class PostgresDatabases:
     async def keep_outcomes(self, source: str, name: str) -> None:
         """Copy what is on record of the transactions of one database to another."""
         async with self._session(source, patient=True) as old, self._session(name, patient=True) as new:
-            await _carry_records(old, new)
+            await carry_records(old, new)
 
     async def take_over(self, other: EngineDatabases, source: str, name: str) -> None:
         assert isinstance(other, PostgresDatabases), "engines of one kind"
@@ -249,7 +217,7 @@ class PostgresDatabases:
                 await compare_sides(there, here, role)
             await self._own_rights(source, name, role)
         await self.forget_source(source)
-        await self._bring_notes(other, source, name)
+        await bring_notes(there, here)
 
     @asynccontextmanager
     async def follow(self, other: EngineDatabases, source: str, name: str) -> AsyncIterator[Following]:
@@ -265,8 +233,8 @@ class PostgresDatabases:
                 await self._own_rights(source, name, role)
                 async with TenantSession(self._connector, self._secret, name) as session:
                     await session.fetch(f"DROP PUBLICATION IF EXISTS {PUBLICATION}")
-                since = await self._bring_notes(other, source, name)
-                yield _Following(follower, partial(self._bring_notes, other, source, name, since))
+                since = await bring_notes(there, here)
+                yield _Following(follower, partial(bring_notes, there, here, since))
             finally:
                 await try_to_stop(there)
         await self.forget_source(source)
@@ -292,22 +260,11 @@ class PostgresDatabases:
             async with allow_dump(self.side(name)):
                 await stop_following(self.side(name))
         async with self._session(METADATA_DATABASE) as session:
-            await self._drop_role(session, name, roles.name_copy_role(name))
+            await self._role_remover.remove(session, name, roles.name_copy_role(name))
 
     async def _own_rights(self, source: str, name: str, role: str) -> None:
         async with self.side(name).tenant(role) as session:
-            await session.atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
-
-    async def _bring_notes(self, other: "PostgresDatabases", source: str, name: str, since: str | None = None) -> str:
-        """Bring what is on record of its transactions, and what recovery has noted; return the time by the source's
-        clock. Given as `since`, it lets out most of what is there already."""
-        async with other.side(source).patient() as old, self.side(name).patient() as new:
-            [(now,)] = await old.fetch("SELECT clock_timestamp()")
-            await _carry_records(old, new, since)
-        async with other._session(METADATA_DATABASE) as old, self._session(METADATA_DATABASE) as new:
-            for gid, at in await old.fetch(ALL_RECOVERED):
-                await new.fetch(TAKE_RECOVERED, gid, at)
-        return str(now)
+            await session.run_atomically([(statement, ()) for statement in copies.write_rewriting(source, name)])
 
     def side(self, database: str) -> Side:
         return Side(self._connector, self._secret, self._tools, database, self._limits.stall_s)
@@ -323,7 +280,7 @@ class PostgresDatabases:
             if await session.fetch("SELECT FROM pg_database WHERE datname = $1", source):
                 return  # it lives here
             for role in name_roles(source):
-                await self._drop_role(session, source, role)
+                await self._role_remover.remove(session, source, role)
 
     async def let_end(self, name: str, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
@@ -362,52 +319,14 @@ class PostgresDatabases:
                         raise
                     if asyncio.get_running_loop().time() > deadline:
                         raise EngineBusy("the database is still in use; it is removed later") from failure
-                await session.fetch(_END_HOLDERS, name)
+                await end_holders(session, name)
                 await self.finish_prepared(name)
                 await asyncio.sleep(_TRY_AGAIN_S)
             for role in (*name_roles(name), roles.name_dump_role(name), roles.name_copy_role(name)):
-                await self._drop_role(session, name, role)
+                await self._role_remover.remove(session, name, role)
 
     async def drop_left_roles(self) -> None:
-        """Try again what `drop` could not remove; what another process has left is looked for less often."""
-        now = asyncio.get_running_loop().time()
-        if now < self._look_for_left_roles_at:
-            return
-        self._look_for_left_roles_at = now + _LEFT_EVERY_S
-        async with self._session(METADATA_DATABASE) as session:
-            for (role,) in await session.fetch(_LEFT_ROLES):
-                await self._drop_role(session, str(role)[:-2], str(role))
-
-    async def _drop_role(self, session: AdminSession, database: str, role: str) -> None:
-        try:
-            try:
-                await session.fetch(f"DROP ROLE IF EXISTS {role}")
-            except StatementFailed as failure:
-                if failure.sqlstate not in (*_WAITS, _DEPENDED_ON):
-                    raise
-                await session.fetch(_END_HOLDERS, database)
-                await self._forget_role(session, role)
-                await session.fetch(f"DROP ROLE IF EXISTS {role}")
-        except EngineFailure as failure:
-            _log.warning("a role is left to be removed later", role=role, reason=str(failure))
-            self._look_for_left_roles_at = -math.inf
-            try:
-                await session.fetch(f"ALTER ROLE {role} NOLOGIN")
-            except StatementFailed:
-                pass  # it is gone, or tried again when its database is
-
-    async def _forget_role(self, session: AdminSession, role: str) -> None:
-        """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
-        it back; the role itself has no rights any more that they could use."""
-        if roles.is_copying(role):  # it may have been left in the middle of a move
-            await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
-        options = await write_membership(session, inherit=True)
-        for (database,) in await session.fetch(_NAMED_IN, role):
-            writer = name_roles(str(database))[0]
-            await session.fetch(f"GRANT {role} TO {writer}{options}")
-            async with TenantSession(self._connector, self._secret, str(database)) as there:
-                await there.fetch(f"DROP OWNED BY {role}")
-            await session.fetch(f"REVOKE {role} FROM {writer}")
+        await self._role_remover.remove_left()
 
     async def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return the bytes of those that exist, as they are bounded."""
@@ -451,16 +370,3 @@ class _Following:
     async def finish(self) -> None:
         await self.follower.finish()
         await self.bring_notes()
-
-
-async def _carry_records(old: AdminSession, new: AdminSession, since: str | None = None) -> None:
-    """Copy records. A record has the time at which it was written, which can be a while before it was committed."""
-    later = "" if since is None else f" WHERE at > {quote_text(since)}::timestamptz - interval '1 hour'"
-    for table, portion in _PORTIONS.items():
-        await old.fetch(f"DECLARE {table} CURSOR WITH HOLD FOR SELECT row_to_json(t) FROM tuplegate.{table} t{later}")
-        while rows := await old.fetch(f"FETCH {portion} FROM {table}"):
-            await new.fetch(
-                f"INSERT INTO tuplegate.{table} SELECT * FROM"
-                f" json_populate_recordset(NULL::tuplegate.{table}, $1::json) ON CONFLICT DO NOTHING",
-                f"[{','.join(str(row[0]) for row in rows)}]",
-            )

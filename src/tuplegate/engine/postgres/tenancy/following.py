@@ -313,7 +313,7 @@ async def _apply(writer: AdminSession, steps: list[Step]) -> None:
     if not steps:
         return
     try:
-        await writer.atomically([("SELECT set_config('session_replication_role', 'replica', true)", ()), *steps])
+        await writer.run_atomically([("SELECT set_config('session_replication_role', 'replica', true)", ()), *steps])
     except StatementFailed as failure:
         raise MoveFailed("a change at the source could not be applied to the copy", detail=failure.message) from failure
 

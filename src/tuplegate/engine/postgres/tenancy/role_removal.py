@@ -1,0 +1,101 @@
+"""Removes the roles of a database that is gone, also those that somebody else still names."""
+
+import asyncio
+import math
+
+import structlog
+
+from tuplegate.engine.port import EngineFailure, StatementFailed
+from tuplegate.engine.postgres.own.admin import (
+    LOCK_NOT_AVAILABLE,
+    METADATA_DATABASE,
+    AdminConnector,
+    AdminSession,
+    TenantSession,
+    write_membership,
+)
+from tuplegate.engine.postgres.tenancy import roles
+from tuplegate.engine.postgres.tenancy.roles import name_roles
+
+_log = structlog.get_logger()
+
+IN_USE, _DEPENDED_ON = "55006", "2BP01"
+BUSY = (IN_USE, LOCK_NOT_AVAILABLE, "XX000")
+"""In use; locked; changed by somebody else just now."""
+
+# Tenants can name the databases and roles of others, and so hold a lock on them; but they have no business there.
+_END_HOLDERS = f"""
+SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'object' AND l.granted AND a.usename ~ '{roles.TENANTS}' AND {roles.MAY_END}
+   AND (l.classid = 'pg_database'::regclass AND l.objid IN (SELECT oid FROM pg_database WHERE datname = $1)
+     OR l.classid = 'pg_authid'::regclass
+        AND l.objid IN (SELECT oid FROM pg_roles WHERE rolname ~ ('^' || $1 || '_.$')))
+"""
+_NAMED_IN = """
+SELECT DISTINCT d.datname FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
+ WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = (SELECT oid FROM pg_roles WHERE rolname = $1)
+"""
+_LEFT_ROLES = """
+SELECT rolname FROM pg_roles r WHERE rolname ~ '^tg_[a-z0-9]+_[rwdc]$' AND NOT rolcanlogin
+   AND NOT EXISTS (SELECT FROM pg_database WHERE datname = left(rolname, -2))
+   AND EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = r.oid AND m.admin_option
+                  AND m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user))
+"""
+"""Roles of this installation that stayed behind when their database was dropped."""
+_LEFT_EVERY_S = 60.0
+
+
+async def end_holders(session: AdminSession, database: str) -> None:
+    """End tenants that hold a lock on another's database or role."""
+    await session.fetch(_END_HOLDERS, database)
+
+
+class RoleRemover:
+    """Removes roles, and remembers when to look for those that are left."""
+
+    def __init__(self, connector: AdminConnector, secret: bytes) -> None:
+        self._connector = connector
+        self._secret = secret
+        self._look_at = -math.inf
+
+    async def remove(self, session: AdminSession, database: str, role: str) -> None:
+        """Remove a role. One that others still name cannot go: it is kept from logging in, and tried again later."""
+        try:
+            try:
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+            except StatementFailed as failure:
+                if failure.sqlstate not in (*BUSY, _DEPENDED_ON):
+                    raise
+                await end_holders(session, database)
+                await self._take_back_rights(session, role)
+                await session.fetch(f"DROP ROLE IF EXISTS {role}")
+        except EngineFailure as failure:
+            _log.warning("a role is left to be removed later", role=role, reason=str(failure))
+            self._look_at = -math.inf
+            try:
+                await session.fetch(f"ALTER ROLE {role} NOLOGIN")
+            except StatementFailed:
+                pass  # it is gone, or tried again when its database is
+
+    async def _take_back_rights(self, session: AdminSession, role: str) -> None:
+        """Take back what other tenants have granted to it, which they may, since they can name it. Only they can take
+        it back; the role itself has no rights any more that they could use."""
+        if roles.is_copying(role):  # it may have been left in the middle of a move
+            await session.fetch(f"REVOKE SET ON PARAMETER session_replication_role FROM {role}")
+        options = await write_membership(session, inherit=True)
+        for (database,) in await session.fetch(_NAMED_IN, role):
+            writer = name_roles(str(database))[0]
+            await session.fetch(f"GRANT {role} TO {writer}{options}")
+            async with TenantSession(self._connector, self._secret, str(database)) as there:
+                await there.fetch(f"DROP OWNED BY {role}")
+            await session.fetch(f"REVOKE {role} FROM {writer}")
+
+    async def remove_left(self) -> None:
+        """Try again what could not be removed; what another process has left is looked for less often."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LEFT_EVERY_S
+        async with AdminSession(self._connector, METADATA_DATABASE) as session:
+            for (role,) in await session.fetch(_LEFT_ROLES):
+                await self.remove(session, str(role)[:-2], str(role))
