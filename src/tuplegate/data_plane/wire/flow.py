@@ -28,6 +28,8 @@ from tuplegate.data_plane.wire.messages import (
 IDLE, IN_BLOCK, FAILED = b"ITE"
 """The status that comes with a ReadyForQuery."""
 
+_ENDS_MAX: Final = 1000
+"""Ends of rows that a client may send before the engine asks for rows."""
 _LOOKED_AT_MAX: Final = 8 * 1024
 """Messages of the engine that are longer are passed on without a look."""
 
@@ -39,6 +41,8 @@ class Flow:
         self.status = IDLE
         self._asked: deque[int] = deque()
         """Every Query and Sync that is not answered, and the ends of rows that nobody has asked for yet."""
+        self._ends = 0
+        """How many of them are ends of rows."""
         self._takes_rows = False
         self._is_open = False
         """Messages were sent after the last Sync that need one."""
@@ -51,7 +55,7 @@ class Flow:
 
     @property
     def _has_asked(self) -> bool:
-        return any(kind != COPY_DONE for kind in self._asked)
+        return len(self._asked) > self._ends
 
     @property
     def waits_for_client(self) -> bool:
@@ -67,25 +71,41 @@ class Flow:
         """Note a message of the client."""
         if kind == QUERY:
             if not self._has_asked:
-                self._asked.clear()  # of rows that the engine did not want to the end
+                self._forget_ends()
             self._asked.append(QUERY)
         elif kind == SYNC:
             if not self._takes_rows:
                 self._asked.append(SYNC)
             self._is_open = self._has_executed = False
         elif kind in (COPY_DONE, COPY_FAIL):
-            if self._takes_rows:
-                self._takes_rows = False
-            else:
-                self._asked.append(COPY_DONE)
+            self._end_rows()
         elif kind not in (COPY_DATA, TERMINATE):
             self._is_open = True
             self._has_executed = self._has_executed or kind == EXECUTE
 
+    def _end_rows(self) -> None:
+        if self._takes_rows:
+            self._takes_rows = False
+        elif self.has_statements:  # else the engine ignores it
+            if self._ends == _ENDS_MAX:
+                raise WireError("08P01", f"rows that nobody has asked for have ended {_ENDS_MAX} times")
+            self._ends += 1
+            self._asked.append(COPY_DONE)
+
+    def _forget_ends(self) -> None:
+        """Forget those of rows that the engine did not want to the end."""
+        self._asked.clear()
+        self._ends = 0
+
+    def _take_first(self) -> int:
+        kind = self._asked.popleft()
+        self._ends -= kind == COPY_DONE
+        return kind
+
     def note_ready(self, status: int) -> None:
         self.status = status
         self._takes_rows = False
-        while self._asked and self._asked.popleft() == COPY_DONE:
+        while self._asked and self._take_first() == COPY_DONE:
             pass
 
     def note_rows_wanted(self) -> None:
@@ -95,7 +115,7 @@ class Flow:
             self._asked.popleft()
         self._takes_rows = True
         while self._asked and self._takes_rows:
-            self._takes_rows = self._asked.popleft() != COPY_DONE
+            self._takes_rows = self._take_first() != COPY_DONE
         if is_query:
             self._asked.appendleft(QUERY)
         else:

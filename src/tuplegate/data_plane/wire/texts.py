@@ -1,9 +1,10 @@
 """Looks at the text of a statement before the engine does. Pure.
 
 Three things must be known. How many transactions it can begin, since the engine remembers only so many
-(`engine/postgres/safety/guard.py`): a text with several statements at most as many as it has semicolons, and a single
-CALL, DO, VACUUM and the like any number, unless it runs inside of a transaction block. Whether it is about prepared
-transactions, which are the service's own. And whether its comments would keep the engine's scanner busy.
+(`engine/postgres/safety/guard.py`): several statements run in one, unless some of them end it; a statement with
+CONCURRENTLY begins a few; a single CALL, DO, VACUUM and the like any number, unless it runs inside of a transaction
+block. Whether it is about prepared transactions, which are the service's own. And whether its comments would keep the
+engine's scanner busy.
 
 Texts are read as Latin-1, whatever they are in: every keyword and sign that matters is ASCII in all encodings.
 """
@@ -20,6 +21,19 @@ _MANY: Final = frozenset({"do", "call", "vacuum", "analyze", "analyse", "reindex
 """First words of what can begin any number of transactions where it is alone."""
 _COMMENTS_MAX: Final = 100
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
+_ENDS: Final = frozenset({"commit", "rollback", "abort", "end"})
+"""First words of what ends a transaction. Behind it the next statement of the text begins another."""
+_END: Final = re.compile(rb"\bend\s*(?:;|--|/\*|\Z|work\b|transaction\b|and\b)")
+"""That of a transaction, perhaps; not that of most CASEs."""
+_SHORT: Final = 1 << 16
+"""A text in which each END is looked at."""
+_AS_WORDS: Final = bytes(
+    byte if chr(byte).isalnum() or byte >= 0x80 or byte in b"_$" else 32 for byte in bytes(range(256)).lower()
+)
+"""Turns letters to lower case, and everything that is no part of a name into a blank."""
+_BEGUN_MAX: Final = 1000
+_CONCURRENT: Final = 8
+"""Transactions that a statement with CONCURRENTLY can begin: CREATE INDEX begins four."""
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 _LOOKED_AT_MAX: Final = 1000
 """Places in one text that are looked at, where a statement about prepared transactions could begin."""
@@ -28,10 +42,11 @@ _LOOKED_AT_MAX: Final = 1000
 @dataclass(frozen=True, slots=True)
 class Judged:
     """`begins` is how many transactions it can begin at most. `must_be_atomic`: it could begin any number, unless it
-    runs inside of a block."""
+    runs inside of a block. `only_ends`: it is one statement, which ends a transaction."""
 
     begins: int
     must_be_atomic: bool
+    only_ends: bool
 
 
 def judge_text(text: bytes) -> Judged:
@@ -46,7 +61,28 @@ def judge_text(text: bytes) -> Judged:
             _check_second(sql, keyword, end)
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
-    return Judged(1 + sql.count(";"), keyword in _MANY)
+    is_alone = b";" not in text.rstrip(b"; \t\n\r\f\v")
+    return Judged(_count_begun(text, is_alone=is_alone), keyword in _MANY, is_alone and keyword in _ENDS)
+
+
+def _count_begun(text: bytes, *, is_alone: bool) -> int:
+    """Return how many transactions the text can begin at most, by words that could be a part of it. The engine begins
+    one for a text, and another behind each statement that ends one."""
+    lowered = text.lower()
+    begins = 1 + (_CONCURRENT if b"concurrently" in lowered else 0)
+    if is_alone:
+        return begins
+    # Every blank twice: words that follow one another share none.
+    words = b"  %b  " % text.translate(_AS_WORDS).replace(b" ", b"  ")
+    begins += sum(words.count(b" %b " % word) for word in (b"commit", b"rollback", b"abort"))
+    begins += len(_END.findall(lowered)) if len(text) <= _SHORT else words.count(b" end ")
+    if begins > _BEGUN_MAX:
+        raise WireError(
+            "54000",
+            f"the text can end {begins - 1:,} transactions, at most {_BEGUN_MAX - 1} are taken",
+            hint="Send it in parts, and long values as parameters or by COPY.",
+        )
+    return begins
 
 
 def _check_two_phase(sql: str) -> None:

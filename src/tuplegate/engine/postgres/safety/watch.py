@@ -124,7 +124,7 @@ class PrimaryWatch(Watch):
         pause = _SIZES_TICK_S
         while True:
             await asyncio.sleep(pause)
-            used = {database for database, pool in self._pools.writing.items() if pool.size}
+            used = {database for database, pool in self._pools.writing.items() if pool.size or pool.given_away}
             names = used & self._sizes.bounds.keys()
             started = self._time()
             refusals = {database: state.refusals for database, state in self._pools.states.items()}

@@ -75,7 +75,8 @@ _SHOWN_COLUMNS: Final = {
 }
 """All but the settings that a role was given, and what stands for its password."""
 
-# Before version 16 these write in a transaction that is read-only, so only who may write may call them.
+# These write without a right to any table. Whether a transaction is read-only is the client's own choice on some routes,
+# and before version 16 they do not ask. So only who may write may call them.
 _WRITING_FUNCTIONS: Final = (
     "lo_creat",
     "lo_create",
@@ -218,7 +219,6 @@ def _write_for_functions(action: str) -> str:
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
-            AND current_setting('server_version_num')::int < 160000
             AND proname IN ({", ".join(f"'{name}'" for name in _WRITING_FUNCTIONS)})
   LOOP
     {action}
