@@ -21,6 +21,8 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 TABLE = "torture"
 CHOSEN_IDS = 0.3
+FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
+"""What a service logs only where it has a fault of its own, whatever is done to it."""
 REPORT_S = 5.0
 WAITING_S = 20.0
 """Who has been at one transaction for longer is named."""
@@ -94,6 +96,8 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     began = time.monotonic()
     wrong = [*work.wrong, *(str(anomaly) for anomaly in check(work.history, final, real_time=True))]
     _say(f"checked in {time.monotonic() - began:.0f} s")
+    log = service.log
+    wrong += [f"the service logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
     if len(work.history) != arguments.transactions:
         wrong.append(f"only {len(work.history)} transactions have an end")
     if wrong:

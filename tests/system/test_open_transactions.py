@@ -11,6 +11,7 @@ import httpx
 import pytest
 import sqlalchemy
 
+import tuplegate.sqlalchemy  # noqa: F401 - makes the dialect known
 from tests.control import at_once
 from tests.dbapi.conftest import address
 from tests.http.test_open_transactions import Open, error_of, rows, until
