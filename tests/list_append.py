@@ -118,6 +118,8 @@ class _HttpClient:
         self._nodes = nodes
         self._at = first
         self._answer_s = answer_s
+        self.told: dict[bool, str] = {}
+        """The last request, and what it was answered; under True the last look at the service's health."""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
@@ -130,12 +132,18 @@ class _HttpClient:
         self._at += 1
 
     async def request(self, method: str, path: str, body: bytes = b"", more: str = "") -> tuple[int, dict[str, Any]]:
+        about = path == "/health"
+        self.told[about] = f"{method} {path}: no answer yet"
         try:
             async with asyncio.timeout(self._answer_s):
-                return await self._request(method, path, body, more)
+                status, answer = await self._request(method, path, body, more)
         except (OSError, EOFError, TimeoutError) as exc:
+            self.told[about] = f"{method} {path}: {exc!r}"
             self.close()
             raise Gone from exc
+        said = answer.get("error", {}).get("code") or answer.get("state") or ""
+        self.told[about] = f"{method} {path}: {status} {said}".rstrip()
+        return status, answer
 
     async def _request(self, method: str, path: str, body: bytes, more: str) -> tuple[int, dict[str, Any]]:
         if self._streams is None:
@@ -187,6 +195,8 @@ class ListAppend:
     """Answers that no fault can excuse."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set it to have no more begun; what is in doubt is still asked for."""
+    at_work: "dict[_Client, tuple[int, float]]" = field(default_factory=dict)
+    """The clients that are at work, each with the transaction that it is at, and since when."""
 
     @property
     def done(self) -> int:
@@ -199,6 +209,15 @@ class ListAppend:
     def run(self) -> None:
         asyncio.run(self._all())
 
+    def describe_waiting(self, seconds: float) -> list[str]:
+        """Return a line for every client that has been at one transaction for longer than that."""
+        now = time.monotonic()
+        return [
+            f"client {client.number} is at transaction {id} for {now - since:.0f} s; {'; '.join(client.told)}"
+            for client, (id, since) in list(self.at_work.items())
+            if now - since > seconds
+        ]
+
     async def _all(self) -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(self.clients):
@@ -208,26 +227,33 @@ class ListAppend:
 class _Client:
     def __init__(self, workload: ListAppend, number: int) -> None:
         self._workload = workload
-        self._number = number
+        self.number = number
         self._rng = random.Random(f"{workload.seed}-{number}")
         self._http = _HttpClient(workload.nodes, number, workload.answer_s)
         self._in_doubt: list[tuple[Transaction, str]] = []
         self._limit = {} if workload.timeout_ms is None else {"timeout_ms": workload.timeout_ms}
 
+    @property
+    def told(self) -> list[str]:
+        return list(self._http.told.values())
+
     async def run(self) -> None:
         workload = self._workload
-        numbers = itertools.count(self._number + 1, workload.clients)
-        for id in range(self._number, workload.transactions, workload.clients):
+        numbers = itertools.count(self.number + 1, workload.clients)
+        for id in range(self.number, workload.transactions, workload.clients):
             if workload.stopping.is_set():
                 break
+            workload.at_work[self] = id, time.monotonic()
             ops = random_ops(self._rng, numbers, id // GENERATION)
             done = await self._choose(id, ops)
             workload.counts[done.outcome.value] += 1
             workload.history.append(done)
         for one, chosen in self._in_doubt:
+            workload.at_work[self] = one.id, time.monotonic()
             workload.history.remove(one)
             workload.history.append(await self._learned(one, chosen))
         self._http.close()
+        workload.at_work.pop(self, None)
 
     def _choose(self, id: int, ops: list[Op]) -> Coroutine[Any, Any, Transaction]:
         workload, rng = self._workload, self._rng

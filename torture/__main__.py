@@ -21,7 +21,13 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 
 TABLE = "torture"
 CHOSEN_IDS = 0.3
+FAULTY = ("Traceback", "unexpected failure", "a background task failed", "the worker stands still")
+"""What a service logs only where it has a fault of its own, whatever is done to it."""
 REPORT_S = 5.0
+WAITING_S = 20.0
+"""Who has been at one transaction for longer is named."""
+STILL_S = 180.0
+"""Where nobody has ended a transaction for longer, the run is given up: a client gives up a request before that."""
 
 
 def main() -> int:
@@ -67,15 +73,22 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     share = CHOSEN_IDS if arguments.faults else 0.0
     work = ListAppend(service, TABLE, seed, arguments.transactions, arguments.clients, share)
     work.interactive = arguments.interactive
-    thread = threading.Thread(target=work.run)
+    thread = threading.Thread(target=work.run, daemon=True)
     started = time.monotonic()
     thread.start()
+    still: list[str] = []
     if arguments.faults:
-        with FaultPlan(service, seed, arguments.fault_every, lambda: work.done, tuple(arguments.faults)) as plan:
-            _report(thread, work, started, plan)
+        plan = FaultPlan(service, seed, arguments.fault_every, lambda: work.done, tuple(arguments.faults))
+        try:
+            with plan:
+                still = _report(thread, work, started, plan)
+        except BaseException as exc:  # noqa: BLE001 - told with what is known of the run
+            still = [f"after the faults {dict(plan.done)}: {exc!r}", *work.describe_waiting(0)]
         _say(f"faults: {dict(plan.done)}; steps that did not come: {dict(plan.missed)}")
     else:
-        _report(thread, work, started, None)
+        still = _report(thread, work, started, None)
+    if still:
+        return [*still, *work.wrong, f"what there is of the history is in {_kept(work, seed)}, with the service's log"]
     eventually(lambda: serves(service) and none_in_doubt(service))
     with service.client() as client:
         final = final_lists(Sql(client), TABLE)
@@ -83,6 +96,8 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     began = time.monotonic()
     wrong = [*work.wrong, *(str(anomaly) for anomaly in check(work.history, final, real_time=True))]
     _say(f"checked in {time.monotonic() - began:.0f} s")
+    log = service.log
+    wrong += [f"the service logged {sign!r} {log.count(sign)} times" for sign in FAULTY if sign in log]
     if len(work.history) != arguments.transactions:
         wrong.append(f"only {len(work.history)} transactions have an end")
     if wrong:
@@ -90,13 +105,22 @@ def _torture(service: Service, arguments: argparse.Namespace, seed: int) -> list
     return wrong
 
 
-def _report(thread: threading.Thread, work: ListAppend, started: float, plan: FaultPlan | None) -> None:
+def _report(thread: threading.Thread, work: ListAppend, started: float, plan: FaultPlan | None) -> list[str]:
+    """Tell how it goes until it is over. Return what is wrong where it stands still."""
+    done, since = work.done, time.monotonic()
     while thread.is_alive():
         thread.join(REPORT_S)
         faults = f", {plan.done.total()} faults" if plan is not None else ""
         _say(f"{_counts(work, started)}{faults}")
+        for line in work.describe_waiting(WAITING_S):
+            _say(f"  {line}")
         if plan is not None and plan.failure is not None:
-            return
+            return []
+        if work.done != done:
+            done, since = work.done, time.monotonic()
+        elif time.monotonic() - since > STILL_S:
+            return [f"nothing has ended for {STILL_S:.0f} s", *work.describe_waiting(0)]
+    return []
 
 
 def _counts(work: ListAppend, started: float) -> str:

@@ -1,5 +1,6 @@
 """Connections cut and processes killed at every step of a transaction: one definite outcome, applied once or never."""
 
+import json
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -298,6 +299,98 @@ def stop_writing(service: Service) -> None:
     """From now on nothing reaches the disk but what a commit itself writes there."""
     for (pid,) in as_superuser(service, "select pid from pg_stat_activity where backend_type = 'walwriter'"):
         send_signal(pid, signal.SIGSTOP)
+
+
+# -- open transactions ----------------------------------------------------------------------------------------------
+
+
+def send(service: Service, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    """Status and body; None where there was no answer."""
+    with service.client() as client:
+        try:
+            answer = client.post(f"/v1/transaction/{path}", json=body)
+        except httpx.TransportError:
+            return None
+    return answer.status_code, answer.json()
+
+
+def send_until_told(service: Service, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The answer of a request that is sent again, with its number, until it says what happened."""
+    told: list[tuple[int, dict[str, Any]]] = []
+
+    def is_told() -> bool:
+        answer = send(service, path, body)
+        if answer is not None and answer[0] != 503:
+            told.append(answer)
+        return bool(told)
+
+    eventually(is_told)
+    return told[0]
+
+
+def learn_that_there_is_no_code(service: Service, table: str) -> None:
+    """Returns when the service commits in two phases: it has asked since the table was made."""
+
+    def is_two_phase() -> bool:
+        answer = send(service, "begin", {"statement": f"insert into {table}_before values ('a')"})
+        assert answer is not None
+        done = send(service, f"{answer[1]['transaction_id']}/commit", {})
+        return done is not None and done[1].get("commit") == "two_phase"
+
+    with service.client() as client:
+        Sql(client)(f"create table {table}_before (a text)")
+    eventually(is_two_phase)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("at", At)
+@pytest.mark.parametrize("step", Step)
+def test_open_transaction(service: Service, proxy: WireProxy, t: str, step: Step, at: At, harm: Harm) -> None:
+    """Whatever happens at whatever step of its commit, who sends that again is told what happened, and it holds."""
+    learn_that_there_is_no_code(service, t)
+    begun = send(service, "begin", {"statement": f"insert into {t} values ('a')"})
+    assert begun is not None
+    id = str(begun[1]["transaction_id"])
+    if step is Step.COMMIT:
+        answer = send(service, f"{id}/query", {"sql": "create temp table scratch (a int)", "sequence": 1})
+        assert answer is not None
+    fault = proxy.arm(Fault(text_of(step, t), at, harm_of(harm, service)))
+    body = {"statement": f"insert into {t} values ('b')", "sequence": 2 if step is Step.COMMIT else 1}
+    first = send(service, f"{id}/commit", body)
+    assert fault.happened.wait(30), "the step was never reached"
+    status, told = send_until_told(service, f"{id}/commit", body)
+    eventually(lambda: serves(service) and none_in_doubt(service))
+    there = count(service, t)
+    assert there in (0, 2), "half of it is there, or it is there twice"
+    decided = at is At.ANSWER and step in (Step.PREPARE, Step.COMMIT)
+    assert there == (2 if decided or step is Step.COMMIT_PREPARED else 0) or harm is Harm.ENGINE
+    assert told["success"] is bool(there), told
+    assert told["success"] or (status, told["error"]["code"]) == (409, "transaction_aborted"), told
+    if first is not None and first[0] == 503:
+        assert first[1]["error"]["code"] in ("engine_unavailable", "outcome_unknown"), first
+        assert first[1]["error"]["code"] == "outcome_unknown" or not there, first
+    elif first is not None:
+        assert first[1]["success"] is bool(there), first
+    with service.client() as client:
+        state = client.get(f"/v1/transaction/{id}").json()
+    assert state["state"] == ("committed" if there else "aborted")
+    assert there or state["reason"] == "lost", state
+
+
+def test_a_stream_of_an_open_transaction_is_cut(service: Service, proxy: WireProxy, t: str) -> None:
+    """Whatever it may have written, it was rolled back with its connection, and its client is told so."""
+    begun = send(service, "begin", {"statement": f"insert into {t} values ('a')"})
+    assert begun is not None
+    id = str(begun[1]["transaction_id"])
+    proxy.arm(Fault(lambda text: text.startswith("FETCH"), At.REQUEST, skip=1))
+    body = {"sql": "select i from generate_series(1, 1000) i"}
+    with service.client() as client:
+        headers = {"Accept": "application/x-ndjson"}
+        answer = client.post(f"/v1/transaction/{id}/query", json=body, headers=headers)
+        last = json.loads(answer.text.splitlines()[-1])
+        assert (last["event"], last["data"]["error"]["code"]) == ("error", "engine_unavailable"), last
+        assert last["data"]["transaction"] == {"state": "aborted", "reason": "lost"}
+    assert count(service, t) == 0
 
 
 # -- records --------------------------------------------------------------------------------------------------------

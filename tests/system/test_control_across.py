@@ -204,6 +204,27 @@ def test_an_open_transaction_is_found_on_the_other_machine(pair: list[Service]) 
         assert rows(one, "select count(*) from held") == [7]
 
 
+def test_a_commit_that_is_sent_to_both_machines_at_once(pair: list[Service]) -> None:
+    """It is carried out once, and whoever asks is told the same; so it is where one of the two aborts it."""
+    with pair[0].client() as one, pair[1].client() as other:
+        one.post("/v1/query", json={"sql": "create table twice (id int)"})
+        for number in range(20):
+            opened = Open(one if number % 2 else other, statement=f"insert into twice values ({number})")
+            second = "abort" if number >= 10 else "commit"
+            path = f"/v1/transaction/{opened.id}/"
+            answers = at_once([partial(one.post, path + "commit"), partial(other.post, path + second)])
+            states = {client.get(f"/v1/transaction/{opened.id}").json()["state"] for client in (one, other)}
+            committed = rows(one, f"select 1 from twice where id = {number}")
+            assert states == {"committed" if committed else "aborted"}, [answer.text for answer in answers]
+            assert committed in ([], [1])
+            assert committed or second == "abort", [answer.text for answer in answers]
+            assert (
+                (answers[0].status_code, answers[0].json()["success"]) == (200, True)
+                or not committed
+                or (answers[0].json()["error"]["code"] == "transaction_in_use")
+            ), answers[0].text
+
+
 def test_with_its_machine_an_open_transaction_is_lost(server: ExternalServer, pair: list[Service]) -> None:
     env = {"TUPLEGATE_ENGINE": server.url("across"), "TUPLEGATE_ENGINE_CONNECTIONS_MAX": "30"}
     third = start_service(new_data_dir(), env=env)

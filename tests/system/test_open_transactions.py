@@ -4,14 +4,21 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy
 
+import tuplegate.sqlalchemy  # noqa: F401 - makes the dialect known
+from tests.control import at_once
+from tests.dbapi.conftest import address
 from tests.http.test_open_transactions import Open, error_of, rows, until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.workers import workers
+from tuplegate import dbapi
+from tuplegate.dbapi.errors import is_disconnect
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +134,59 @@ def test_a_client_that_leaves_a_stream_of_another_worker(clients: list[httpx.Cli
         opened.rollback()
 
 
+def test_a_commit_that_is_sent_twice_at_once_is_carried_out_once(clients: list[httpx.Client]) -> None:
+    for number in range(20):
+        opened = Open(clients[number % 8])
+        opened.query("insert into notes values ($1, 'x')", number)
+        path = f"/v1/transaction/{opened.id}/commit"
+        answers = at_once([partial(client.post, path) for client in clients])
+        refused = [error_of(answer) for answer in answers if answer.status_code != 200]
+        told = [answer.json() for answer in answers if answer.status_code == 200]
+        assert set(refused) <= {(409, "transaction_in_use")}
+        assert told
+        assert all(one == told[0] and one["success"] for one in told), told
+        assert opened.commit() == told[0]
+    assert rows(clients[0]) == list(range(20))
+
+
+def test_of_a_commit_and_an_abort_at_once_one_wins(clients: list[httpx.Client]) -> None:
+    """All who ask are told the same, before and after."""
+    applied = []
+    for number in range(40):
+        opened = Open(clients[number % 8])
+        opened.query("insert into notes values ($1, 'x')", number)
+        works = [("commit", clients[0]), ("abort", clients[1]), ("rollback", clients[2]), ("commit", clients[3])]
+        works = works[number % 4 :] + works[: number % 4]
+        answers = at_once([partial(client.post, f"/v1/transaction/{opened.id}/{what}") for what, client in works])
+        state = opened.state["state"]
+        assert state in ("committed", "aborted")
+        for answer in answers:
+            body = answer.json()
+            told = body.get("state") or ("committed" if body["success"] and "commit" in body else None)
+            assert told in (state, None), (state, body)
+        if state == "committed":
+            applied.append(number)
+    assert rows(clients[0]) == applied
+
+
+def test_an_end_of_life_and_a_commit_at_once(clients: list[httpx.Client]) -> None:
+    """The commit is carried out whole, or the transaction has expired."""
+    applied = []
+    for number in range(30):
+        opened = Open(clients[number % 8], timeout_ms=40 + number)
+        answer = opened.post("query", sql="insert into notes select $1, pg_sleep(0.03)::text", params=[number])
+        while answer.status_code == 200 and answer.json()["success"]:
+            answer = opened.post("commit", statement="select 1")
+            if answer.status_code == 200 and answer.json()["success"]:
+                applied.append(number)
+                break
+        until(lambda opened=opened: opened.state["state"] in ("committed", "aborted"))
+        state = opened.state
+        assert state["state"] == ("committed" if applied[-1:] == [number] else "aborted"), answer.text
+        assert state.get("reason") in (None, "lifetime"), answer.text
+    assert rows(clients[0]) == applied
+
+
 def test_a_holder_that_is_killed_leaves_it_aborted(two: Service, clients: list[httpx.Client]) -> None:
     opened = [Open(client) for client in clients]
     for number, one in enumerate(opened):
@@ -165,3 +225,46 @@ def ask(one: Open, sql: str) -> Any:
         return one.post("query", sql=sql)
     except httpx.HTTPError as exc:
         return exc
+
+
+def kill_workers(service: Service) -> None:
+    """Kill all of them, and wait for those that come after them."""
+    for victim in workers(service):
+        os.kill(victim, signal.SIGKILL)
+        until(lambda victim=victim: victim not in workers(service) and len(workers(service)) == 2)
+    with service.client() as client:
+        until(lambda: client.get("/health").status_code == 200)
+
+
+def test_a_driver_is_told_that_its_transaction_is_lost(two: Service, clients: list[httpx.Client]) -> None:
+    connection = dbapi.connect(address(two))
+    cursor = connection.cursor()
+    cursor.execute("insert into notes values (1, 'x')")
+    kill_workers(two)
+    with pytest.raises(dbapi.OperationalError, match="lost") as raised:
+        cursor.execute("insert into notes values (2, 'x')")
+    assert is_disconnect(raised.value)
+    connection.rollback()
+    cursor.execute("insert into notes values (3, 'x')")
+    connection.commit()
+    cursor.execute("select id from notes")
+    assert cursor.fetchall() == [(3,)]
+    connection.close()
+
+
+def test_the_pool_of_sqlalchemy_recovers(two: Service, clients: list[httpx.Client]) -> None:
+    """A connection whose transaction was lost is replaced, and so are the others of its pool."""
+    engine = sqlalchemy.create_engine(address(two))
+    with engine.connect() as connection:
+        first = connection.connection.dbapi_connection
+        connection.execute(sqlalchemy.text("insert into notes values (1, 'x')"))
+        kill_workers(two)
+        with pytest.raises(sqlalchemy.exc.OperationalError) as raised:
+            connection.execute(sqlalchemy.text("insert into notes values (2, 'x')"))
+        assert raised.value.connection_invalidated
+    with engine.begin() as connection:
+        assert connection.connection.dbapi_connection is not first
+        connection.execute(sqlalchemy.text("insert into notes values (3, 'x')"))
+    with engine.connect() as connection:
+        assert connection.scalars(sqlalchemy.text("select id from notes")).all() == [3]
+    engine.dispose()

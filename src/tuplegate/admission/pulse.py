@@ -14,6 +14,8 @@ from tuplegate.engine.port import Engine, EngineFailure
 from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
+_TOKENS_EVERY_S = 1.0
+"""How often the tokens of what goes on are looked at where nothing has changed: a token also expires."""
 
 
 class TokenHolders(Protocol):
@@ -41,6 +43,7 @@ class Pulse:
         self._identities = identities
         self._engine = engine
         self._revision = 0
+        self._tokens_at = 0.0
 
     async def watch(self) -> None:
         """Run for ever."""
@@ -56,14 +59,18 @@ class Pulse:
         if beat.revision != self._revision:
             self._revision = beat.revision
             self._identities.forget()
-            await self._revoke()
+            self._tokens_at = 0.0
+        now = asyncio.get_running_loop().time()
+        if now >= self._tokens_at:
+            self._tokens_at = now + _TOKENS_EVERY_S
+            await self._revoke(now)
         if self._follow is not None:
             self._follow(beat.moves)
         self._engine.pause(beat.paused)
 
-    async def _revoke(self) -> None:
-        """End what was begun with tokens that are good for nothing any more."""
-        now = asyncio.get_running_loop().time()
+    async def _revoke(self, now: float) -> None:
+        """End what was begun with tokens that are good for nothing any more. A token that cannot be looked up just now
+        is looked at again."""
         for holder in self._holders:
             for token in holder.tokens:
                 try:

@@ -8,9 +8,11 @@ from tuplegate.client.errors import (
     BadRequest,
     ConnectionFailed,
     OutcomeUnknown,
+    TransactionAborted,
     TuplegateError,
     Unauthenticated,
 )
+from tuplegate.client.progress import find_report
 
 
 class Warning(Exception):
@@ -104,5 +106,10 @@ def _choose_class(error: TuplegateError) -> type[DatabaseError]:
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """Return whether further statements over the same connection would fail as well."""
-    return isinstance(error.__cause__, _DISCONNECTED)
+    """Return whether further statements over the same connection would fail as well: the service is away, or has lost
+    the transaction, with a worker or with a connection to the engine."""
+    cause = error.__cause__
+    if isinstance(cause, TransactionAborted):
+        return cause.reason == "lost"
+    lost = isinstance(cause, TuplegateError) and find_report(cause).get("reason") == "lost"
+    return lost or isinstance(cause, _DISCONNECTED)

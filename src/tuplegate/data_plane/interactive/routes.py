@@ -43,6 +43,7 @@ _decode_begin: Final = msgspec.json.Decoder(BeginRequest).decode
 _decode_query: Final = msgspec.json.Decoder(InnerQueryRequest).decode
 _decode_commit: Final = msgspec.json.Decoder(CommitRequest).decode
 _R = TypeVar("_R")
+_UNAVAILABLE: Final = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,12 @@ class OpenTransactionRoutes:
         return answer
 
     def _finish(self, held: Held, answer: Answer | None) -> None:
-        held.end_request(answer if answer is not None and len(answer.body) <= ANSWER_BYTES_MAX else None)
+        """Keep the answer, unless it is too large, or asks for the request again though the transaction is over: who
+        sends that again is told what became of the transaction."""
+        if answer is not None:
+            is_vain = answer.status == _UNAVAILABLE and held.transaction.over is not None
+            answer = None if is_vain or len(answer.body) > ANSWER_BYTES_MAX else answer
+        held.end_request(answer)
         self._holdings.keep_answer(held)
 
     # -- ends ---------------------------------------------------------------------------------------------------
@@ -306,9 +312,9 @@ class OpenTransactionRoutes:
                 error = error.with_hint(f"Ask GET /v1/transaction/{held.id}")
             exchange.error_code = error.body.code
             exchange.failed = True
-            about: dict[str, object] = {"transaction_id": held.id}
+            about: dict[str, object] = {"transaction_id": held.id, **describe(held)}
             if error.status == 200:
-                about |= {"results": [], "affected_rows": 0, "attempts": 1, **describe(held)}
+                about |= {"results": [], "affected_rows": 0, "attempts": 1}
             return Answer(error.status, error_body(error.body, exchange.request_id, about))
         exchange.row_count = sum(result.row_count for result in done.results)
         await tell_newest(exchange, self._engine)

@@ -10,7 +10,7 @@ only clean ones.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from psycopg.pq.abc import PGconn
@@ -37,7 +37,8 @@ class Member(Connection):
     `settings_memory` is what the server's settings took when it was new. `given_up`: nobody waits for what runs on it
     any longer. `reset` is still to be sent, in front of the
     next statement and in the same write: so a connection is handed on while others wait for it. `kept` are the
-    statements that are prepared on it, by what they were made of. `is_fresh` until it was handed on.
+    statements that are prepared on it, by what they were made of. `is_fresh` until it was handed on. `on_closed` is
+    told when it is lost or closed; it belongs to whoever keeps the connection between statements.
     """
 
     settings_memory: bytes | None = None
@@ -49,6 +50,15 @@ class Member(Connection):
     def __init__(self, pgconn: PGconn, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(pgconn, loop)
         self.kept: dict[Key, KeptStatement] = {}
+        self.on_closed: Callable[[], None] | None = None
+
+    def _lose(self, cause: Exception) -> None:
+        if self.closed:
+            return
+        super()._lose(cause)
+        on_closed, self.on_closed = self.on_closed, None
+        if on_closed is not None:
+            on_closed()
 
     def take_reset(self) -> Command | None:
         """Return what is to be sent before anything else; whoever takes it sends it."""

@@ -47,6 +47,7 @@ _ROLLBACK_S: Final = 5.0
 _NO_NEW_FILES: Final = b"4294967295"
 """The number after which files count as new, where it is unknown."""
 _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
+_LOST: Final = "the connection to the engine was lost; the transaction was rolled back"
 _REASONS: Final = {
     Why.STOPPING: port.EndReason.LOST,
     Why.LOCKS: port.EndReason.LIMIT,
@@ -73,12 +74,16 @@ class _InsideRun(StreamRun):
     def end(self, why: Why, full_at: int = 0) -> None:
         self._transaction.end(why, full_at)
 
+    def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
+        return port.EngineUnavailable(_LOST)
+
 
 # size: it carries what its statements have left, from one request to the next.
 class OpenTransaction(TransactionRun):
     """Fills the port's protocol. `runs` are the runs that the engine watches; it is one of them until it is over.
 
-    `_waiting` is still to be sent in front of the next statement. `_left`, `_forgets_types` and `_notifies` are about
+    `_waiting` is still to be sent in front of the next statement; `_must_speak`: so is what sets the encoding again,
+    which a stream may have changed. `_left`, `_forgets_types` and `_notifies` are about
     all statements so far. `_wish` is the reason for which it must be rolled back as soon as its statement has ended.
     """
 
@@ -89,6 +94,7 @@ class OpenTransaction(TransactionRun):
         "_in_doubt",
         "_is_busy",
         "_left",
+        "_must_speak",
         "_notifies",
         "_runs",
         "_size_check",
@@ -109,6 +115,7 @@ class OpenTransaction(TransactionRun):
         self._id = id
         self._runs = runs
         self._waiting: list[Command] = []
+        self._must_speak = False
         self._left = Leftovers.NOTHING
         self._forgets_types = False
         self._notifies = False
@@ -125,9 +132,10 @@ class OpenTransaction(TransactionRun):
         self.access = port.Access.READ if self.is_read_only else port.Access.WRITE
         self._runs[self] = now
         self.pool.held += 1
-        self._reset = self.pool.freshen_ahead(member)
+        member.on_closed = self._see_lost
         full_at = None if self.is_read_only else self.pool.state.full_at
         try:
+            self._reset = self.pool.freshen_ahead(member)
             if full_at is not None:
                 self._size_check = await SizeCheck.before(member, self.pool.state, full_at)
         except BaseException as exc:
@@ -176,7 +184,10 @@ class OpenTransaction(TransactionRun):
         await self._send([], [])
 
     async def finish_stream(self) -> None:
-        self._stream = None
+        """End a stream that has not failed. A failed transaction gets its encoding back with a savepoint."""
+        stream, self._stream = self._stream, None
+        if stream is not None and self.over is None and self.member.pgconn.transaction_status == _IN_BLOCK:
+            self._must_speak = self._must_speak or bool(self._speak(stream.statement))
         self._is_busy = False
         await self._see_statement_through()
 
@@ -197,6 +208,11 @@ class OpenTransaction(TransactionRun):
         self._is_busy = True
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
+
+    def _see_lost(self) -> None:
+        """End it with its connection. Whatever runs on that fails by itself, and says what that means."""
+        if not self._is_busy:
+            self._end_with(port.EndReason.LOST)
 
     def _check_open(self) -> None:
         if self.over is None and self.member.closed:
@@ -222,6 +238,9 @@ class OpenTransaction(TransactionRun):
     async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
         """Send what waits, and then the commands; return the results of those."""
         waiting, self._waiting = self._waiting, []
+        if self._must_speak:
+            waiting.append(SPEAK_UTF8)
+            self._must_speak = False
         results = await TransactionRun._send(self, [*waiting, *commands], [*([None] * len(waiting)), *owners])
         return results[len(waiting) :]
 
@@ -297,7 +316,7 @@ class OpenTransaction(TransactionRun):
             return exc
         if isinstance(exc, ConnectionLost):
             self._end_with(port.EndReason.LOST)
-            return port.EngineUnavailable("the connection to the engine was lost; the transaction was rolled back")
+            return port.EngineUnavailable(_LOST)
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
@@ -326,8 +345,7 @@ class OpenTransaction(TransactionRun):
             self._end_with(port.EndReason.CONFLICT)
             raise port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001") from refused
         except port.EngineFailure as failure:
-            is_conflict = isinstance(failure, port.Conflict)
-            self._end_with(port.EndReason.CONFLICT if is_conflict else port.EndReason.ROLLBACK)
+            self._end_with(_find_reason(failure))
             raise
         self._end_with(port.Outcome.COMMITTED)
         done.exec_us = (perf_counter_ns() - started) // 1000
@@ -455,6 +473,7 @@ class OpenTransaction(TransactionRun):
 
     def _give_back(self, *, broken: bool = False) -> None:
         pool, plain = self.pool, self.is_plain
+        self.member.on_closed = None
         if broken:
             pool.retire(self.member)
         elif self.ended is not None or self.member.closed:
@@ -465,3 +484,10 @@ class OpenTransaction(TransactionRun):
             pool.give_back(self.member, self._left)
         if self._forgets_types:
             pool.encoders.forget()
+
+
+def _find_reason(failure: port.EngineFailure) -> port.EndReason:
+    """Return why it is over where its commit has failed."""
+    if isinstance(failure, port.Conflict):
+        return port.EndReason.CONFLICT
+    return port.EndReason.LOST if isinstance(failure, port.EngineUnavailable) else port.EndReason.ROLLBACK
