@@ -102,6 +102,19 @@ def test_a_table_is_dumped_and_restored(address: str, tmp_path: Path) -> None:
         connection.execute("drop table dumped")
 
 
+def test_pgbench_makes_its_tables_and_uses_them(address: str) -> None:
+    """With its VACUUM before and behind."""
+    done = run(PROGRAMS / "pgbench", "-i", "-s", "1", address)
+    assert (done.returncode, "vacuuming" in done.stderr) == (0, True), done.stderr
+    done = run(PROGRAMS / "pgbench", "-c", "2", "-t", "20", "--max-tries", "100", address)
+    assert (done.returncode, "40/40" in done.stdout) == (0, True), done.stderr
+    done = run(PROGRAMS / "vacuumdb", "--analyze", "--table", "pgbench_branches", "-d", address)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(address, autocommit=True) as connection:
+        assert connection.execute("select count(*) from pgbench_history").fetchone() == (40,)
+        connection.execute("drop table pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers")
+
+
 @pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
 def test_pgbench_runs(address: str, mode: str, tmp_path: Path) -> None:
     script = tmp_path / "s.sql"

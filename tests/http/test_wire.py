@@ -179,6 +179,9 @@ def test_settings_of_the_start(tunnel: Tunnel) -> None:
     ("more", "says"),
     [
         ({"options": "-c TimeZone=Mars"}, "Mars"),
+        ({"options": "-c DateStyle=garbage"}, 'invalid value for parameter "DateStyle"'),
+        ({"client_encoding": "garbage"}, 'invalid value for parameter "client_encoding"'),
+        ({"client_encoding": "LATIN1", "options": "-c search_path=ä"}, "cannot be read in the encoding"),
         ({"options": "-c work_mem=1GB"}, "not taken"),
         ({"options": "-c TimeZone=UTC\\\t-c\\\tdefault_transaction_read_only=off"}, "parameter"),
         ({"replication": "database"}, "replication"),
@@ -329,12 +332,68 @@ def test_what_could_begin_any_number_of_transactions_runs_in_one(wire: Connectio
         wire.execute("call wire_many(%s)", (1,))
     with pytest.raises(errors.InvalidTransactionTermination), wire.transaction():
         wire.execute("call wire_many(%s)", (1,))
-    with pytest.raises(errors.ActiveSqlTransaction):
-        wire.execute("vacuum")
-    assert wire.execute("analyze").statusmessage == "ANALYZE"
+    with pytest.raises(errors.FeatureNotSupported, match="simple query"):
+        wire.execute("vacuum", binary=True)
     with pytest.raises(errors.FeatureNotSupported, match="the service's own"):
         wire.execute("begin; create table wire_prep (n int); prepare transaction 'x'")
     assert value(wire, "select 1") == 1
+
+
+def levels(notices: set[str]) -> set[str]:
+    """What the function has told; the engine warns of tables that are not the client's."""
+    return {notice for notice in notices if not notice.startswith("WARNING")}
+
+
+def test_what_works_in_steps_takes_no_room_among_serializable_transactions(wire: Connection) -> None:
+    """So it may have any number of them. Only the answers to the client's own statements come to it."""
+    wire.execute("create table wire_steps (n int)")
+    wire.execute("insert into wire_steps values (1), (2)")
+    wire.execute(
+        "create function wire_told(n int) returns int immutable language plpgsql as"
+        " $$ begin raise notice '%', current_setting('transaction_isolation'); return n; end $$"
+    )
+    wire.execute("create index wire_steps_told on wire_steps (wire_told(n))")
+    notices: set[str] = set()
+    wire.add_notice_handler(lambda told: notices.add(f"{told.severity} {told.message_primary}"))
+    for sql in ("vacuum", "VACUUM (ANALYZE) wire_steps;", "analyze", "reindex table wire_steps", "cluster"):
+        assert wire.execute(sql.encode()).statusmessage == sql.split()[0].upper()
+        assert value(wire, "show transaction_isolation") == "serializable"
+    assert levels(notices) == {"NOTICE repeatable read"}
+    notices.clear()
+    both = wire.execute("analyze wire_steps; show transaction_isolation")
+    assert both.nextset()
+    assert both.fetchone() == ("serializable",)
+    assert levels(notices) == {"NOTICE serializable"}
+    with pytest.raises(errors.UndefinedTable):
+        wire.execute("vacuum wire_nowhere")
+    wire.execute("set default_transaction_isolation = 'read committed'")
+    wire.execute("vacuum wire_steps")
+    assert value(wire, "show transaction_isolation") == "read committed"
+    with pytest.raises(errors.ActiveSqlTransaction), wire.transaction():
+        wire.execute("vacuum")
+    assert value(wire, "select count(*) from wire_steps") == 2
+
+
+def test_a_vacuum_that_is_cancelled(tunnel: Tunnel, wire: Connection, organization: Organization) -> None:
+    """The session has the level that it had."""
+    wire.execute("create table wire_held (n int)")
+    with tunnel.connect(application_name="by hand") as connection, wire.transaction():
+        wire.execute("lock table wire_held")
+        failure: list[psycopg.Error] = []
+
+        def vacuum() -> None:
+            try:
+                connection.execute("vacuum wire_held")
+            except psycopg.Error as exc:
+                failure.append(exc)
+
+        vacuuming = threading.Thread(target=vacuum)
+        vacuuming.start()
+        wait_until(lambda: any(row[1] == "active" and row[2] == "relation" for row in backends(organization)))
+        connection.cancel_safe()
+        vacuuming.join(20)
+        assert isinstance(failure[0], errors.QueryCanceled)
+        assert value(connection, "show transaction_isolation") == "serializable"
 
 
 def test_a_transaction_that_the_engine_cannot_check_any_more_fails(tunnel: Tunnel, org_sql: Sql) -> None:

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
     COPY_DATA,
     COPY_DONE,
@@ -127,23 +127,30 @@ def test_settings_that_are_refused(name: str, value: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "begins", "atomic"),
+    ("text", "begins", "kind"),
     [
-        (b"select 1", 1, False),
-        (b"select 1; commit; begin; select 2", 4, False),
-        (b"/* a */ -- b\n do $$ begin commit; end $$", 2, True),
-        (b";;CALL p()", 3, True),
-        (b"vacuum", 1, True),
-        (b"Reindex schema public", 1, True),
-        (b"insert into t values ('prepare transaction')", 1, False),
-        (b"commit", 1, False),
-        (b"", 1, False),
-        ("select 'ä€'".encode(), 1, False),
+        (b"select 1", 1, ""),
+        (b"select 1; commit; begin; select 2", 4, ""),
+        (b"/* a */ -- b\n do $$ begin commit; end $$", 2, "code"),
+        (b";;CALL p()", 3, "code"),
+        (b"vacuum", 1, "steps alone"),
+        (b"VACUUM (ANALYZE) t ;\n", 2, "steps alone"),
+        (b"analyze; insert into t values (1)", 2, "steps"),
+        (b"vacuum -- a;b", 2, "steps"),
+        (b"Reindex schema public", 1, "steps alone"),
+        (b"create index concurrently on t (n)", 9, ""),
+        (b"insert into t values ('prepare transaction')", 1, ""),
+        (b"commit", 1, ""),
+        (b"", 1, ""),
+        ("select 'ä€'".encode(), 1, ""),
     ],
 )
-def test_what_a_text_can_begin(text: bytes, begins: int, atomic: bool) -> None:
+def test_what_a_text_can_begin(text: bytes, begins: int, kind: str) -> None:
     judged = judge_text(text)
-    assert (judged.begins, judged.must_be_atomic) == (begins, atomic)
+    assert judged.begins == begins
+    assert (judged.is_code, judged.has_steps) == (kind == "code", kind.startswith("steps"))
+    assert judged.is_alone or "alone" not in kind
+    assert kind != "steps" or not judged.is_alone
 
 
 @pytest.mark.parametrize(
@@ -290,3 +297,14 @@ def test_an_error_as_the_engine_writes_it() -> None:
     written = WireError("53400", "too many\0", "wait").write("FATAL")
     assert read_fields(written) == {"S": b"FATAL", "V": b"FATAL", "C": b"53400", "M": b"too many", "H": b"wait"}
     assert written[-2:] == b"\0\0"
+
+
+def test_a_statement_of_the_services_own_is_hidden_until_it_is_answered() -> None:
+    flow = Flow()
+    flow.sent(QUERY)
+    flow.sent(HIDDEN)
+    assert (flow.hides, flow.is_running) == (False, True)
+    flow.note_ready(IDLE)
+    assert (flow.hides, flow.is_running) == (True, True)
+    flow.note_ready(IDLE)
+    assert (flow.hides, flow.is_running) == (False, False)

@@ -1,7 +1,7 @@
 """Follows both directions of a connection by the types of messages: what was asked, and what is answered. Pure.
 
-The engine answers each Query and each Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM STDIN) it
-skips every Sync, up to the end of the rows.
+The engine answers each Query, FunctionCall and Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM
+STDIN) it skips every Sync, up to the end of the rows.
 """
 
 import struct
@@ -11,6 +11,7 @@ from typing import Final
 
 from tuplegate.data_plane.wire.messages import (
     CLIENT_TYPES,
+    COLUMNS,
     COMPLETE,
     COPY_DATA,
     COPY_DONE,
@@ -18,8 +19,10 @@ from tuplegate.data_plane.wire.messages import (
     COPY_IN,
     ERROR,
     EXECUTE,
+    FUNCTION,
     QUERY,
     READY,
+    ROW,
     SYNC,
     TERMINATE,
     WireError,
@@ -27,6 +30,9 @@ from tuplegate.data_plane.wire.messages import (
 
 IDLE, IN_BLOCK, FAILED = b"ITE"
 """The status that comes with a ReadyForQuery."""
+
+HIDDEN: Final = 0
+"""Stands for a Query of the service's own, whose answer the client does not get."""
 
 _LOOKED_AT_MAX: Final = 8 * 1024
 """Messages of the engine that are longer are passed on without a look."""
@@ -38,7 +44,8 @@ class Flow:
     def __init__(self) -> None:
         self.status = IDLE
         self._asked: deque[int] = deque()
-        """Every Query and Sync that is not answered, and the ends of rows that nobody has asked for yet."""
+        """Every Query, FunctionCall (as a Query) and Sync that is not answered, and the ends of rows that nobody has
+        asked for yet."""
         self._takes_rows = False
         self._is_open = False
         """Messages were sent after the last Sync that need one."""
@@ -59,16 +66,21 @@ class Flow:
         return self._takes_rows or not self._has_asked
 
     @property
+    def hides(self) -> bool:
+        """Return whether the engine answers a statement of the service's own now."""
+        return bool(self._asked) and self._asked[0] == HIDDEN
+
+    @property
     def has_statements(self) -> bool:
         """Return whether something is under way that can change the status."""
         return self._has_executed or self._has_asked
 
     def sent(self, kind: int) -> None:
-        """Note a message of the client."""
-        if kind == QUERY:
+        """Note a message of the client, or of the service."""
+        if kind in (QUERY, FUNCTION, HIDDEN):
             if not self._has_asked:
                 self._asked.clear()  # of rows that the engine did not want to the end
-            self._asked.append(QUERY)
+            self._asked.append(HIDDEN if kind == HIDDEN else QUERY)
         elif kind == SYNC:
             if not self._takes_rows:
                 self._asked.append(SYNC)
@@ -148,10 +160,11 @@ Look = Callable[[int, bytes], bytes | None]
 
 
 class EngineMessages:
-    """Passes the engine's bytes on, and shows some messages on their way."""
+    """Passes the engine's bytes on, and shows some messages on their way. While `shows_rows` is set, rows as well."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
+        self.shows_rows = False
         self._left = 0
         """Bytes that are left of a message that is being passed on."""
         self._held = b""
@@ -170,7 +183,8 @@ class EngineMessages:
             kind = data[at]
             length = int.from_bytes(data[at + 1 : at + 5])
             end = at + 1 + length
-            if kind in _LOOKED_AT and length <= _LOOKED_AT_MAX:
+            is_shown = kind in _LOOKED_AT or (self.shows_rows and kind in _ROWS)
+            if is_shown and length <= _LOOKED_AT_MAX:
                 if end > size:
                     break
                 instead = self._look(kind, data[at:end])
@@ -190,3 +204,4 @@ class EngineMessages:
 
 
 _LOOKED_AT: Final = frozenset((READY, ERROR, COMPLETE, COPY_IN))
+_ROWS: Final = frozenset((COLUMNS, ROW))

@@ -8,12 +8,13 @@ Sync is skipped, all as PostgreSQL does it.
 import asyncio
 import secrets
 import struct
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.failures import to_wire_error
-from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
     ASK_PASSWORD,
     BIND,
@@ -34,6 +35,7 @@ from tuplegate.data_plane.wire.messages import (
     write_negotiation,
     write_query,
 )
+from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatement, return_to
 from tuplegate.data_plane.wire.startup import (
     PACKET_MAX,
     PASSWORD_MAX,
@@ -43,7 +45,7 @@ from tuplegate.data_plane.wire.startup import (
     check_length,
     read_packet,
 )
-from tuplegate.data_plane.wire.texts import judge_text
+from tuplegate.data_plane.wire.texts import Judged, judge_text
 from tuplegate.engine import port
 from tuplegate.http.exchange import ClientGone, Counts
 from tuplegate.http.websocket import WebSocketConnection
@@ -55,7 +57,8 @@ _NAMES_MAX: Final = 100
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _QUOTA_HINT: Final = "Wait until the minute is over. The connection stays open."
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
-_VACUUM_HINT: Final = "Send VACUUM, and what rebuilds a whole schema, to POST /v1/query."
+_VACUUM_HINT: Final = "VACUUM, and what rebuilds a whole schema, must be a simple query."
+_NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
 
 
 @dataclass(slots=True)
@@ -138,8 +141,14 @@ class WireConnection:
         self._refusals = 0
         self._hidden = 0
         """Answers to statements of the service's own that the client does not get."""
-        self._many: set[bytes] = set()
-        """Prepared statements that can begin any number of transactions, by name."""
+        self._many: dict[bytes, Judged] = {}
+        """Prepared statements that can begin more than one transaction, by name."""
+        self._judged: list[bytes] = []
+        """What the engine gets next."""
+        self._own: deque[OwnStatement] = deque()
+        """Statements of the service's own that are not answered."""
+        self._behind = b""
+        """What is to be sent behind the client's statement: one of them."""
         self._has_last_word = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
@@ -189,18 +198,22 @@ class WireConnection:
             if data:
                 self.heard_at = loop.time()
                 self._counts.bytes_in += len(data)
-                passed: list[bytes] = []
                 for message in self._client.feed(data):
                     if message[0] == TERMINATE:
                         return
-                    passed.append(await self._judge(message))
+                    judged = await self._judge(message)
+                    self._judged.append(judged)
                 self._websocket.hold(self._client.held)
-                if passed:
-                    self._tell_state()
-                    await self._link.write(passed[0] if len(passed) == 1 else b"".join(passed))
+                await self._write_judged()
             data = await self._websocket.receive()
             if not data:
                 return
+
+    async def _write_judged(self) -> None:
+        judged, self._judged = self._judged, []
+        if judged:
+            self._tell_state()
+            await self._link.write(judged[0] if len(judged) == 1 else b"".join(judged))
 
     async def _judge(self, message: bytes) -> bytes:
         """Return what the engine gets for a message."""
@@ -211,7 +224,7 @@ class WireConnection:
             elif kind == PARSE:
                 self._judge_parse(message)
             elif kind == BIND:
-                self._judge_bind(message)
+                await self._judge_bind(message)
             elif kind == EXECUTE:
                 await self._admit(1)
             elif kind == FUNCTION:
@@ -219,13 +232,19 @@ class WireConnection:
         except WireError as refusal:
             return self._refuse(kind, refusal)
         self._flow.sent(kind)
+        if self._behind:
+            message += self._add_own(self._behind, must_succeed=True)
+            self._behind = b""
         return message
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
         judged = judge_text(text)
         await self._admit(judged.begins)
-        if not judged.must_be_atomic:
+        if not judged.has_no_bound:
+            return message
+        if judged.has_steps and judged.is_alone and await self._is_idle():
+            await self._leave_serializable()
             return message
         # Beside another statement it runs in one transaction, or not at all.
         self._hidden += 1
@@ -234,17 +253,20 @@ class WireConnection:
     def _judge_parse(self, message: bytes) -> None:
         name, _, rest = message[5:].partition(b"\0")
         judged = judge_text(rest.partition(b"\0")[0])
-        self._many.discard(name)
-        if judged.must_be_atomic:
+        self._many.pop(name, None)
+        if judged.has_no_bound or judged.is_concurrent:
             if len(self._many) >= _NAMES_MAX:
                 raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
-            self._many.add(name)
+            self._many[name] = judged
 
-    def _judge_bind(self, message: bytes) -> None:
-        if not self._many or message[5:].split(b"\0", 2)[1] not in self._many:
+    async def _judge_bind(self, message: bytes) -> None:
+        judged = self._many.get(message[5:].split(b"\0", 2)[1]) if self._many else None
+        if judged is None:
             return
+        if not judged.has_no_bound:
+            await self._begin(judged.begins)
         # A cursor that is made in a block does not outlive it. What is under way could end the block.
-        if self._flow.status != IN_BLOCK or self._flow.has_statements:
+        elif self._flow.status != IN_BLOCK or self._flow.has_statements:
             raise WireError(
                 "0A000",
                 "CALL, DO, ANALYZE, CLUSTER and REINDEX run only inside of a transaction block here, if they come with"
@@ -257,17 +279,50 @@ class WireConnection:
         refuses all but its end."""
         self._counts.statements += 1
         self._usage.requests += 1
-        has_failed = self._flow.status == FAILED and not self._flow.is_running
-        try:
-            quota = self.identity.quota
-            if quota is not None:
-                now = asyncio.get_running_loop().time()
-                if not quota.take(now) and not await quota.take_more(now) and not has_failed:
+        quota = self.identity.quota
+        if quota is not None:
+            now = asyncio.get_running_loop().time()
+            try:
+                if not quota.take(now) and not await quota.take_more(now) and not self._has_failed:
                     raise WireError("53400", str(quota.refusal(now)), hint=_QUOTA_HINT)
+            except ServiceError as failure:
+                if not self._has_failed:
+                    raise to_wire_error(failure) from failure
+        await self._begin(begins)
+
+    async def _begin(self, begins: int) -> None:
+        """Have the engine count what begins. Raises WireError, as `_admit` does."""
+        try:
             await self._link.admit(begins)
-        except (ServiceError, port.EngineFailure) as failure:
-            if not has_failed:
+        except port.EngineFailure as failure:
+            if not self._has_failed:
                 raise to_wire_error(failure) from failure
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._flow.status == FAILED and not self._flow.is_running
+
+    async def _is_idle(self) -> bool:
+        """Return whether nothing of the client's is under way; what is the service's own is waited for."""
+        if self._own:
+            await self._write_judged()
+            await self._own[-1].wait()
+        return self._flow.status == IDLE and not self._flow.is_running
+
+    async def _leave_serializable(self) -> None:
+        """Change the session's isolation level for the statement that follows. Raises WireError where that fails."""
+        statement = self._add_own(LEAVE_SERIALIZABLE, must_succeed=False)
+        own = self._own[-1]
+        self._tell_state()
+        await self._link.write(statement)
+        self._behind = return_to(await own.wait())
+
+    def _add_own(self, sql: bytes, *, must_succeed: bool) -> bytes:
+        """Return a message with a statement of the service's own, which is sent next."""
+        self._own.append(OwnStatement(must_succeed=must_succeed))
+        self._flow.sent(HIDDEN)
+        self._engine.shows_rows = self._flow.hides
+        return write_query(sql)
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
         """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
@@ -313,12 +368,10 @@ class WireConnection:
 
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
+        if self._flow.hides:
+            return self._look_at_own(kind, message)
         if kind == READY:
-            self._flow.note_ready(message[5])
-            self._tell_ready()
-            if not self._flow.is_running:
-                self._refused.clear()
-                self._hidden = 0
+            self._note_ready(message[5])
         elif kind == COPY_IN:
             self._flow.note_rows_wanted()
         elif kind == ERROR:
@@ -328,6 +381,28 @@ class WireConnection:
             self._hidden -= 1
             return b""
         return None
+
+    def _note_ready(self, status: int) -> None:
+        self._flow.note_ready(status)
+        self._engine.shows_rows = self._flow.hides
+        self._tell_ready()
+        if not self._flow.is_running:
+            self._refused.clear()
+            self._hidden = 0
+
+    def _look_at_own(self, kind: int, message: bytes) -> bytes | None:
+        """Take a part of the answer to a statement of the service's own. The last words of the engine are passed on."""
+        if kind == READY:
+            own = self._own.popleft()
+            failure = own.end()
+            self._note_ready(message[5])
+            if failure is not None and own.must_succeed:
+                self.end(WireError("57P01", f"{_NOT_SET_BACK}: {failure.message}"), at_once=True)
+        elif kind == ERROR and read_fields(message).get("V") in (b"FATAL", b"PANIC"):
+            return self._look_at_error(message)
+        else:
+            self._own[0].take(kind, message)
+        return b""
 
     def _look_at_error(self, message: bytes) -> bytes | None:
         self._usage.errors += 1

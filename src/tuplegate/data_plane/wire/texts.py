@@ -1,9 +1,10 @@
 """Looks at the text of a statement before the engine does. Pure.
 
 Three things must be known. How many transactions it can begin, since the engine remembers only so many
-(`engine/postgres/safety/guard.py`): a text with several statements at most as many as it has semicolons, and a single
-CALL, DO, VACUUM and the like any number, unless it runs inside of a transaction block. Whether it is about prepared
-transactions, which are the service's own. And whether its comments would keep the engine's scanner busy.
+(`engine/postgres/safety/guard.py`): a text with several statements at most as many as it has semicolons, a single CALL
+or DO any number, unless it runs inside of a transaction block, and VACUUM and the like one for every table. Whether it
+is about prepared transactions, which are the service's own. And whether its comments would keep the engine's scanner
+busy.
 
 Texts are read as Latin-1, whatever they are in: every keyword and sign that matters is ASCII in all encodings.
 """
@@ -16,8 +17,13 @@ from tuplegate.data_plane.wire.messages import WireError
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.statements import check_comments, first_keyword, skip_blank
 
-_MANY: Final = frozenset({"do", "call", "vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
-"""First words of what can begin any number of transactions where it is alone."""
+_CODE: Final = frozenset({"do", "call"})
+"""First words of what can begin any number of transactions, if it is alone and its code wants to."""
+_IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
+"""First words of what begins a transaction for every table, if it is alone."""
+_CONCURRENT: Final = re.compile(r"\bconcurrently\b", re.IGNORECASE)
+_CONCURRENT_MAX: Final = 8
+"""Transactions that a statement with CONCURRENTLY can begin at most: CREATE INDEX begins four."""
 _COMMENTS_MAX: Final = 100
 _FIRST: Final = re.compile(r"\b(?:prepare|commit|rollback)\b", re.IGNORECASE)
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
@@ -28,11 +34,19 @@ _LOOKED_AT_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`begins` is how many transactions it can begin at most. `must_be_atomic`: it could begin any number, unless it
-    runs inside of a block."""
+    """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
+    unless it runs inside of a block. `is_concurrent`: it can begin a few. `is_alone`: the text is this one statement
+    and nothing else."""
 
     begins: int
-    must_be_atomic: bool
+    is_code: bool
+    has_steps: bool
+    is_concurrent: bool
+    is_alone: bool
+
+    @property
+    def has_no_bound(self) -> bool:
+        return self.is_code or self.has_steps
 
 
 def judge_text(text: bytes) -> Judged:
@@ -47,7 +61,10 @@ def judge_text(text: bytes) -> Judged:
             _check_second(sql, keyword, end)
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
-    return Judged(1 + sql.count(";"), keyword in _MANY)
+    is_concurrent = _CONCURRENT.search(sql) is not None
+    begins = 1 + sql.count(";") + (_CONCURRENT_MAX if is_concurrent else 0)
+    is_alone = ";" not in sql.rstrip("; \t\r\n\f\v")
+    return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, is_concurrent, is_alone)
 
 
 def _check_two_phase(sql: str) -> None:
