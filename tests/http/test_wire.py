@@ -571,12 +571,21 @@ def test_a_later_version_is_negotiated(hand: Hand, organization: Organization) -
     assert len(key_data) == 4 + 32
 
 
-def test_a_function_call_is_refused_and_the_rest_goes_on(hand: Hand, organization: Organization) -> None:
+def function_call(oid: int, *arguments: int) -> bytes:
+    """A call with arguments of type int4, and everything in the binary form."""
+    values = b"".join(struct.pack(">ii", 4, argument) for argument in arguments)
+    return message(b"F", struct.pack(">ihhh", oid, 1, 1, len(arguments)) + values + struct.pack(">h", 1))
+
+
+def test_a_function_call(hand: Hand, organization: Organization) -> None:
+    """As programs call those of large objects. One that fails is answered like a statement, and the rest goes on."""
     hand.start(organization.key)
-    hand.send(message(b"F", struct.pack(">ihhih", 1, 0, 0, 0, 0)) + query("select 1"))
-    (kind, body), (ready, _) = hand.until("Z")
-    assert (kind, ready) == ("E", "Z")
-    assert b"C0A000\0" in body
+    add, divide = 177, 154
+    hand.send(function_call(add, 40, 2) + function_call(divide, 1, 0) + query("select 1"))
+    assert hand.until("Z") == [("V", struct.pack(">ii", 4, 42)), ("Z", b"I")]
+    (kind, body), ready = hand.until("Z")
+    assert (kind, ready) == ("E", ("Z", b"I"))
+    assert b"C22012\0" in body
     assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
 
 

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
     COPY_DATA,
@@ -151,6 +152,19 @@ def test_what_a_text_can_begin(text: bytes, begins: int, kind: str) -> None:
     assert (judged.is_code, judged.has_steps) == (kind == "code", kind.startswith("steps"))
     assert judged.is_alone or "alone" not in kind
     assert kind != "steps" or not judged.is_alone
+
+
+def test_questions_of_pg_dump_are_replaced_by_others_with_the_same_columns() -> None:
+    """And nothing else is, however much it looks like one."""
+    settings = b"SELECT unnest(setconfig) FROM pg_db_role_setting WHERE setrole = 0 AND setdatabase = '16384'::oid"
+    assert replace_question(settings) == b"SELECT NULL::text AS unnest WHERE false"
+    schemas = (
+        b"SELECT n.tableoid, n.oid, n.nspname, n.nspowner, n.nspacl, acldefault('n', n.nspowner) AS acldefault"
+        b" FROM pg_namespace n"
+    )
+    assert b"'pg_tuplegate' ELSE n.nspname END AS nspname, n.nspowner" in replace_question(schemas)
+    for text in (settings + b" ", settings.lower(), schemas + b" WHERE true", b"select 1", settings[1:]):
+        assert replace_question(text) is text
 
 
 @pytest.mark.parametrize(

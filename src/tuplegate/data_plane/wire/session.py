@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuplegate.admission.identity import Identity
+from tuplegate.data_plane.wire.dumps import replace_question
 from tuplegate.data_plane.wire.failures import to_wire_error
 from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
@@ -225,10 +226,8 @@ class WireConnection:
                 self._judge_parse(message)
             elif kind == BIND:
                 await self._judge_bind(message)
-            elif kind == EXECUTE:
+            elif kind in (EXECUTE, FUNCTION):
                 await self._admit(1)
-            elif kind == FUNCTION:
-                raise WireError("0A000", "FunctionCall messages are not taken", hint="Call the function by SELECT.")
         except WireError as refusal:
             return self._refuse(kind, refusal)
         self._flow.sent(kind)
@@ -242,7 +241,8 @@ class WireConnection:
         judged = judge_text(text)
         await self._admit(judged.begins)
         if not judged.has_no_bound:
-            return message
+            asked = replace_question(text)
+            return message if asked is text else write_query(asked)
         if judged.has_steps and judged.is_alone and await self._is_idle():
             await self._leave_serializable()
             return message
