@@ -1,9 +1,11 @@
 """`tuplegate tunnel` and `tuplegate psql`, with PostgreSQL's own programs and drivers that know nothing of us."""
 
+import re
 import signal
 import socket
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from tests.cli.command import Command
+from tests.control import Control
+from tests.dumps import contents, fill, schema_of
 from tests.service import Service
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
@@ -100,6 +104,68 @@ def test_a_table_is_dumped_and_restored(address: str, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert connection.execute("select count(*) from dumped").fetchone() == (1000,)
         connection.execute("drop table dumped")
+
+
+@pytest.fixture
+def two_databases(service: Service, address: str) -> Iterator[list[str]]:
+    """The addresses of two databases: one with something of everything in it, and an empty one."""
+    control = Control(service, service.key)
+    names = [f"tunnel-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    for name in names:
+        control.post("/v1/databases", {"name": name})
+    fill(control.sql(database=names[0]))
+    yield [f"{address.rpartition('/')[0]}/{name}" for name in names]
+    for name in names:
+        control.delete(f"/v1/databases/{name}")
+
+
+def test_a_whole_database_is_dumped_and_restored(two_databases: list[str], tmp_path: Path) -> None:
+    """In the custom format, with all defaults of pg_dump: nothing is missing, and nothing is the service's own."""
+    file = tmp_path / "whole.dump"
+    source, target = two_databases
+    done = run(PROGRAMS / "pg_dump", "-Fc", "-f", file, source)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not re.search(r"\btuplegate\b", schema_of(file))
+    options = ("--no-owner", "--no-privileges", "--exit-on-error")
+    done = run(PROGRAMS / "pg_restore", *options, "-d", target, file)
+    assert (done.returncode, done.stderr) == (0, "")
+    with psycopg.connect(source) as one, psycopg.connect(target) as other:
+        assert contents(one) == contents(other)
+
+
+def test_a_whole_database_is_dumped_as_text(two_databases: list[str], tmp_path: Path) -> None:
+    """And read by psql, without the names of roles, which are others elsewhere."""
+    file = tmp_path / "whole.sql"
+    source, target = two_databases
+    done = run(PROGRAMS / "pg_dump", "--no-owner", "--no-privileges", "-f", file, source)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run(PROGRAMS / "psql", "-v", "ON_ERROR_STOP=1", "-qf", file, "-o", tmp_path / "said", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    with psycopg.connect(source) as one, psycopg.connect(target) as other:
+        assert contents(one) == contents(other)
+
+
+def test_psql_imports_and_exports_a_large_object(address: str, tmp_path: Path) -> None:
+    """It calls functions past SQL for that."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.write_bytes(bytes(range(256)) * 500)
+    commands = f"\\lo_import {before}\n\\lo_export :LASTOID {after}\n\\lo_unlink :LASTOID\n"
+    done = run(PROGRAMS / "psql", "-v", "ON_ERROR_STOP=1", "-q", address, given=commands)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert after.read_bytes() == before.read_bytes()
+
+
+def test_pgbench_makes_its_tables_and_uses_them(address: str) -> None:
+    """With its VACUUM before and behind."""
+    done = run(PROGRAMS / "pgbench", "-i", "-s", "1", address)
+    assert (done.returncode, "vacuuming" in done.stderr) == (0, True), done.stderr
+    done = run(PROGRAMS / "pgbench", "-c", "2", "-t", "20", "--max-tries", "100", address)
+    assert (done.returncode, "40/40" in done.stdout) == (0, True), done.stderr
+    done = run(PROGRAMS / "vacuumdb", "--analyze", "--table", "pgbench_branches", "-d", address)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(address, autocommit=True) as connection:
+        assert connection.execute("select count(*) from pgbench_history").fetchone() == (40,)
+        connection.execute("drop table pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers")
 
 
 @pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])

@@ -179,6 +179,9 @@ def test_settings_of_the_start(tunnel: Tunnel) -> None:
     ("more", "says"),
     [
         ({"options": "-c TimeZone=Mars"}, "Mars"),
+        ({"options": "-c DateStyle=garbage"}, 'invalid value for parameter "DateStyle"'),
+        ({"client_encoding": "garbage"}, 'invalid value for parameter "client_encoding"'),
+        ({"client_encoding": "LATIN1", "options": "-c search_path=ä"}, "cannot be read in the encoding"),
         ({"options": "-c work_mem=1GB"}, "not taken"),
         ({"options": "-c TimeZone=UTC\\\t-c\\\tdefault_transaction_read_only=off"}, "parameter"),
         ({"replication": "database"}, "replication"),
@@ -205,6 +208,9 @@ def test_a_key_that_may_only_read(service: Service, organization: Organization) 
         connection.execute("set default_transaction_read_only = off")
         with pytest.raises(errors.InsufficientPrivilege):
             connection.execute("create table wire_no (n int)")
+        for function in ("lo_from_bytea(0, 'x')", "lo_create(0)", "lo_unlink(1)"):
+            with pytest.raises(errors.InsufficientPrivilege):
+                connection.execute(f"select {function}")
 
 
 def test_a_key_of_one_database(service: Service, organization: Organization) -> None:
@@ -329,12 +335,68 @@ def test_what_could_begin_any_number_of_transactions_runs_in_one(wire: Connectio
         wire.execute("call wire_many(%s)", (1,))
     with pytest.raises(errors.InvalidTransactionTermination), wire.transaction():
         wire.execute("call wire_many(%s)", (1,))
-    with pytest.raises(errors.ActiveSqlTransaction):
-        wire.execute("vacuum")
-    assert wire.execute("analyze").statusmessage == "ANALYZE"
+    with pytest.raises(errors.FeatureNotSupported, match="simple query"):
+        wire.execute("vacuum", binary=True)
     with pytest.raises(errors.FeatureNotSupported, match="the service's own"):
         wire.execute("begin; create table wire_prep (n int); prepare transaction 'x'")
     assert value(wire, "select 1") == 1
+
+
+def levels(notices: set[str]) -> set[str]:
+    """What the function has told; the engine warns of tables that are not the client's."""
+    return {notice for notice in notices if not notice.startswith("WARNING")}
+
+
+def test_what_works_in_steps_takes_no_room_among_serializable_transactions(wire: Connection) -> None:
+    """So it may have any number of them. Only the answers to the client's own statements come to it."""
+    wire.execute("create table wire_steps (n int)")
+    wire.execute("insert into wire_steps values (1), (2)")
+    wire.execute(
+        "create function wire_told(n int) returns int immutable language plpgsql as"
+        " $$ begin raise notice '%', current_setting('transaction_isolation'); return n; end $$"
+    )
+    wire.execute("create index wire_steps_told on wire_steps (wire_told(n))")
+    notices: set[str] = set()
+    wire.add_notice_handler(lambda told: notices.add(f"{told.severity} {told.message_primary}"))
+    for sql in ("vacuum", "VACUUM (ANALYZE) wire_steps;", "analyze", "reindex table wire_steps", "cluster"):
+        assert wire.execute(sql.encode()).statusmessage == sql.split()[0].upper()
+        assert value(wire, "show transaction_isolation") == "serializable"
+    assert levels(notices) == {"NOTICE repeatable read"}
+    notices.clear()
+    both = wire.execute("analyze wire_steps; show transaction_isolation")
+    assert both.nextset()
+    assert both.fetchone() == ("serializable",)
+    assert levels(notices) == {"NOTICE serializable"}
+    with pytest.raises(errors.UndefinedTable):
+        wire.execute("vacuum wire_nowhere")
+    wire.execute("set default_transaction_isolation = 'read committed'")
+    wire.execute("vacuum wire_steps")
+    assert value(wire, "show transaction_isolation") == "read committed"
+    with pytest.raises(errors.ActiveSqlTransaction), wire.transaction():
+        wire.execute("vacuum")
+    assert value(wire, "select count(*) from wire_steps") == 2
+
+
+def test_a_vacuum_that_is_cancelled(tunnel: Tunnel, wire: Connection, organization: Organization) -> None:
+    """The session has the level that it had."""
+    wire.execute("create table wire_held (n int)")
+    with tunnel.connect(application_name="by hand") as connection, wire.transaction():
+        wire.execute("lock table wire_held")
+        failure: list[psycopg.Error] = []
+
+        def vacuum() -> None:
+            try:
+                connection.execute("vacuum wire_held")
+            except psycopg.Error as exc:
+                failure.append(exc)
+
+        vacuuming = threading.Thread(target=vacuum)
+        vacuuming.start()
+        wait_until(lambda: any(row[1] == "active" and row[2] == "relation" for row in backends(organization)))
+        connection.cancel_safe()
+        vacuuming.join(20)
+        assert isinstance(failure[0], errors.QueryCanceled)
+        assert value(connection, "show transaction_isolation") == "serializable"
 
 
 def test_a_transaction_that_the_engine_cannot_check_any_more_fails(tunnel: Tunnel, org_sql: Sql) -> None:
@@ -344,7 +406,8 @@ def test_a_transaction_that_the_engine_cannot_check_any_more_fails(tunnel: Tunne
         weak.execute("begin isolation level repeatable read")
         for connection in (old, weak):
             connection.execute("select * from wire_age")
-        many.execute(("select 1" + 12_000 * ";").encode())
+        for _ in range(13):
+            many.execute(b"select 1;" + 950 * b"commit;")
         wait_until(lambda: _conflicts(old))
         old.rollback()
         assert value(old, "select count(*) from wire_age") == 0
@@ -493,6 +556,54 @@ def hand(service: Service) -> Iterator[Hand]:
     client.websocket.close()
 
 
+PARSE_ONLY = b"\0select 1\0\0\0"
+"""The body of a Parse: no name, a text, no types."""
+
+
+def test_to_parse_is_counted_and_refused_as_a_statement_is(service: Service, hand: Hand) -> None:
+    """So is a Sync alone: each begins or ends a transaction. What follows a refusal up to the Sync is skipped."""
+    tiny = new_organization(service, "tiny")
+    hand.start(tiny.key)
+    refused = 0
+    for _ in range(3):
+        hand.send((message(b"P", PARSE_ONLY) + message(b"S", b"")) * 20)
+        for _ in range(20):
+            refused += any(kind == "E" and b"53400" in body for kind, body in hand.until("Z"))
+    assert refused
+    hand.send(message(b"P", PARSE_ONLY) * 3 + message(b"B", b"\0" * 8) + message(b"S", b"") * 2)
+    assert [[kind for kind, _ in hand.until("Z")] for _ in range(2)] == [["E", "Z"], ["E", "Z"]]
+
+
+def test_a_failed_transaction_is_no_way_around_the_quota(service: Service, hand: Hand) -> None:
+    """Only its end, and nothing behind it, is taken without payment."""
+    tiny = new_organization(service, "tiny")
+    database = database_of(tiny)
+    hand.start(tiny.key)
+    hand.send(query("create table paid (n int)") + query("begin") + query("select 1/0"))
+    for _ in range(3):
+        hand.until("Z")
+    around = "rollback; insert into paid values (1); commit; begin; select 1/0"
+    for _ in range(60):
+        hand.send(query(around))
+        hand.until("Z")
+    hand.send(query("rollback"))
+    assert hand.until("Z")[-1] == ("Z", b"I")
+    with engine(service, database) as outside:
+        row = outside.execute("select count(*) from paid").fetchone()
+    assert row is not None
+    assert row[0] < 10, "the tier allows no more requests in a minute"
+
+
+def test_a_long_error_in_the_middle_of_rows(hand: Hand, organization: Organization) -> None:
+    """Answers are counted on as before."""
+    hand.start(organization.key)
+    hand.send(query("create temp table t (n int check (n > 0)); copy t from stdin"))
+    hand.until("G")
+    hand.send(message(b"d", b"x" * 20_000 + b"\n") + message(b"c", b"") + query("select 7"))
+    assert hand.until("Z")[-2][0] == "E"
+    assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
+
+
 def test_a_start_byte_by_byte(hand: Hand, organization: Organization) -> None:
     """With a question for TLS and one for GSS before it, each answered by one byte."""
     for code in (80877103, 80877104):
@@ -512,12 +623,21 @@ def test_a_later_version_is_negotiated(hand: Hand, organization: Organization) -
     assert len(key_data) == 4 + 32
 
 
-def test_a_function_call_is_refused_and_the_rest_goes_on(hand: Hand, organization: Organization) -> None:
+def function_call(oid: int, *arguments: int) -> bytes:
+    """A call with arguments of type int4, and everything in the binary form."""
+    values = b"".join(struct.pack(">ii", 4, argument) for argument in arguments)
+    return message(b"F", struct.pack(">ihhh", oid, 1, 1, len(arguments)) + values + struct.pack(">h", 1))
+
+
+def test_a_function_call(hand: Hand, organization: Organization) -> None:
+    """As programs call those of large objects. One that fails is answered like a statement, and the rest goes on."""
     hand.start(organization.key)
-    hand.send(message(b"F", struct.pack(">ihhih", 1, 0, 0, 0, 0)) + query("select 1"))
-    (kind, body), (ready, _) = hand.until("Z")
-    assert (kind, ready) == ("E", "Z")
-    assert b"C0A000\0" in body
+    add, divide = 177, 154
+    hand.send(function_call(add, 40, 2) + function_call(divide, 1, 0) + query("select 1"))
+    assert hand.until("Z") == [("V", struct.pack(">ii", 4, 42)), ("Z", b"I")]
+    (kind, body), ready = hand.until("Z")
+    assert (kind, ready) == ("E", ("Z", b"I"))
+    assert b"C22012\0" in body
     assert [kind for kind, _ in hand.until("Z")] == ["T", "D", "C", "Z"]
 
 

@@ -20,6 +20,7 @@ from tests.external import OWNER, PASSWORD, ExternalServer
 from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, Sql, new_data_dir, remove, remove_installation, start_service
+from tests.tunnel import Tunnel
 from tests.workers import workers
 
 ID = "Tuplegate-Transaction-Id"
@@ -80,6 +81,23 @@ def gate(engine: ExternalServer, sql: Sql, t: str) -> Iterator[None]:
     sql(f"create table gate_{t} ()")
     with shut(engine.url(str(sql.value("select current_database()"))), f"gate_{t}"):
         yield
+
+
+# -- clients of PostgreSQL ------------------------------------------------------------------------------------------
+
+
+def test_settings_that_the_engine_refuses_are_nobody_elses_matter(engine: ExternalServer, pair: list[Service]) -> None:
+    """The client has the engine's words. Its role keeps its password: a refused login alone says nothing of that."""
+    passwords = "select rolname, rolpassword from pg_authid where rolname like 'tg%' order by 1"
+    with Tunnel(pair[0]) as tunnel:
+        tunnel.connect().close()
+        before = engine.execute(passwords)
+        assert before
+        for value in ("garbage", "nonsense"):
+            with pytest.raises(psycopg.OperationalError, match=f'invalid value for parameter "DateStyle": "{value}"'):
+                tunnel.connect(options=f"-c DateStyle={value}")
+        tunnel.connect().close()
+    assert engine.execute(passwords) == before
 
 
 # -- one service ----------------------------------------------------------------------------------------------------

@@ -1,69 +1,9 @@
 """Neon's driver, and what is built on it, unmodified: each as a program in tests/clients/javascript."""
 
 import json
-import os
-import shutil
-import subprocess
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import pytest
-from bench.peers.install import PATH, NotInstalled, install
-
-from tests.service import Service, Sql
-
-CLIENTS = Path(__file__).parent.parent / "clients"
-INSTALLED = Path.home() / ".cache" / "tuplegate" / "clients"
-"""Outside of the repository, as the generators are."""
-
-COLUMNS = (
-    "id int primary key, name text, big int8, price numeric, at timestamptz, data jsonb, tags text[], done boolean"
-)
-MOMENT = "2026-11-14T23:57:08.500Z"
-BIG = "9007199254740993"
-
-Program = Callable[[str], Any]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs beside the packages that they import."""
-    if shutil.which("node", path=PATH) is None:
-        pytest.skip("there is no Node.js")
-    try:
-        packages = install("javascript", INSTALLED, CLIENTS)
-    except NotInstalled as exc:
-        pytest.skip(f"the clients cannot be had: {exc}")
-    folder = tmp_path_factory.mktemp("clients")
-    for program in (CLIENTS / "javascript").glob("*.mjs"):
-        shutil.copy(program, folder)
-    (folder / "node_modules").symlink_to(packages / "node_modules")
-    return folder
-
-
-@pytest.fixture
-def run(service: Service, sql: Sql, place: Path) -> Iterator[Program]:
-    """Run a program with an empty table of its own; return what it tells."""
-    table = f"t_{uuid.uuid4().hex[:12]}"
-    sql(f"create table {table} ({COLUMNS})")
-
-    def run(name: str) -> Any:
-        environment = {
-            **os.environ,
-            "PATH": PATH,
-            "TUPLEGATE_URL": service.url,
-            "TUPLEGATE_API_KEY": service.key,
-            "TUPLEGATE_TABLE": table,
-        }
-        command = ["node", str(place / f"{name}.mjs")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=place)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
-
-    yield run
-    sql(f"drop table {table}")
+from tests.long.conftest import Program
+from tests.long.test_javascript_drivers import BIG, MOMENT, check_scenario
 
 
 def test_the_driver(run: Program) -> None:
@@ -134,3 +74,50 @@ def test_prisma_s_adapter(run: Program) -> None:
     assert (told["unique"], told["missing"]) == ("23505", "42P01")
     assert "HTTP" in told["interactive"]
     assert told["many"] == 10_000
+
+
+# -- over a WebSocket -------------------------------------------------------------------------------------------------
+
+
+def test_the_drivers_pool(run: Program) -> None:
+    """Types both ways, errors with code and place, transactions that stay open, ten thousand rows, a cancel."""
+    told = run("neon_websocket")
+    check_scenario(told)
+    assert (told["key"], told["database"]) == ("28P01", "3D000")
+
+
+def test_drizzle_over_a_websocket(run: Program) -> None:
+    """With transactions that stay open, one in another."""
+    told = run("drizzle_websocket")
+    row = {
+        "id": 1, "name": "ada", "big": f"{BIG}n", "price": "1.50", "at": MOMENT, "data": {"a": [1, None], "s": "x"},
+        "tags": ["a", 'b"c'], "done": True,
+    }  # fmt: skip
+    assert told["inserted"] == told["found"] == row
+    assert [error["code"] for error in told["codes"]] == ["23505", "42703"]
+    assert told["codes"][1]["position"] == "8"
+    assert told["committed"] == {"count": 2, "inner": "23505"}
+    assert (told["rolledBack"], told["count"], told["many"]) == ("TransactionRollbackError", 2, 10_000)
+
+
+def test_kysely_over_a_websocket(run: Program) -> None:
+    told = run("kysely_websocket")
+    assert told["inserted"] == {
+        "id": 1, "name": "ada", "big": BIG, "price": "1.50", "at": None, "data": {"a": [1, None]}, "tags": ["a", 'b"c'],
+        "done": None,
+    }  # fmt: skip
+    assert (told["rolledBack"], told["ids"], told["many"]) == ("23502", [1, 2], 10_000)
+
+
+def test_prisma_s_adapter_over_a_websocket(run: Program) -> None:
+    """With transactions that stay open; its errors are its own, made from the engine's."""
+    told = run("prisma_websocket")
+    assert told["inserted"] == 1
+    [[id, name, big, price, at, data, done]] = told["found"]["rows"]
+    assert (id, name, big, price, done) == (1, "ada", BIG, "1.50", True)
+    assert at.startswith("2026-11-14T23:57:08.5")
+    assert json.loads(data) == {"a": [1, None]}
+    unique, missing = told["failures"]
+    assert (unique["kind"], unique["originalCode"]) == ("UniqueConstraintViolation", "23505")
+    assert (missing["kind"], missing["originalCode"]) == ("TableDoesNotExist", "42P01")
+    assert (told["transaction"], told["many"]) == ({"before": 1, "after": 2}, 10_000)

@@ -11,16 +11,12 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa
-
-from tests.cli.test_tunnel import tunnel
-from tests.service import Service
 
 VALUES = {
     "n": 1,
@@ -37,12 +33,6 @@ VALUES = {
 }
 TYPES = ["int", "bigint", "numeric", "float8", "boolean", "text", "bytea", "date", "timestamptz", "uuid", "int[]"]
 TABLE = "create table typed (" + ", ".join(f"{name} {kind}" for name, kind in zip(VALUES, TYPES, strict=True)) + ")"
-
-
-@pytest.fixture(scope="module")
-def address(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with tunnel(service, tmp_path_factory.mktemp("home"), "--port", "0") as found:
-        yield found
 
 
 def test_asyncpg(address: str) -> None:

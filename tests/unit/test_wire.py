@@ -4,13 +4,16 @@ import struct
 
 import pytest
 
-from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.dumps import replace_question
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
     COPY_DATA,
     COPY_DONE,
+    ERROR,
     EXECUTE,
     PARSE,
     QUERY,
+    READY,
     SYNC,
     WireError,
     read_fields,
@@ -127,23 +130,58 @@ def test_settings_that_are_refused(name: str, value: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "begins", "atomic"),
+    ("text", "begins", "kind"),
     [
-        (b"select 1", 1, False),
-        (b"select 1; commit; begin; select 2", 4, False),
-        (b"/* a */ -- b\n do $$ begin commit; end $$", 2, True),
-        (b";;CALL p()", 3, True),
-        (b"vacuum", 1, True),
-        (b"Reindex schema public", 1, True),
-        (b"insert into t values ('prepare transaction')", 1, False),
-        (b"commit", 1, False),
-        (b"", 1, False),
-        ("select 'ä€'".encode(), 1, False),
+        (b"select 1", 1, ""),
+        (b"select 1; commit; begin; select 2", 2, ""),
+        (b"/* a */ -- b\n do $$ begin commit; end $$", 2, "code"),
+        (b";;CALL p()", 1, "code"),
+        (b"vacuum", 1, "steps alone"),
+        (b"VACUUM (ANALYZE) t ;\n", 1, "steps alone"),
+        (b"analyze; insert into t values (1)", 1, "steps"),
+        (b"vacuum -- a;b", 1, "steps"),
+        (b"Reindex schema public", 1, "steps alone"),
+        (b"create index concurrently on t (n)", 9, ""),
+        (b"insert into t values ('prepare transaction')", 1, ""),
+        (b"commit", 1, ""),
+        (b"", 1, ""),
+        ("select 'ä€'".encode(), 1, ""),
+        (b"select 'a;b;c;d'; select ';;;'", 1, ""),
+        (b"Commit;Rollback;abort and chain;end;end /* a */;select case when true then 1 end, 2", 6, ""),
     ],
 )
-def test_what_a_text_can_begin(text: bytes, begins: int, atomic: bool) -> None:
+def test_what_a_text_can_begin(text: bytes, begins: int, kind: str) -> None:
     judged = judge_text(text)
-    assert (judged.begins, judged.must_be_atomic) == (begins, atomic)
+    assert judged.begins == begins
+    assert (judged.is_code, judged.has_steps) == (kind == "code", kind.startswith("steps"))
+    assert judged.is_alone or "alone" not in kind
+    assert kind != "steps" or not judged.is_alone
+
+
+def test_a_text_that_could_end_too_many_transactions() -> None:
+    """It would be charged for all of them."""
+    for text in (b"select 1;" + b"rollback;" * 1000, b"select 1;" + b"end end " * 40_000):
+        with pytest.raises(WireError, match="at most 999 are taken"):
+            judge_text(text)
+
+
+def test_only_one_statement_is_the_end_of_a_transaction() -> None:
+    assert judge_text(b"/* a */ Rollback ;").only_ends
+    assert not judge_text(b"rollback; insert into t values (1)").only_ends
+    assert not judge_text(b"select 1").only_ends
+
+
+def test_questions_of_pg_dump_are_replaced_by_others_with_the_same_columns() -> None:
+    """And nothing else is, however much it looks like one."""
+    settings = b"SELECT unnest(setconfig) FROM pg_db_role_setting WHERE setrole = 0 AND setdatabase = '16384'::oid"
+    assert replace_question(settings) == b"SELECT NULL::text AS unnest WHERE false"
+    schemas = (
+        b"SELECT n.tableoid, n.oid, n.nspname, n.nspowner, n.nspacl, acldefault('n', n.nspowner) AS acldefault"
+        b" FROM pg_namespace n"
+    )
+    assert b"'pg_tuplegate' ELSE n.nspname END AS nspname, n.nspowner" in replace_question(schemas)
+    for text in (settings + b" ", settings.lower(), schemas + b" WHERE true", b"select 1", settings[1:]):
+        assert replace_question(text) is text
 
 
 @pytest.mark.parametrize(
@@ -298,3 +336,47 @@ def test_an_error_as_the_engine_writes_it() -> None:
     written = WireError("53400", "too many\0", "wait").write("FATAL")
     assert read_fields(written) == {"S": b"FATAL", "V": b"FATAL", "C": b"53400", "M": b"too many", "H": b"wait"}
     assert written[-2:] == b"\0\0"
+
+
+def test_a_statement_of_the_services_own_is_hidden_until_it_is_answered() -> None:
+    flow = Flow()
+    flow.sent(QUERY)
+    flow.sent(HIDDEN)
+    assert (flow.hides, flow.is_running) == (False, True)
+    flow.note_ready(IDLE)
+    assert (flow.hides, flow.is_running) == (True, True)
+    flow.note_ready(IDLE)
+    assert (flow.hides, flow.is_running) == (False, False)
+
+
+# -- what a client sends that nobody asked for -------------------------------------------------------------------------
+
+
+def test_ends_of_rows_that_nobody_wants_are_bounded() -> None:
+    """Outside of statements the engine ignores them; behind one they are counted."""
+    flow = Flow()
+    for _ in range(5000):
+        flow.sent(COPY_DONE)
+    assert not flow.is_running
+    flow.sent(QUERY)
+    with pytest.raises(WireError, match="1000 times"):
+        for _ in range(5000):
+            flow.sent(COPY_DONE)
+    flow.note_ready(IDLE)
+    assert not flow.is_running
+
+
+def test_more_answers_than_questions_end_the_connection() -> None:
+    """What is known of the connection would be wrong from then on."""
+    with pytest.raises(WireError, match="more than it was asked"):
+        Flow().note_ready(IDLE)
+
+
+def test_the_type_of_a_long_error_is_seen() -> None:
+    """Its text is passed on as it is."""
+    seen: list[tuple[int, int]] = []
+    messages = EngineMessages(lambda kind, message: seen.append((kind, len(message))))
+    error = write_message(ERROR, b"SERROR\0M" + b"x" * 20_000 + b"\0\0")
+    assert b"".join(messages.feed(error[at : at + 1000]) for at in range(0, len(error), 1000)) == error
+    assert messages.feed(write_ready(b"I")) == write_ready(b"I")
+    assert seen == [(ERROR, 0), (READY, 6)]

@@ -1,9 +1,16 @@
 // Where the service is, for all programs of this folder, and how they tell what they have found.
 import { neonConfig } from "@neondatabase/serverless";
+import ws from "ws";
 
 neonConfig.fetchEndpoint = `${process.env.TUPLEGATE_URL}/sql`;
+neonConfig.wsProxy = `${process.env.TUPLEGATE_URL.replace(/^https?:\/\//, "")}/v2`;
+neonConfig.webSocketConstructor = globalThis.WebSocket ?? ws; // Node.js has its own since version 22
+neonConfig.useSecureWebSocket = process.env.TUPLEGATE_URL.startsWith("https:");
 
 export const table = process.env.TUPLEGATE_TABLE;
+
+/** The address of a tunnel to the service, where there is one. */
+export const tunnel = process.env.TUPLEGATE_TUNNEL;
 
 export function connectionString(key = process.env.TUPLEGATE_API_KEY, database = "main") {
   return `postgresql://any:${key}@localhost/${database}`;

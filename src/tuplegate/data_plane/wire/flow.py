@@ -1,7 +1,7 @@
 """Follows both directions of a connection by the types of messages: what was asked, and what is answered. Pure.
 
-The engine answers each Query and each Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM STDIN) it
-skips every Sync, up to the end of the rows.
+The engine answers each Query, FunctionCall and Sync with one ReadyForQuery, in order. While it takes rows (COPY … FROM
+STDIN) it skips every Sync, up to the end of the rows.
 """
 
 import struct
@@ -11,6 +11,7 @@ from typing import Final
 
 from tuplegate.data_plane.wire.messages import (
     CLIENT_TYPES,
+    COLUMNS,
     COMPLETE,
     COPY_DATA,
     COPY_DONE,
@@ -18,8 +19,10 @@ from tuplegate.data_plane.wire.messages import (
     COPY_IN,
     ERROR,
     EXECUTE,
+    FUNCTION,
     QUERY,
     READY,
+    ROW,
     SYNC,
     TERMINATE,
     WireError,
@@ -28,10 +31,13 @@ from tuplegate.data_plane.wire.messages import (
 IDLE, IN_BLOCK, FAILED = b"ITE"
 """The status that comes with a ReadyForQuery."""
 
+HIDDEN: Final = 0
+"""Stands for a Query of the service's own, whose answer the client does not get."""
+
 _ENDS_MAX: Final = 1000
 """Ends of rows that a client may send before the engine asks for rows."""
 _LOOKED_AT_MAX: Final = 8 * 1024
-"""Messages of the engine that are longer are passed on without a look."""
+"""Of messages of the engine that are longer, only their type is looked at."""
 
 
 class Flow:
@@ -40,7 +46,8 @@ class Flow:
     def __init__(self) -> None:
         self.status = IDLE
         self._asked: deque[int] = deque()
-        """Every Query and Sync that is not answered, and the ends of rows that nobody has asked for yet."""
+        """Every Query, FunctionCall (as a Query) and Sync that is not answered, and the ends of rows that nobody has
+        asked for yet."""
         self._ends = 0
         """How many of them are ends of rows."""
         self._takes_rows = False
@@ -63,16 +70,21 @@ class Flow:
         return self._takes_rows or not self._has_asked
 
     @property
+    def hides(self) -> bool:
+        """Return whether the engine answers a statement of the service's own now."""
+        return bool(self._asked) and self._asked[0] == HIDDEN
+
+    @property
     def has_statements(self) -> bool:
         """Return whether something is under way that can change the status."""
         return self._has_executed or self._has_asked
 
     def sent(self, kind: int) -> None:
-        """Note a message of the client."""
-        if kind == QUERY:
+        """Note a message of the client, or of the service."""
+        if kind in (QUERY, FUNCTION, HIDDEN):
             if not self._has_asked:
                 self._forget_ends()
-            self._asked.append(QUERY)
+            self._asked.append(HIDDEN if kind == HIDDEN else QUERY)
         elif kind == SYNC:
             if not self._takes_rows:
                 self._asked.append(SYNC)
@@ -103,6 +115,8 @@ class Flow:
         return kind
 
     def note_ready(self, status: int) -> None:
+        if not self._has_asked:
+            raise WireError("08P01", "the engine has answered more than it was asked")
         self.status = status
         self._takes_rows = False
         while self._asked and self._take_first() == COPY_DONE:
@@ -168,10 +182,11 @@ Look = Callable[[int, bytes], bytes | None]
 
 
 class EngineMessages:
-    """Passes the engine's bytes on, and shows some messages on their way."""
+    """Passes the engine's bytes on, and shows some messages on their way. While `shows_rows` is set, rows as well."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
+        self.shows_rows = False
         self._left = 0
         """Bytes that are left of a message that is being passed on."""
         self._held = b""
@@ -190,7 +205,10 @@ class EngineMessages:
             kind = data[at]
             length = int.from_bytes(data[at + 1 : at + 5])
             end = at + 1 + length
-            if kind in _LOOKED_AT and length <= _LOOKED_AT_MAX:
+            is_shown = kind in _LOOKED_AT or (self.shows_rows and kind in _ROWS)
+            if kind == ERROR and length > _LOOKED_AT_MAX:
+                self._look(kind, b"")
+            if is_shown and length <= _LOOKED_AT_MAX:
                 if end > size:
                     break
                 instead = self._look(kind, data[at:end])
@@ -210,3 +228,4 @@ class EngineMessages:
 
 
 _LOOKED_AT: Final = frozenset((READY, ERROR, COMPLETE, COPY_IN))
+_ROWS: Final = frozenset((COLUMNS, ROW))

@@ -12,12 +12,12 @@ WELCOME: Final = b"R" + struct.pack(">ii", 8, 0)
 NO: Final = b"N"
 """The answer to whoever asks for encryption inside of the WebSocket."""
 
-QUERY, PARSE, BIND, EXECUTE, SYNC, FUNCTION, TERMINATE = b"QPBESFX"
+QUERY, PARSE, BIND, DESCRIBE, CLOSE, EXECUTE, SYNC, FUNCTION, TERMINATE = b"QPBDCESFX"
 COPY_DATA, COPY_DONE, COPY_FAIL, PASSWORD = b"dcfp"
 CLIENT_TYPES: Final = frozenset(b"QPBESFXdcfHDC")
-"""Types of messages that a client may send after the start-up; H, D and C are Flush, Describe and Close."""
+"""Types of messages that a client may send after the start-up; H is Flush."""
 
-READY, ERROR, COMPLETE, COPY_IN = b"ZECG"
+READY, ERROR, COMPLETE, COPY_IN, COLUMNS, ROW = b"ZECGTD"
 
 
 class WireError(Exception):
@@ -67,3 +67,9 @@ def write_execute(portal: bytes) -> bytes:
 def read_fields(error: bytes) -> dict[str, bytes]:
     """Return the fields of an ErrorResponse, header included, by their letters."""
     return {chr(part[0]): part[1:] for part in error[5:].split(b"\0") if part}
+
+
+def read_first_value(row: bytes) -> bytes:
+    """Return the first value of a DataRow, header included, as text; a NULL is none."""
+    length = struct.unpack_from(">i", row, 7)[0]
+    return row[11 : 11 + max(length, 0)]

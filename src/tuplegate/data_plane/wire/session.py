@@ -8,16 +8,19 @@ Sync is skipped, all as PostgreSQL does it.
 import asyncio
 import secrets
 import struct
-from dataclasses import dataclass
+from collections import deque
 from typing import Final
 
 from tuplegate.admission.identity import Identity
-from tuplegate.data_plane.wire.failures import to_wire_error
-from tuplegate.data_plane.wire.flow import FAILED, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
+from tuplegate.data_plane.wire.dumps import replace_question
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
 from tuplegate.data_plane.wire.messages import (
     ASK_PASSWORD,
     BIND,
+    CLOSE,
     COPY_IN,
+    DESCRIBE,
     ERROR,
     EXECUTE,
     FUNCTION,
@@ -26,6 +29,7 @@ from tuplegate.data_plane.wire.messages import (
     PASSWORD,
     QUERY,
     READY,
+    SYNC,
     TERMINATE,
     WireError,
     read_fields,
@@ -34,6 +38,7 @@ from tuplegate.data_plane.wire.messages import (
     write_negotiation,
     write_query,
 )
+from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatement, return_to
 from tuplegate.data_plane.wire.startup import (
     PACKET_MAX,
     PASSWORD_MAX,
@@ -43,29 +48,20 @@ from tuplegate.data_plane.wire.startup import (
     check_length,
     read_packet,
 )
-from tuplegate.data_plane.wire.texts import judge_text
+from tuplegate.data_plane.wire.texts import Judged, judge_text
 from tuplegate.engine import port
 from tuplegate.http.exchange import ClientGone, Counts
 from tuplegate.http.websocket import WebSocketConnection
-from tuplegate.protocol.errors import ServiceError
 
 _ASKS_MAX: Final = 2
 """How often a client may ask for encryption: once for each kind."""
 _NAMES_MAX: Final = 100
+_AT_ONCE: Final = 128
+"""Messages that are judged before others get a turn."""
 _NOT_LISTENING: Final = b"UNLISTEN\0"
-_QUOTA_HINT: Final = "Wait until the minute is over. The connection stays open."
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
-_VACUUM_HINT: Final = "Send VACUUM, and what rebuilds a whole schema, to POST /v1/query."
-
-
-@dataclass(slots=True)
-class WireCounts:
-    """Counts of all connections of a worker."""
-
-    opened: int = 0
-    statements: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
+_VACUUM_HINT: Final = "VACUUM, and what rebuilds a whole schema, must be a simple query."
+_NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
 
 
 class StartupReader:
@@ -125,7 +121,7 @@ class WireConnection:
     ) -> None:
         self._websocket = websocket
         self._link = link
-        self.identity = identity
+        self._admission = WireAdmission(link, identity, usage, counts)
         self.target = target
         self.token = token
         self._usage = usage
@@ -136,14 +132,30 @@ class WireConnection:
         self._mark = b"tuplegate_refused_" + secrets.token_hex(8).encode()
         self._refused: dict[int, bytes] = {}
         self._refusals = 0
+        self._is_skipping = False
+        """A message of the extended protocol was refused, and what follows it is not passed on."""
         self._hidden = 0
         """Answers to statements of the service's own that the client does not get."""
-        self._many: set[bytes] = set()
-        """Prepared statements that can begin any number of transactions, by name."""
+        self._many: dict[bytes, Judged] = {}
+        """Prepared statements that can begin more than one transaction, by name."""
+        self._judged: list[bytes] = []
+        """What the engine gets next."""
+        self._own: deque[OwnStatement] = deque()
+        """Statements of the service's own that are not answered."""
+        self._behind = b""
+        """What is to be sent behind the client's statement: one of them."""
         self._has_last_word = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
         self.heard_at = asyncio.get_running_loop().time()
+
+    @property
+    def identity(self) -> Identity:
+        return self._admission.identity
+
+    @identity.setter
+    def identity(self, identity: Identity) -> None:
+        self._admission.identity = identity
 
     @property
     def is_idle(self) -> bool:
@@ -189,62 +201,96 @@ class WireConnection:
             if data:
                 self.heard_at = loop.time()
                 self._counts.bytes_in += len(data)
-                passed: list[bytes] = []
-                for message in self._client.feed(data):
+                for number, message in enumerate(self._client.feed(data), start=1):
                     if message[0] == TERMINATE:
                         return
-                    passed.append(await self._judge(message))
+                    judged = await self._judge(message)
+                    self._judged.append(judged)
+                    if number % _AT_ONCE == 0:
+                        await self._write_judged()
+                        await asyncio.sleep(0)
                 self._websocket.hold(self._client.held)
-                if passed:
-                    self._tell_state()
-                    await self._link.write(passed[0] if len(passed) == 1 else b"".join(passed))
+                await self._write_judged()
             data = await self._websocket.receive()
             if not data:
                 return
 
+    async def _write_judged(self) -> None:
+        data = self._judged[0] if len(self._judged) == 1 else b"".join(self._judged)
+        self._judged = []
+        if data:
+            self._tell_state()
+            await self._link.write(data)
+
     async def _judge(self, message: bytes) -> bytes:
         """Return what the engine gets for a message."""
         kind = message[0]
+        if self._is_skipping and kind != SYNC:
+            return b""
         try:
             if kind == QUERY:
                 message = await self._judge_query(message)
             elif kind == PARSE:
-                self._judge_parse(message)
+                await self._judge_parse(message)
             elif kind == BIND:
-                self._judge_bind(message)
-            elif kind == EXECUTE:
-                await self._admit(1)
+                await self._judge_bind(message)
+            elif kind in (DESCRIBE, CLOSE, EXECUTE):
+                await self._admission.admit_part(kind)
             elif kind == FUNCTION:
-                raise WireError("0A000", "FunctionCall messages are not taken", hint="Call the function by SELECT.")
+                await self._admission.admit(1)
+            elif kind == SYNC:
+                self._is_skipping = False
+                await self._admission.admit_sync()
         except WireError as refusal:
-            return self._refuse(kind, refusal)
+            return self._refuse(kind, refusal) + (self._pass_sync(message) if kind == SYNC else b"")
         self._flow.sent(kind)
+        if self._behind:
+            message += self._add_own(self._behind, must_succeed=True)
+            self._behind = b""
         return message
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
         judged = judge_text(text)
-        await self._admit(judged.begins)
-        if not judged.must_be_atomic:
+        if self._is_way_out(judged):
+            self._admission.count(1)
+        else:
+            await self._admission.admit(judged.begins)
+        if not judged.has_no_bound:
+            asked = replace_question(text)
+            return message if asked is text else write_query(asked)
+        if judged.has_steps and judged.is_alone and await self._is_idle():
+            await self._leave_serializable()
             return message
         # Beside another statement it runs in one transaction, or not at all.
         self._hidden += 1
         return write_query(b"%b\n;UNLISTEN %b" % (text, self._mark))
 
-    def _judge_parse(self, message: bytes) -> None:
+    def _is_way_out(self, judged: Judged) -> bool:
+        """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
+        return judged.only_ends and self._flow.status == FAILED and not self._flow.is_running
+
+    async def _judge_parse(self, message: bytes) -> None:
         name, _, rest = message[5:].partition(b"\0")
         judged = judge_text(rest.partition(b"\0")[0])
-        self._many.discard(name)
-        if judged.must_be_atomic:
+        if self._is_way_out(judged):
+            self._admission.waive()
+        await self._admission.admit_part(PARSE)
+        self._many.pop(name, None)
+        if judged.has_no_bound or judged.is_concurrent:
             if len(self._many) >= _NAMES_MAX:
                 raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
-            self._many.add(name)
+            self._many[name] = judged
 
-    def _judge_bind(self, message: bytes) -> None:
-        if not self._many or message[5:].split(b"\0", 2)[1] not in self._many:
+    async def _judge_bind(self, message: bytes) -> None:
+        await self._admission.admit_part(BIND)
+        judged = self._many.get(message[5:].split(b"\0", 2)[1]) if self._many else None
+        if judged is None:
             return
+        if not judged.has_no_bound:
+            await self._admission.begin(judged.begins)
         # A cursor that is made in a block does not outlive it. What is under way could end the block.
-        if self._flow.status != IN_BLOCK or self._flow.has_statements:
+        elif self._flow.status != IN_BLOCK or self._flow.has_statements:
             raise WireError(
                 "0A000",
                 "CALL, DO, ANALYZE, CLUSTER and REINDEX run only inside of a transaction block here, if they come with"
@@ -252,22 +298,27 @@ class WireConnection:
                 hint=f"{_IN_BLOCK_HINT} {_VACUUM_HINT}",
             )
 
-    async def _admit(self, begins: int) -> None:
-        """Count a statement. Raises WireError where it may not run. In a failed transaction every one may: the engine
-        refuses all but its end."""
-        self._counts.statements += 1
-        self._usage.requests += 1
-        has_failed = self._flow.status == FAILED and not self._flow.is_running
-        try:
-            quota = self.identity.quota
-            if quota is not None:
-                now = asyncio.get_running_loop().time()
-                if not quota.take(now) and not await quota.take_more(now) and not has_failed:
-                    raise WireError("53400", str(quota.refusal(now)), hint=_QUOTA_HINT)
-            await self._link.admit(begins)
-        except (ServiceError, port.EngineFailure) as failure:
-            if not has_failed:
-                raise to_wire_error(failure) from failure
+    async def _is_idle(self) -> bool:
+        """Return whether nothing of the client's is under way; what is the service's own is waited for."""
+        if self._own:
+            await self._write_judged()
+            await self._own[-1].wait()
+        return self._flow.status == IDLE and not self._flow.is_running
+
+    async def _leave_serializable(self) -> None:
+        """Change the session's isolation level for the statement that follows. Raises WireError where that fails."""
+        statement = self._add_own(LEAVE_SERIALIZABLE, must_succeed=False)
+        own = self._own[-1]
+        self._tell_state()
+        await self._link.write(statement)
+        self._behind = return_to(await own.wait())
+
+    def _add_own(self, sql: bytes, *, must_succeed: bool) -> bytes:
+        """Return a message with a statement of the service's own, which is sent next."""
+        self._own.append(OwnStatement(must_succeed=must_succeed))
+        self._flow.sent(HIDDEN)
+        self._engine.shows_rows = self._flow.hides
+        return write_query(sql)
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
         """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
@@ -277,8 +328,13 @@ class WireConnection:
         if kind in (QUERY, FUNCTION):
             self._flow.sent(QUERY)
             return write_query(b'EXECUTE "%b"' % name)
+        self._is_skipping = kind != SYNC  # as the engine does, up to the next one
         self._flow.sent(EXECUTE)
         return write_execute(name)
+
+    def _pass_sync(self, message: bytes) -> bytes:
+        self._flow.sent(SYNC)
+        return message
 
     # -- to the client --------------------------------------------------------------------------------------------
 
@@ -313,12 +369,10 @@ class WireConnection:
 
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
+        if self._flow.hides:
+            return self._look_at_own(kind, message)
         if kind == READY:
-            self._flow.note_ready(message[5])
-            self._tell_ready()
-            if not self._flow.is_running:
-                self._refused.clear()
-                self._hidden = 0
+            self._note_ready(message[5])
         elif kind == COPY_IN:
             self._flow.note_rows_wanted()
         elif kind == ERROR:
@@ -328,6 +382,28 @@ class WireConnection:
             self._hidden -= 1
             return b""
         return None
+
+    def _note_ready(self, status: int) -> None:
+        self._flow.note_ready(status)
+        self._engine.shows_rows = self._flow.hides
+        self._tell_ready()
+        if not self._flow.is_running:
+            self._refused.clear()
+            self._hidden = 0
+
+    def _look_at_own(self, kind: int, message: bytes) -> bytes | None:
+        """Take a part of the answer to a statement of the service's own. The last words of the engine are passed on."""
+        if kind == READY:
+            own = self._own.popleft()
+            failure = own.end()
+            self._note_ready(message[5])
+            if failure is not None and own.must_succeed:
+                self.end(WireError("57P01", f"{_NOT_SET_BACK}: {failure.message}"), at_once=True)
+        elif kind == ERROR and read_fields(message).get("V") in (b"FATAL", b"PANIC"):
+            return self._look_at_error(message)
+        else:
+            self._own[0].take(kind, message)
+        return b""
 
     def _look_at_error(self, message: bytes) -> bytes | None:
         self._usage.errors += 1

@@ -2,9 +2,9 @@
 
 Three things must be known. How many transactions it can begin, since the engine remembers only so many
 (`engine/postgres/safety/guard.py`): several statements run in one, unless some of them end it; a statement with
-CONCURRENTLY begins a few; a single CALL, DO, VACUUM and the like any number, unless it runs inside of a transaction
-block. Whether it is about prepared transactions, which are the service's own. And whether its comments would keep the
-engine's scanner busy.
+CONCURRENTLY begins a few; a single CALL or DO any number, unless it runs inside of a transaction block, and VACUUM and
+the like one for every table. Whether it is about prepared transactions, which are the service's own. And whether its
+comments would keep the engine's scanner busy.
 
 Texts are read as Latin-1, whatever they are in: every keyword and sign that matters is ASCII in all encodings.
 """
@@ -17,8 +17,12 @@ from tuplegate.data_plane.wire.messages import WireError
 from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.statements import check_comments, first_keyword, skip_blank
 
-_MANY: Final = frozenset({"do", "call", "vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
-"""First words of what can begin any number of transactions where it is alone."""
+_CODE: Final = frozenset({"do", "call"})
+"""First words of what can begin any number of transactions, if it is alone and its code wants to."""
+_IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
+"""First words of what begins a transaction for every table, if it is alone."""
+_CONCURRENT_MAX: Final = 8
+"""Transactions that a statement with CONCURRENTLY can begin at most: CREATE INDEX begins four."""
 _COMMENTS_MAX: Final = 100
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
 _ENDS: Final = frozenset({"commit", "rollback", "abort", "end"})
@@ -32,8 +36,6 @@ _AS_WORDS: Final = bytes(
 )
 """Turns letters to lower case, and everything that is no part of a name into a blank."""
 _BEGUN_MAX: Final = 1000
-_CONCURRENT: Final = 8
-"""Transactions that a statement with CONCURRENTLY can begin: CREATE INDEX begins four."""
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 _LOOKED_AT_MAX: Final = 1000
 """Places in one text that are looked at, where a statement about prepared transactions could begin."""
@@ -41,12 +43,20 @@ _LOOKED_AT_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`begins` is how many transactions it can begin at most. `must_be_atomic`: it could begin any number, unless it
-    runs inside of a block. `only_ends`: it is one statement, which ends a transaction."""
+    """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
+    unless it runs inside of a block. `is_concurrent`: it can begin a few. `is_alone`: the text is this one statement
+    and nothing else. `only_ends`: that statement ends a transaction."""
 
     begins: int
-    must_be_atomic: bool
+    is_code: bool
+    has_steps: bool
+    is_concurrent: bool
+    is_alone: bool
     only_ends: bool
+
+    @property
+    def has_no_bound(self) -> bool:
+        return self.is_code or self.has_steps
 
 
 def judge_text(text: bytes) -> Judged:
@@ -62,20 +72,19 @@ def judge_text(text: bytes) -> Judged:
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
     is_alone = b";" not in text.rstrip(b"; \t\n\r\f\v")
-    return Judged(_count_begun(text, is_alone=is_alone), keyword in _MANY, is_alone and keyword in _ENDS)
+    is_concurrent = b"concurrently" in text.lower()
+    begins = (1 if is_alone else _count_begun(text)) + (_CONCURRENT_MAX if is_concurrent else 0)
+    only_ends = is_alone and keyword in _ENDS
+    return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, is_concurrent, is_alone, only_ends)
 
 
-def _count_begun(text: bytes, *, is_alone: bool) -> int:
-    """Return how many transactions the text can begin at most, by words that could be a part of it. The engine begins
-    one for a text, and another behind each statement that ends one."""
-    lowered = text.lower()
-    begins = 1 + (_CONCURRENT if b"concurrently" in lowered else 0)
-    if is_alone:
-        return begins
+def _count_begun(text: bytes) -> int:
+    """Return how many transactions several statements can begin at most: one, and another behind each word that could
+    end one."""
     # Every blank twice: words that follow one another share none.
     words = b"  %b  " % text.translate(_AS_WORDS).replace(b" ", b"  ")
-    begins += sum(words.count(b" %b " % word) for word in (b"commit", b"rollback", b"abort"))
-    begins += len(_END.findall(lowered)) if len(text) <= _SHORT else words.count(b" end ")
+    begins = 1 + sum(words.count(b" %b " % word) for word in (b"commit", b"rollback", b"abort"))
+    begins += len(_END.findall(text.lower())) if len(text) <= _SHORT else words.count(b" end ")
     if begins > _BEGUN_MAX:
         raise WireError(
             "54000",

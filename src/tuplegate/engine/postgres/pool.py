@@ -51,6 +51,10 @@ _TYPES_FRESH_S: Final = 1.0
 """How long a type renamed by a function, or through another worker, may keep its old name in answers."""
 
 
+class SettingsRefused(Exception):
+    """The engine refuses a login for the settings that came with it; the message has its words."""
+
+
 @dataclass(frozen=True)
 class Login:
     """How a pool's connections log in, and what is done afterwards.
@@ -257,16 +261,29 @@ class Pool(EndingPool):
         return await self._log_in(self._login)
 
     async def open_given(self, login: Login) -> Member:
-        """Open a connection apart from the pool, with a login of its own; `see_off` must follow. Raises ConnectionLost,
-        and EngineBusy."""
+        """Open a connection apart from the pool, with a login of a client's own; `see_off` must follow. Raises
+        ConnectionLost, SettingsRefused and EngineBusy."""
         self._take_place_apart()
         try:
-            member = await self._log_in(login)
+            member = await self._log_in_given(login)
         except BaseException:
             self._give_up_place()
             raise
         self.given_away += 1
         return member
+
+    async def _log_in_given(self, login: Login) -> Member:
+        """Log in with settings of a client's. Where the role gets in without them, and again not with them, they are
+        wrong: neither its password nor the primary is in doubt then."""
+        try:
+            return await self._log_in_once(login, doubts=False)
+        except ConnectionLost:
+            plain = await self._connect()
+        plain.close("it was only to see that the role gets in")
+        try:
+            return await self._log_in_once(login, doubts=False)
+        except ConnectionLost as refused:
+            raise SettingsRefused(str(refused)) from refused
 
     async def _log_in(self, login: Login) -> Member:
         """Log in. A statement can give its own role another password; then the role gets back the service's."""
@@ -279,6 +296,8 @@ class Pool(EndingPool):
             await self._login.restore_password()
             return await self._log_in_once(login)
 
-    async def _log_in_once(self, login: Login) -> Member:
+    async def _log_in_once(self, login: Login, *, doubts: bool = True) -> Member:
         server = self._server
-        return await self.primary.open(Member, login.conninfo, server.connect_timeout_s, login.expected, server.meter)
+        return await self.primary.open(
+            Member, login.conninfo, server.connect_timeout_s, login.expected, server.meter, doubts=doubts
+        )

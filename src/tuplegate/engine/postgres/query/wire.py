@@ -11,6 +11,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.pool import SettingsRefused
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.run import Running
 from tuplegate.engine.postgres.query.wire_run import Fetch, WireRun
@@ -70,8 +71,13 @@ class Wires:
         pool.check()
         try:
             member = await pool.open_given(self._pools.make_login(target, settings, application))
+        except SettingsRefused as refused:
+            raise port.StatementFailed(
+                f"the engine refused the start-up parameters: {_read_words(str(refused))}", sqlstate="22023"
+            ) from refused
         except ConnectionLost as lost:
-            raise _explain_refusal(str(lost)) from lost
+            _log.warning("no connection to the engine", reason=str(lost))
+            raise port.EngineUnavailable("the engine accepts no connection just now") from lost
         try:
             if member.pgconn.ssl_in_use:
                 raise port.NotSupported(
@@ -95,10 +101,7 @@ def _write_parameters(member: Member) -> list[bytes]:
     ]
 
 
-def _explain_refusal(text: str) -> port.EngineFailure:
-    """Tell a value that the engine does not take from an engine that is not there."""
-    _, fatal, said = text.partition("FATAL: ")
-    if fatal and "parameter" in said:
-        return port.StatementFailed(f"the engine refused the start-up parameters: {said.strip()}", sqlstate="22023")
-    _log.warning("no connection to the engine", reason=text)
-    return port.EngineUnavailable("the engine accepts no connection just now")
+def _read_words(text: str) -> str:
+    """Return what the server itself has said, without the address and the severity, which can be in any language."""
+    _, _, said = text.rpartition(" failed: ")
+    return said.partition(": ")[2].strip() or said

@@ -115,14 +115,32 @@ class Primary:
     # -- connections --------------------------------------------------------------------------------------------
 
     async def open(
-        self, kind: type[_C], conninfo: str, timeout_s: float, expected: Expected, meter: Meter | None = None
+        self,
+        kind: type[_C],
+        conninfo: str,
+        timeout_s: float,
+        expected: Expected,
+        meter: Meter | None = None,
+        *,
+        doubts: bool = True,
     ) -> _C:
-        """A connection to the primary that is what it must be. Raises ConnectionLost."""
+        """A connection to the primary that is what it must be. Raises ConnectionLost.
+
+        `doubts`: a failure says something of the primary. That of a login with a client's own settings does not.
+        """
         # In a task of its own, which a time limit needs.
-        return await asyncio.get_running_loop().create_task(self._open(kind, conninfo, timeout_s, expected, meter))
+        return await asyncio.get_running_loop().create_task(
+            self._open(kind, conninfo, timeout_s, expected, meter, doubts)
+        )
 
     async def _open(
-        self, kind: type[_C], conninfo: str, timeout_s: float, expected: Expected, meter: Meter | None
+        self,
+        kind: type[_C],
+        conninfo: str,
+        timeout_s: float,
+        expected: Expected,
+        meter: Meter | None,
+        doubts: bool,
     ) -> _C:
         try:
             connection = await kind.open(await self.reach(conninfo), timeout_s)
@@ -138,7 +156,8 @@ class Primary:
                 connection.close("it is not what it must be")
                 raise
         except ConnectionLost:
-            self._doubt()
+            if doubts:
+                self._doubt()
             raise
         return connection
 

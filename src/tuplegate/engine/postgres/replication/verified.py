@@ -40,7 +40,11 @@ def check_connection(connection: Connection, results: list[PGresult], expected: 
     error = find_error(results)
     if error is not None:
         raise ConnectionLost(error.get_error_message())
-    process, started, standby, isolation, read_only, names, commit = (str(v) for v in read_text_rows(results[-1])[0])
+    try:
+        [row] = read_text_rows(results[-1])
+    except UnicodeDecodeError as exc:
+        raise ConnectionLost("what it says of itself cannot be read in the encoding that was asked for") from exc
+    process, started, standby, isolation, read_only, names, commit = map(str, row)
     found = Expected(isolation, read_only, names, commit, is_standby=standby == "t")
     if int(process) != connection.backend:
         raise Unfit(

@@ -75,7 +75,7 @@ _SHOWN_COLUMNS: Final = {
 }
 """All but the settings that a role was given, and what stands for its password."""
 
-# These write without a right to any table. Whether a transaction is read-only is the client's own choice on some routes,
+# These write without a right to any table. Whether a transaction is read-only is the client's own choice on `GET /v2`,
 # and before version 16 they do not ask. So only who may write may call them.
 _WRITING_FUNCTIONS: Final = (
     "lo_creat",

@@ -1,0 +1,89 @@
+"""Counts what a client sends: against its quota, and for the engine, which remembers only so many transactions.
+
+Every ReadyForQuery that the engine will send is paid for. In the extended protocol the first message after a Sync pays
+for one statement, whatever it is: to parse and to plan begins a transaction, too. Each Execute behind the first pays
+for another, since one may end a transaction and the next begin one.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from tuplegate.admission.identity import Identity
+from tuplegate.data_plane.wire.failures import to_wire_error
+from tuplegate.data_plane.wire.messages import EXECUTE, WireError
+from tuplegate.engine import port
+from tuplegate.http.exchange import Counts
+from tuplegate.protocol.errors import ServiceError
+
+_QUOTA_HINT: Final = "Wait until the minute is over. The connection stays open."
+
+
+@dataclass(slots=True)
+class WireCounts:
+    """Counts of all connections of a worker."""
+
+    opened: int = 0
+    statements: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class WireAdmission:
+    """What one client pays. All its methods raise WireError where something may not run."""
+
+    def __init__(self, link: port.WireSession, identity: Identity, usage: Counts, counts: WireCounts) -> None:
+        self._link = link
+        self.identity = identity
+        self._usage = usage
+        self._counts = counts
+        self._is_paid = False
+        """The first statement since the last Sync."""
+        self._has_executed = False
+
+    async def admit(self, begins: int) -> None:
+        """Let a text pay for the transactions that it can begin."""
+        self.count(begins)
+        quota = self.identity.quota
+        if quota is not None:
+            now = asyncio.get_running_loop().time()
+            try:
+                for _ in range(begins):
+                    if not quota.take(now) and not await quota.take_more(now):
+                        raise WireError("53400", str(quota.refusal(now)), hint=_QUOTA_HINT)
+            except ServiceError as failure:
+                raise to_wire_error(failure) from failure
+        await self.begin(begins)
+
+    def count(self, requests: int) -> None:
+        """Count a text without payment."""
+        self._counts.statements += 1
+        self._usage.requests += requests
+
+    async def begin(self, begins: int) -> None:
+        """Have the engine count transactions that the client has paid for."""
+        try:
+            await self._link.admit(begins)
+        except port.EngineFailure as failure:
+            raise to_wire_error(failure) from failure
+
+    async def admit_part(self, kind: int) -> None:
+        """Count a message of the extended protocol."""
+        is_paid = self._is_paid and not (kind == EXECUTE and self._has_executed)
+        self._is_paid = True
+        self._has_executed = self._has_executed or kind == EXECUTE
+        if not is_paid:
+            await self.admit(1)
+
+    async def admit_sync(self) -> None:
+        """Count a Sync that nothing was sent before; and see whether what it commits may be committed."""
+        is_paid, self._is_paid, self._has_executed = self._is_paid, False, False
+        if is_paid:
+            await self.begin(0)
+        else:
+            await self.admit(1)
+
+    def waive(self) -> None:
+        """Take what comes up to the next Sync without payment, up to a second Execute."""
+        self.count(1)
+        self._is_paid = True
