@@ -7,7 +7,7 @@ import pytest
 
 from tests.port.capabilities import needs
 from tests.port.tenant import BYTES_MAX, ENOUGH_MS, Tenant, new_name, statement
-from tuplegate.engine.port import BadPosition, Bounds, Lock, Shape, StatementFailed
+from tuplegate.engine.port import BadPosition, Bounds, Lock, Shape, Statement, StatementFailed
 
 
 async def test_a_session_controls_its_own_transactions(tenant: Tenant) -> None:
@@ -154,3 +154,13 @@ async def test_a_text_that_is_no_position_is_refused(tenant: Tenant) -> None:
 async def test_a_dump_is_a_file_of_everything(tenant: Tenant) -> None:
     async with tenant.engine.dump(tenant.database, 60.0) as blocks:
         assert len(b"".join([block async for block in blocks])) > 0
+
+
+async def test_a_statement_that_is_not_what_it_was_read_as_leaves_nothing(tenant: Tenant) -> None:
+    """Its first word is told to the engine wrongly; what it has set is gone with its connection."""
+    before = await tenant.value("select current_setting('work_mem')")
+    misread = Statement("set work_mem = '65kB'", "select")
+    bounds = Bounds(ENOUGH_MS, None, BYTES_MAX)
+    for _ in range(3):
+        await tenant.engine.query(tenant.writer, misread, Shape(), bounds)
+        assert await tenant.value("select current_setting('work_mem')") == before

@@ -359,9 +359,10 @@ def test_ends_of_rows_that_nobody_wants_are_bounded() -> None:
         flow.sent(COPY_DONE)
     assert not flow.is_running
     flow.sent(QUERY)
+    for _ in range(1000):
+        flow.sent(COPY_DONE)
     with pytest.raises(WireError, match="1000 times"):
-        for _ in range(5000):
-            flow.sent(COPY_DONE)
+        flow.sent(COPY_DONE)
     flow.note_ready(IDLE)
     assert not flow.is_running
 

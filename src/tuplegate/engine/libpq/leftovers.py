@@ -14,6 +14,13 @@ _SETS_OR_RUNS: Final = ("set_config", "pg_settings", "_to_xml", "ts_stat", "ts_r
 # counts as well.
 _OF_SESSION: Final = ("setseed", "prepared_st", "memory_context")
 _PLAIN: Final = frozenset({"select", "insert", "update", "delete", "merge", "with", "values", "table", ""})
+_PLAIN_TAGS: Final = frozenset((b"SELECT", b"INSERT", b"UPDATE", b"DELETE", b"MERGE "))
+
+
+def is_plain_tag(tag: bytes) -> bool:
+    """Return whether the engine has run what a text that was read as plain can be. Where it has not, the text was not
+    read as the engine reads it."""
+    return tag[:6] in _PLAIN_TAGS
 
 
 def fold(sql: str) -> str:

@@ -20,7 +20,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import TOO_WIDE, Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.kept import LENGTH_MAX, KeptStatement, Key, is_lasting
-from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, read_text
+from tuplegate.engine.libpq.leftovers import WRITES, Leftovers, Reading, fold, is_plain_tag, read_text
 from tuplegate.engine.libpq.parameters import write_params, write_texts
 from tuplegate.engine.libpq.plans import (
     ANY_NUMBER,
@@ -202,7 +202,8 @@ class Execution(RepeatableRun[port.Result]):
             await self._judge(self.unjudged, key, template, now)
         if self.pool.position is not None:
             result.reached = await self._read_position(self.pool.position)
-        self._give_back(None if self.pool.must_inspect(plain, now) else reading.leftovers, plain=plain)
+        left = None if self.pool.must_inspect(plain, now) else reading.leftovers
+        self._give_back(left, broken=plain and not is_plain_tag(result.tag), plain=plain)
         return result
 
     def _read_text(self, template: Template | None) -> Reading:
