@@ -9,11 +9,14 @@ from secrets import token_hex
 from typing import Any, LiteralString
 
 import httpx
+import psycopg
 import pytest
+from psycopg import errors
 
 from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
+from tests.tunnel import Tunnel
 from tests.workers import workers
 
 LIMIT = 24 * 2**20
@@ -281,3 +284,21 @@ def _told(tenant: Tenant, path: str) -> dict[str, Any]:
     except httpx.TransportError:
         return {}
     return {name: told[name] for name in ("state", "reason") if name in told}
+
+
+def test_a_database_that_only_the_wire_uses_is_measured(small: Service) -> None:
+    """With a key of one kind, and no request over HTTP."""
+    with (
+        tenant_of(small, "tenant-wired", "small") as tenant,
+        Tunnel(small, tenant.admin) as tunnel,
+        tunnel.connect() as wire,
+    ):
+        wire.execute(f"create table {FILLED}")
+        with pytest.raises(errors.DiskFull, match="size limit"):
+            fill_by_wire(wire)
+
+
+def fill_by_wire(wire: psycopg.Connection[Any]) -> None:
+    """Write ten times what the tier allows, unless it is refused."""
+    for _ in range(250):
+        wire.execute(MORE)
