@@ -122,7 +122,7 @@ def test_it_ends_when_its_key_expires(service: Service, operator: Control, clien
 
 
 def test_a_stream_leaves_the_encoding_as_it_was(client: httpx.Client, table: str) -> None:
-    """Whatever it has set, in its rows or as its reader leaves, what follows is sent and read as UTF-8."""
+    """Whatever it has set, what follows is sent and read as UTF-8."""
     for accept in ("application/x-ndjson", "application/json"):
         opened = Open(client)
         sql = "select set_config('client_encoding', 'latin1', false)"

@@ -377,6 +377,25 @@ def test_open_transaction(service: Service, proxy: WireProxy, t: str, step: Step
     assert there or state["reason"] == "lost", state
 
 
+@needs_bundled
+def test_an_open_transaction_ends_with_the_engine(service: Service, proxy: WireProxy, t: str) -> None:
+    """Nothing is sent to it meanwhile."""
+    begun = send(service, "begin", {"statement": f"insert into {t} values ('a')", "idle_timeout_ms": 60_000})
+    assert begun is not None
+    id = str(begun[1]["transaction_id"])
+    kill_engine(service)
+
+    def is_lost() -> bool:
+        with service.client() as client:
+            answer = client.get(f"/v1/transaction/{id}").json()
+        return (answer.get("state"), answer.get("reason")) == ("aborted", "lost")
+
+    eventually(is_lost)
+    assert send_until_told(service, f"{id}/commit", {})[0] == 409
+    eventually(lambda: serves(service))
+    assert count(service, t) == 0
+
+
 def test_a_stream_of_an_open_transaction_is_cut(service: Service, proxy: WireProxy, t: str) -> None:
     """Whatever it may have written, it was rolled back with its connection, and its client is told so."""
     begun = send(service, "begin", {"statement": f"insert into {t} values ('a')"})
