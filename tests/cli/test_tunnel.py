@@ -25,9 +25,11 @@ SLOW = "select pg_sleep(30)"
 
 
 @contextmanager
-def tunnel(service: Service, home: Path, *arguments: str) -> Iterator[str]:
+def tunnel(service: Service, home: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
     """Run a tunnel; yield the address that it prints."""
-    with Command(service, home).start("tunnel", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    with Command(service, home, **(env or {})).start(
+        "tunnel", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         line = run.stdout.readline().decode()

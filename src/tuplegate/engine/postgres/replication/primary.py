@@ -115,32 +115,17 @@ class Primary:
     # -- connections --------------------------------------------------------------------------------------------
 
     async def open(
-        self,
-        kind: type[_C],
-        conninfo: str,
-        timeout_s: float,
-        expected: Expected,
-        meter: Meter | None = None,
-        *,
-        doubts: bool = True,
-    ) -> _C:
-        """A connection to the primary that is what it must be. Raises ConnectionLost.
-
-        `doubts`: a failure says something of the primary. That of a login with a client's own settings does not.
-        """
+        self, kind: type[_C], conninfo: str, timeout_s: float, expected: Expected, meter: Meter | None = None,
+        *, doubts: bool = True,
+    ) -> _C:  # fmt: skip
+        """A connection to the primary that is what it must be. Raises ConnectionLost, which says something of the
+        primary unless `doubts` is false: as for a login with a client's own settings."""
         # In a task of its own, which a time limit needs.
-        return await asyncio.get_running_loop().create_task(
-            self._open(kind, conninfo, timeout_s, expected, meter, doubts)
-        )
+        opening = self._open(kind, conninfo, timeout_s, expected, meter, doubts)
+        return await asyncio.get_running_loop().create_task(opening)
 
     async def _open(
-        self,
-        kind: type[_C],
-        conninfo: str,
-        timeout_s: float,
-        expected: Expected,
-        meter: Meter | None,
-        doubts: bool,
+        self, kind: type[_C], conninfo: str, timeout_s: float, expected: Expected, meter: Meter | None, doubts: bool
     ) -> _C:
         try:
             connection = await kind.open(await self.reach(conninfo), timeout_s)
