@@ -141,7 +141,8 @@ def test_settings_that_are_refused(name: str, value: str, says: str) -> None:
         (b"analyze; insert into t values (1)", 1, "steps"),
         (b"vacuum -- a;b", 1, "steps"),
         (b"Reindex schema public", 1, "steps alone"),
-        (b"create index concurrently on t (n)", 9, ""),
+        (b"create index concurrently on t (n)", 1, "more"),
+        (b"select pg_notify('a', 'b'); NOTIFY c", 1, "more"),
         (b"insert into t values ('prepare transaction')", 1, ""),
         (b"commit", 1, ""),
         (b"", 1, ""),
@@ -154,6 +155,7 @@ def test_what_a_text_can_begin(text: bytes, begins: int, kind: str) -> None:
     judged = judge_text(text)
     assert judged.begins == begins
     assert (judged.is_code, judged.has_steps) == (kind == "code", kind.startswith("steps"))
+    assert bool(judged.more) == (kind == "more")
     assert judged.is_alone or "alone" not in kind
     assert kind != "steps" or not judged.is_alone
 

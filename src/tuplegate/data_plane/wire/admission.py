@@ -30,7 +30,7 @@ class WireCounts:
 
 
 class WireAdmission:
-    """What one client pays. All its methods raise WireError where something may not run."""
+    """Lets one client pay. Its methods raise WireError where something may not run."""
 
     def __init__(self, link: port.WireSession, identity: Identity, usage: Counts, counts: WireCounts) -> None:
         self._link = link

@@ -256,6 +256,8 @@ class WireConnection:
             self._admission.count(1)
         else:
             await self._admission.admit(judged.begins)
+            if judged.more:
+                await self._admission.begin(judged.more)
         if not judged.has_no_bound:
             asked = replace_question(text)
             return message if asked is text else write_query(asked)
@@ -277,7 +279,7 @@ class WireConnection:
             self._admission.waive()
         await self._admission.admit_part(PARSE)
         self._many.pop(name, None)
-        if judged.has_no_bound or judged.is_concurrent:
+        if judged.has_no_bound or judged.more:
             if len(self._many) >= _NAMES_MAX:
                 raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
             self._many[name] = judged
@@ -288,7 +290,7 @@ class WireConnection:
         if judged is None:
             return
         if not judged.has_no_bound:
-            await self._admission.begin(judged.begins)
+            await self._admission.begin(judged.more)
         # A cursor that is made in a block does not outlive it. What is under way could end the block.
         elif self._flow.status != IN_BLOCK or self._flow.has_statements:
             raise WireError(

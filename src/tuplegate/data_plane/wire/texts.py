@@ -21,8 +21,9 @@ _CODE: Final = frozenset({"do", "call"})
 """First words of what can begin any number of transactions, if it is alone and its code wants to."""
 _IN_STEPS: Final = frozenset({"vacuum", "analyze", "analyse", "reindex", "cluster", "repack"})
 """First words of what begins a transaction for every table, if it is alone."""
-_CONCURRENT_MAX: Final = 8
-"""Transactions that a statement with CONCURRENTLY can begin at most: CREATE INDEX begins four."""
+_MORE: Final = 8
+"""Transactions that CONCURRENTLY and NOTIFY can begin beside their own: CREATE INDEX begins three, and a notification
+one in every connection of the database that listens, of which there are as many at most."""
 _COMMENTS_MAX: Final = 100
 _SECOND: Final = {"prepare": "transaction", "commit": "prepared", "rollback": "prepared"}
 _ENDS: Final = frozenset({"commit", "rollback", "abort", "end"})
@@ -44,13 +45,13 @@ _LOOKED_AT_MAX: Final = 1000
 @dataclass(frozen=True, slots=True)
 class Judged:
     """`begins` is how many transactions it can begin at most. `is_code` and `has_steps`: it can begin any number,
-    unless it runs inside of a block. `is_concurrent`: it can begin a few. `is_alone`: the text is this one statement
-    and nothing else. `only_ends`: that statement ends a transaction."""
+    unless it runs inside of a block. `more` are those that it can begin behind its own, or elsewhere. `is_alone`: the
+    text is this one statement and nothing else. `only_ends`: that statement ends a transaction."""
 
     begins: int
     is_code: bool
     has_steps: bool
-    is_concurrent: bool
+    more: int
     is_alone: bool
     only_ends: bool
 
@@ -72,10 +73,11 @@ def judge_text(text: bytes) -> Judged:
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
     is_alone = b";" not in text.rstrip(b"; \t\n\r\f\v")
-    is_concurrent = b"concurrently" in text.lower()
-    begins = (1 if is_alone else _count_begun(text)) + (_CONCURRENT_MAX if is_concurrent else 0)
+    begins = 1 if is_alone else _count_begun(text)
+    lowered = text.lower()
+    more = _MORE * begins if b"notify" in lowered or b"concurrently" in lowered else 0
     only_ends = is_alone and keyword in _ENDS
-    return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, is_concurrent, is_alone, only_ends)
+    return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, more, is_alone, only_ends)
 
 
 def _count_begun(text: bytes) -> int:

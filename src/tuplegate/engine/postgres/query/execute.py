@@ -202,9 +202,13 @@ class Execution(RepeatableRun[port.Result]):
             await self._judge(self.unjudged, key, template, now)
         if self.pool.position is not None:
             result.reached = await self._read_position(self.pool.position)
+        self._give_back_used(result, reading, now)
+        return result
+
+    def _give_back_used(self, result: port.Result, reading: Reading, now: float) -> None:
+        plain = reading.plain
         left = None if self.pool.must_inspect(plain, now) else reading.leftovers
         self._give_back(left, broken=plain and not is_plain_tag(result.tag), plain=plain)
-        return result
 
     def _read_text(self, template: Template | None) -> Reading:
         statement = self.statement
