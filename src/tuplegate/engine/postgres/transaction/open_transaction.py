@@ -23,10 +23,11 @@ from tuplegate.engine.libpq.parameters import needs_describing
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.rows import RowCollector
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.rules import CURSORS, begin, changes_types, chunk_rows
+from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
+from tuplegate.engine.postgres.transaction.inside_run import InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import (
     CHECK_NOW,
@@ -54,24 +55,6 @@ _REASONS: Final = {
     Why.OUTLIVED: port.EndReason.CONFLICT,
 }
 """Why it is rolled back where the service has ended what it ran. A statement whose time is over only fails."""
-
-
-class _InsideRun(StreamRun):
-    """A stream inside of an open transaction, which cancels for it."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(
-        self, transaction: "OpenTransaction", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> None:
-        super().__init__(transaction.pool, transaction.target, statement, shape, bounds)
-        self._transaction = transaction
-        self.begin(transaction.member)
-        self.access = transaction.access
-        self.is_inside = True
-
-    def end(self, why: Why, full_at: int = 0) -> None:
-        self._transaction.end(why, full_at)
 
 
 # size: it carries what its statements have left, from one request to the next.
@@ -116,7 +99,7 @@ class OpenTransaction(TransactionRun):
         self._is_busy = False
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
-        self._stream: _InsideRun | None = None
+        self._stream: InsideRun | None = None
         self._wish: port.EndReason | None = None
 
     async def open(self, member: Member, now: float) -> None:
@@ -167,7 +150,7 @@ class OpenTransaction(TransactionRun):
         """Begin the run of a stream. The time of its reader does not count."""
         self._start(bounds)
         self.deadline = math.inf
-        self._stream = _InsideRun(self, statement, shape, bounds)
+        self._stream = InsideRun(self, statement, shape, bounds)
         return self._stream
 
     async def send_ahead(self, statement: port.Statement) -> None:
@@ -238,6 +221,8 @@ class OpenTransaction(TransactionRun):
         if full_at is not None:
             check_keyword(full_at, keyword, reads=keyword in CURSORS)
         plain = is_plain(statement.sql, keyword)
+        if plain and self._waiting[1:] == [SNAPSHOT]:
+            self._waiting.pop()  # it takes one itself, and cannot change the isolation before
         if not plain and self.is_plain:
             self.is_plain = False
             self._in_doubt = True
@@ -322,6 +307,9 @@ class OpenTransaction(TransactionRun):
             unknown.id = self._id
             self._end_with(port.Outcome.IN_PROGRESS)
             raise
+        except port.Superseded as superseded:
+            self._end_with(port.EndReason.LOST)
+            raise port.TransactionOver("the transaction was aborted") from superseded
         except CannotPrepare as refused:
             self._end_with(port.EndReason.CONFLICT)
             raise port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001") from refused
@@ -365,7 +353,7 @@ class OpenTransaction(TransactionRun):
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             self._promised = port.Promise(self._id)
         done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
-        await self._write_records(done)
+        await self._record(done)
         self.check_ended()
         return number, done
 
@@ -453,15 +441,8 @@ class OpenTransaction(TransactionRun):
             self._in_doubt = False
             self.pool.state.end_doubt()
 
-    def _give_back(self, *, broken: bool = False) -> None:
-        pool, plain = self.pool, self.is_plain
-        if broken:
-            pool.retire(self.member)
-        elif self.ended is not None or self.member.closed:
-            pool.abandon(self.member)
-        elif self._reset is not None or pool.must_inspect(plain, asyncio.get_running_loop().time()):
-            pool.give_back_unclean(self.member, plain=plain)
-        else:
-            pool.give_back(self.member, self._left)
-        if self._forgets_types:
-            pool.encoders.forget()
+    def _find_left(self) -> Leftovers:
+        return self._left
+
+    def _may_change_types(self) -> bool:
+        return self._forgets_types
