@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from tuplegate.engine.port.results import RowStream
 from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import Outcome, TransactionResult
@@ -47,6 +49,13 @@ class OpenTransaction(Protocol):
         ...
 
     async def query(self, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+
+    async def query_each(
+        self, statement: Statement, lists: list[list[msgspec.Raw]], shape: Shape, bounds: Bounds
+    ) -> Result:
+        """Run a statement once with each list of parameters. The result has the rows of all, one after the other, and
+        the sum of the affected rows. A failure tells at which list it happened."""
+        ...
 
     def stream(self, statement: Statement, shape: Shape, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
         """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""

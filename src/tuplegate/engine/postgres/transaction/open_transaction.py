@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from time import perf_counter_ns
 from typing import Final
 
+import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
@@ -19,9 +20,9 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
-from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
@@ -140,6 +141,44 @@ class OpenTransaction(TransactionRun):
         result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices = result.notices + self._notices
         return result
+
+    async def query_each(
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+    ) -> port.Result:
+        started = perf_counter_ns()
+        self._start(bounds)
+        try:
+            results = await self._send_each(statement, lists, shape, bounds)
+        except BaseException as exc:
+            index = exc.statement if isinstance(exc, port.StatementFailed) else None
+            failure = await self.see_failure(exc, started)
+            if isinstance(failure, port.StatementFailed):
+                failure.statement = index
+            raise failure from exc
+        self._is_busy = False
+        await self._see_statement_through()
+        result = join_results(results)
+        result.exec_us = (perf_counter_ns() - started) // 1000
+        result.notices = result.notices + self._notices
+        return result
+
+    async def _send_each(
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+    ) -> list[port.Result]:
+        self._prepare_for(statement)
+        await self._send([], [])
+        written = await write_all_params(self.pool.encoders, self.member, statement.sql, lists, self)
+        self.check_ended()
+        sql, further, budget = statement.sql.encode(), self._speak(statement), Budget(bounds.bytes_max)
+        self._closing = []
+        self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds, budget=budget) for _ in written]
+        commands: list[Command] = []
+        owners: list[int | None] = []
+        for index, params in enumerate(written):
+            commands += [Command(sql, params, chunk_rows(statement, bounds), begins=False), *further]
+            owners += [index, *([None] * len(further))]
+        await self._send(commands, owners)
+        return [await self._result(index) for index in range(len(written))]
 
     def stream(
         self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
