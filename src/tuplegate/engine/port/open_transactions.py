@@ -43,6 +43,11 @@ class OpenTransaction(Protocol):
     def is_failed(self) -> bool: ...
 
     @property
+    def is_busy(self) -> bool:
+        """Return whether a statement has not ended yet, also one whose client has left."""
+        ...
+
+    @property
     def over(self) -> EndReason | Outcome | None:
         """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
         the rollback."""

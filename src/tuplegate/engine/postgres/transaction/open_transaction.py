@@ -71,7 +71,6 @@ class OpenTransaction(TransactionRun):
         "_forgets_types",
         "_id",
         "_in_doubt",
-        "_is_busy",
         "_left",
         "_notifies",
         "_runs",
@@ -79,6 +78,7 @@ class OpenTransaction(TransactionRun):
         "_stream",
         "_waiting",
         "_wish",
+        "is_busy",
         "on_over",
         "over",
     )  # fmt: skip
@@ -97,7 +97,7 @@ class OpenTransaction(TransactionRun):
         self._forgets_types = False
         self._notifies = False
         self._size_check: SizeCheck | None = None
-        self._is_busy = False
+        self.is_busy = False
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
         self._stream: InsideRun | None = None
@@ -136,7 +136,7 @@ class OpenTransaction(TransactionRun):
             result = await self._result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
-        self._is_busy = False
+        self.is_busy = False
         await self._see_statement_through()
         result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices = result.notices + self._notices
@@ -155,7 +155,7 @@ class OpenTransaction(TransactionRun):
             if isinstance(failure, port.StatementFailed):
                 failure.statement = index
             raise failure from exc
-        self._is_busy = False
+        self.is_busy = False
         await self._see_statement_through()
         result = join_results(results)
         result.exec_us = (perf_counter_ns() - started) // 1000
@@ -199,11 +199,15 @@ class OpenTransaction(TransactionRun):
 
     async def finish_stream(self) -> None:
         self._stream = None
-        self._is_busy = False
+        self.is_busy = False
         await self._see_statement_through()
 
     async def leave_stream(self, close: Callable[[], Awaitable[None]]) -> None:
-        """End a statement whose reader has left. The transaction goes on."""
+        """End a statement whose reader has left. The transaction goes on. It is busy until the statement has ended,
+        also where whoever waits for that is cancelled once more."""
+        await self._decider.recovery.see_through(self._end_stream(close))
+
+    async def _end_stream(self, close: Callable[[], Awaitable[None]]) -> None:
         try:
             await self.pool.expire(self.member)
             if self.member.pgconn.transaction_status == _IN_BLOCK:
@@ -215,8 +219,8 @@ class OpenTransaction(TransactionRun):
 
     def _start(self, bounds: port.Bounds) -> None:
         self._check_open()
-        assert not self._is_busy, "one at a time"
-        self._is_busy = True
+        assert not self.is_busy, "one at a time"
+        self.is_busy = True
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
 
@@ -282,6 +286,7 @@ class OpenTransaction(TransactionRun):
 
     async def _see_statement_through(self) -> None:
         """Wait for a cancel that came too late, and roll back where that was wished for."""
+        self._rows, self._closing = [], []  # they would stay until the next request
         await self._see_cancel_through()
         why, self.ended = self.ended, None
         if self.over is not None:
@@ -302,7 +307,7 @@ class OpenTransaction(TransactionRun):
 
     async def see_failure(self, exc: BaseException, started: int) -> BaseException:
         """Find out what a failure means for the transaction; return what is to be raised."""
-        self._is_busy = False
+        self.is_busy = False
         self._stream = None
         exec_us = (perf_counter_ns() - started) // 1000
         if isinstance(exc, port.StatementFailed):
@@ -406,7 +411,7 @@ class OpenTransaction(TransactionRun):
     async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
         """A commit that fails leaves nothing open."""
         if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
-            self._is_busy = False
+            self.is_busy = False
             self._end_with(port.EndReason.LOST)
             return port.TransactionOver("the transaction was aborted")
         failure = await self.see_failure(exc, started)
@@ -419,14 +424,14 @@ class OpenTransaction(TransactionRun):
         await self._roll_back(port.EndReason.ROLLBACK)
 
     def cancel(self) -> None:
-        if self._is_busy:
+        if self.is_busy:
             self.end(Why.LEFT)
 
     def abort(self, reason: port.EndReason) -> None:
         if self.over is not None or self.stage >= Stage.DECIDING:
             return
         self._wish = reason
-        if self._is_busy:
+        if self.is_busy:
             self.end(Why.OVER)
         else:
             self._decider.recovery.see_through(self._roll_back(reason))
@@ -435,7 +440,7 @@ class OpenTransaction(TransactionRun):
         """Cancel what runs, or roll back where nothing does."""
         if self.over is not None or self.stage >= Stage.DECIDING or self.ended is not None:
             return
-        if not self._is_busy:
+        if not self.is_busy:
             if why in _REASONS:
                 self.abort(_REASONS[why])
             return
@@ -468,7 +473,7 @@ class OpenTransaction(TransactionRun):
 
     def _finish(self) -> None:
         """See to it that it is watched no longer, and counts no longer."""
-        self._is_busy = False
+        self.is_busy = False
         del self._runs[self]
         self.pool.held -= 1
         self._end_doubt()
