@@ -62,6 +62,8 @@ class WireProxy:
         self._inode = 0
         self.seen: deque[str] = deque(maxlen=1000)
         """The statements that went to the engine lately."""
+        self.segments: deque[list[str]] = deque(maxlen=1000)
+        """The same, those together that the engine answers together."""
 
     def __enter__(self) -> Self:
         self.install()
@@ -199,6 +201,7 @@ class _Link:
         self._client = client
         self._engine = engine
         self._parsed = ""
+        self._segment: list[str] = []
         self._under_way: deque[str | None] = deque()
         self._answered: Fault | None = None
         self._lock = threading.Lock()
@@ -258,8 +261,11 @@ class _Link:
                 return text
             case "E":
                 self._under_way.append(self._parsed)
+                self._segment.append(self._parsed)
             case "S":
                 self._under_way.append(_SYNC)
+                self._proxy.segments.append(self._segment)
+                self._segment = []
         return None
 
     # -- from the engine ----------------------------------------------------------------------------------------

@@ -269,6 +269,40 @@ def test_executemany_inside_a_transaction(service: Service, connection: dbapi.Co
     assert names(service) == ["one", "two"]
 
 
+def test_executemany_is_one_request_inside_a_transaction(service: Service, table: str) -> None:
+    with watched(service) as (between, connection):
+        cursor = connection.cursor()
+        cursor.executemany("insert into things values ($1, $2)", [(n, f"name {n}") for n in range(3)])
+        cursor.executemany("update things set name = $2 where id = $1", [(1, "one"), (2, None), (7, "none")])
+        assert cursor.rowcount == 2
+        connection.commit()
+    assert routes(between) == ["begin", "query", "commit"]
+    assert names(service) == ["name 0", "one", None]
+
+
+def test_executemany_that_fails_tells_where(connection: dbapi.Connection, table: str) -> None:
+    cursor = connection.cursor()
+    cursor.execute("savepoint before")
+    with pytest.raises(dbapi.IntegrityError):
+        cursor.executemany("insert into things values ($1, 'x')", [(1,), (2,), (1,), (3,)])
+    cursor.execute("rollback to before")
+    with pytest.raises(dbapi.OperationalError):
+        cursor.executemany("insert into things values ($1, 'x')", [(1,), (2, 3)])
+    cursor.execute("rollback to before")
+    assert cursor.execute("select count(*) from things").fetchone() == (0,)
+
+
+def test_executemany_with_much_to_send_is_several_requests(service: Service, table: str) -> None:
+    rows = [(n, "x" * 2**20) for n in range(9)]
+    with watched(service) as (between, connection):
+        cursor = connection.cursor()
+        cursor.executemany("insert into things values ($1, $2)", rows)
+        assert cursor.rowcount == 9
+        connection.commit()
+    assert routes(between) == ["begin", "query", "query", "commit"]
+    assert [len(name) for name in names(service)] == [2**20] * 9
+
+
 def test_executemany_with_more_than_a_request_holds_is_still_one_unit(
     connection: dbapi.Connection, table: str, monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:

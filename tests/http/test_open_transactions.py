@@ -101,6 +101,64 @@ def test_two_requests_suffice(client: httpx.Client, table: str) -> None:
     assert rows(client) == [1, 2]
 
 
+def test_one_statement_with_many_lists_of_parameters(client: httpx.Client, table: str) -> None:
+    insert = "insert into notes values ($1, $2) returning id, text"
+    opened = Open(client, statement={"sql": insert, "params_list": [[1, "a"], [2, None]]}, row_mode="arrays")
+    assert opened.begun["result"]["rows"] == [[1, "a"], [2, None]]
+    assert opened.begun["result"]["affected_rows"] == 2
+    answer = opened.post("query", sql="update notes set text = $1", params_list=[["x"], ["y"]], sequence=1).json()
+    assert (answer["affected_rows"], answer["rows"], answer["transaction"]["state"]) == (4, [], "open")
+    repeated = opened.post("query", sql="update notes set text = $1", params_list=[["x"], ["y"]], sequence=1)
+    assert (repeated.json(), repeated.headers["tuplegate-replayed"]) == (answer, "true")
+    opened.commit()
+    assert rows(client, "select text from notes") == ["y", "y"]
+
+
+def test_a_list_of_parameters_that_fails_is_named(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    opened.query("savepoint before")
+    insert = "insert into notes values ($1, 'a')"
+    failed = opened.post("query", sql=insert, params_list=[[1], [2], [1], [3]]).json()
+    assert (failed["error"]["sqlstate"], failed["error"]["statement"]) == ("23505", 2)
+    assert failed["transaction"]["state"] == "failed"
+    opened.query("rollback to before")
+    wrong = opened.post("query", sql=insert, params_list=[[1], [2, 3]])
+    assert error_of(wrong) == (400, "parameter_mismatch")
+    assert wrong.json()["error"]["statement"] == 1
+    opened.query("rollback to before")
+    assert rows(client) == []
+    assert opened.query("select count(*) as n from notes")["rows"] == [{"n": 0}]
+    opened.rollback()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"params_list": []},
+        {"params_list": [[1]], "params": [1]},
+        {"params_list": [1]},
+        {"params_list": [[1]] * 1001},
+        {"params_list": [[1]], "max_rows": 1},
+        {"params_list": [["x" * 100]] * 1001},
+    ],
+)
+def test_lists_of_parameters_that_are_refused(client: httpx.Client, body: dict[str, Any]) -> None:
+    opened = Open(client)
+    assert error_of(opened.post("query", sql="select $1::text", **body)) == (400, "malformed_request")
+    assert opened.query("select 1 as n")["rows"] == [{"n": 1}]
+    opened.rollback()
+
+
+def test_many_long_lists_of_parameters(client: httpx.Client, table: str) -> None:
+    """A body that is read in pieces, also as the first statement."""
+    lists = [[n, "x" * 200] for n in range(1000)]
+    opened = Open(client, statement={"sql": "insert into notes values ($1, $2)", "params_list": lists})
+    assert opened.begun["result"]["affected_rows"] == 1000
+    update = "update notes set text = $2 where id = $1"
+    assert opened.post("query", sql=update, params_list=lists).json()["affected_rows"] == 1000
+    opened.rollback()
+
+
 def test_rolled_back_it_leaves_nothing(client: httpx.Client, table: str) -> None:
     opened = Open(client)
     opened.query("insert into notes values (1, 'a')")

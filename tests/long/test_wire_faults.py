@@ -27,6 +27,8 @@ from tests.wire_proxy import At, Fault, PortProxy, WireProxy
 ID = "Tuplegate-Transaction-Id"
 KEY = "Idempotency-Key"
 
+NUMBER = "SELECT pg_catalog.pg_current_xact_id_if_assigned()"
+
 When = Callable[[str], bool]
 
 
@@ -151,6 +153,58 @@ def outcome(service: Service, id: str) -> str:
     """The outcome that a client learns in the end. An id that is not known is stopped from ever being used."""
     with service.client() as client:
         return definite(client, id) or str(client.post(f"/v1/transaction/{id}/abort").json()["state"])
+
+
+# -- exchanges with the engine --------------------------------------------------------------------------------------
+
+
+def segments(proxy: WireProxy, table: str) -> list[list[str]]:
+    """The segments from the first that names the table to the last commit, by the first words of each statement."""
+    found = list(proxy.segments)
+    first = next(n for n, texts in enumerate(found) if any(f"into {table}" in text for text in texts))
+    last = next(n for n, texts in enumerate(found) if any(text.startswith("COMMIT PREPARED") for text in texts))
+    assert last > first
+    return [[" ".join(text.split()[:2]) for text in texts] for texts in found[first : last + 1]]
+
+
+def settle(service: Service, proxy: WireProxy, t: str) -> None:
+    """Wait until the service knows that no code was made together with the table."""
+
+    def is_known() -> bool:
+        with service.client() as client:
+            begun = client.post("/v1/transaction/begin", json={"statement": f"insert into {t} values ('x')"}).json()
+            done = client.post(f"/v1/transaction/{begun['transaction_id']}/commit", json={}).json()
+        return bool(done["commit"] == "two_phase")
+
+    eventually(is_known)
+    proxy.segments.clear()
+
+
+def test_exchanges_of_a_transaction(service: Service, proxy: WireProxy, t: str) -> None:
+    """The reset goes together with the commit."""
+    settle(service, proxy, t)
+    transaction(service, [f"insert into {t} values ('a')", f"insert into {t} values ('b')"], {})
+    assert segments(proxy, t) == [
+        ["BEGIN ISOLATION", "insert into", "insert into", "SET CONSTRAINTS", NUMBER],
+        ["PREPARE TRANSACTION"],
+        ["COMMIT PREPARED", "DISCARD SEQUENCES"],
+    ]  # fmt: skip
+
+
+def test_exchanges_of_an_open_transaction(service: Service, proxy: WireProxy, t: str) -> None:
+    """The record of its id goes together with PREPARE."""
+    settle(service, proxy, t)
+    with service.client() as client:
+        begun = client.post("/v1/transaction/begin", json={"statement": f"insert into {t} values ('a')"}).json()
+        last = {"statement": f"insert into {t} values ('b')"}
+        done = client.post(f"/v1/transaction/{begun['transaction_id']}/commit", json=last).json()
+    assert done["commit"] == "two_phase"
+    assert segments(proxy, t) == [
+        ["BEGIN ISOLATION", "insert into"],
+        ["insert into", "SET CONSTRAINTS", NUMBER],
+        ["SELECT 1", "PREPARE TRANSACTION"],
+        ["COMMIT PREPARED", "DISCARD SEQUENCES"],
+    ]
 
 
 # -- transactions ---------------------------------------------------------------------------------------------------

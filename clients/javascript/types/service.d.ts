@@ -85,7 +85,7 @@ export interface Banner {
 
 /** The body of `POST /v1/transaction/begin`. */
 export interface BeginRequest {
-  statement?: string | StatementItem | null;
+  statement?: string | FirstItem | null;
   /** Without it: `false`. */
   read_only?: boolean;
   timeout_ms?: number | null;
@@ -271,6 +271,13 @@ export interface ErrorBody {
   retryable: boolean;
 }
 
+/** The first statement of an open transaction. */
+export interface FirstItem {
+  sql: string;
+  params?: unknown[] | null;
+  params_list?: unknown[][] | null;
+}
+
 export interface Gone {
   success: true;
   state: "gone";
@@ -319,6 +326,7 @@ export interface InnerFailure {
 export interface InnerQueryRequest {
   sql: string;
   params?: unknown[] | null;
+  params_list?: unknown[][] | null;
   sequence?: number | null;
   timeout_ms?: number | null;
   max_rows?: number | null;

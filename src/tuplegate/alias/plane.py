@@ -221,7 +221,7 @@ class Alias:
     async def _pass_on(self, exchange: Exchange, connection: UpstreamConnection, answer: AnswerReader) -> None:
         sized = answer.length is not None or exchange.method == "HEAD" or answer.status in (204, 304)
         headers = write_answer_headers(answer.headers, answer.length, self._own_headers)
-        exchange.pass_on(answer.status, headers, sized=sized)
+        exchange.pass_on(answer.status, headers, sized=sized, first=connection.take_body())
         while data := await connection.read_body():
             await exchange.write(data)
         exchange.finish()

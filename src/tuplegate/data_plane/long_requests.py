@@ -17,13 +17,16 @@ from tuplegate.protocol.messages import (
     BeginRequest,
     CommitOptions,
     CommitRequest,
+    FirstItem,
     InnerQueryRequest,
     LongBeginRequest,
     LongCommitRequest,
+    LongFirstItem,
     LongInnerQueryRequest,
     LongQueryRequest,
     LongStatementItem,
     LongTransactionRequest,
+    ParamsList,
     QueryOptions,
     QueryRequest,
     StatementItem,
@@ -56,6 +59,12 @@ class _Statements(msgspec.Struct, frozen=True):
     statements: list[str | LongStatementItem]
 
 
+class _Lists(msgspec.Struct, frozen=True):
+    """Only the lists of parameters, under their name."""
+
+    params_list: ParamsList
+
+
 class _Queries(msgspec.Struct, frozen=True):
     """Only the queries, under their name."""
 
@@ -66,9 +75,17 @@ _decode_named = msgspec.json.Decoder(_Params).decode
 
 
 class _ItemList(Generic[_Item]):
-    """The field of a request that lists its statements; `kind` is the request."""
+    """The field of a request that lists its statements, or their parameters; `kind` is the request, and `refuse` makes
+    the error where there are too many."""
 
-    def __init__(self, name: str, decode: Callable[[bytes], msgspec.Struct], kind: type[msgspec.Struct]) -> None:
+    def __init__(
+        self,
+        name: str,
+        decode: Callable[[bytes], msgspec.Struct],
+        kind: type[msgspec.Struct],
+        refuse: "Callable[[int, str], ServiceError]",
+    ) -> None:
+        self._refuse = refuse
         self._name = name
         self._decode = decode
         self._kind = kind
@@ -85,7 +102,7 @@ class _ItemList(Generic[_Item]):
                 part, before, behind = piece
                 items += self._read(b"[" * before + part + b"]" * behind, len(items))
                 if len(items) > most:
-                    raise wrong_number_of_statements(most, f"{most + 1} or more")
+                    raise self._refuse(most, f"{most + 1} or more")
             await timer.pause()
         return items
 
@@ -104,12 +121,6 @@ class _ItemList(Generic[_Item]):
         found = read_json(decode, b'{"%b":%b}' % (self._name.encode(), text), self._kind)
         items: list[_Item] = getattr(found, self._name)
         return items
-
-
-_STATEMENTS: Final = _ItemList[str | LongStatementItem](
-    "statements", msgspec.json.Decoder(_Statements).decode, TransactionRequest
-)
-_QUERIES: Final = _ItemList[LongSqlQuery]("queries", msgspec.json.Decoder(_Queries).decode, SqlRequest)
 
 
 class _Timer:
@@ -135,19 +146,33 @@ async def read_long_query(body: bytes, limit_ms: int) -> QueryRequest:
     return QueryRequest(long.sql, params, **_options(long, QueryOptions))
 
 
-async def read_long_inner_query(body: bytes, limit_ms: int) -> InnerQueryRequest:
-    """Do the same for a statement of an open transaction."""
+async def read_long_inner_query(body: bytes, lists_max: int, limit_ms: int) -> InnerQueryRequest:
+    """Do the same for a statement of an open transaction, which may have many lists of parameters."""
     long = read_json(_decode_inner_query, body, InnerQueryRequest)
-    params = await _read_params(long.params, _Timer(long.timeout_ms, limit_ms))
-    return InnerQueryRequest(long.sql, params, sequence=long.sequence, **_options(long, QueryOptions))
+    timer = _Timer(long.timeout_ms, limit_ms)
+    params = await _read_params(long.params, timer)
+    lists = await _read_lists(long.params_list, lists_max, timer)
+    return InnerQueryRequest(long.sql, params, lists, long.sequence, **_options(long, QueryOptions))
 
 
-async def read_long_begin(body: bytes, limit_ms: int) -> BeginRequest:
+async def read_long_begin(body: bytes, lists_max: int, limit_ms: int) -> BeginRequest:
     long = read_json(_decode_begin, body, BeginRequest)
-    return BeginRequest(statement=await _read_statement(long.statement, limit_ms), **_options(long, BeginOptions))
+    first: str | FirstItem | None = None
+    if isinstance(long.statement, LongFirstItem):
+        timer = _Timer(None, limit_ms)
+        params = await _read_params(long.statement.params, timer)
+        lists = await _read_lists(long.statement.params_list, lists_max, timer)
+        first = FirstItem(long.statement.sql, params, lists)
+    else:
+        first = long.statement
+    return BeginRequest(statement=first, **_options(long, BeginOptions))
 
 
-async def read_long_commit(body: bytes, limit_ms: int) -> CommitRequest:
+async def _read_lists(raw: msgspec.Raw, most: int, timer: _Timer) -> ParamsList | None:
+    return None if bytes(raw) == b"null" else await _LISTS.read(bytes(raw), most, timer)
+
+
+async def read_long_commit(body: bytes, _lists_max: int, limit_ms: int) -> CommitRequest:
     long = read_json(_decode_commit, body, CommitRequest)
     return CommitRequest(statement=await _read_statement(long.statement, limit_ms), **_options(long, CommitOptions))
 
@@ -204,6 +229,10 @@ def wrong_number_of_statements(most: int, count: str) -> ServiceError:
     return ServiceError("malformed_request", f"a transaction has 1 to {most} statements, not {count}")
 
 
+def wrong_number_of_lists(most: int, count: str) -> ServiceError:
+    return ServiceError("malformed_request", f"`params_list` has 1 to {most} lists, not {count}")
+
+
 def _options(request: msgspec.Struct, kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: getattr(request, name) for name in kind.__struct_fields__}
 
@@ -225,3 +254,14 @@ async def _read_params(raw: msgspec.Raw, timer: _Timer) -> list[msgspec.Raw] | N
                 raise ServiceError("parameter_mismatch", message, sqlstate="54000")
         await timer.pause()
     return params
+
+
+_STATEMENTS: Final = _ItemList[str | LongStatementItem](
+    "statements", msgspec.json.Decoder(_Statements).decode, TransactionRequest, wrong_number_of_statements
+)
+_QUERIES: Final = _ItemList[LongSqlQuery](
+    "queries", msgspec.json.Decoder(_Queries).decode, SqlRequest, wrong_number_of_statements
+)
+_LISTS: Final = _ItemList[list[msgspec.Raw]](
+    "params_list", msgspec.json.Decoder(_Lists).decode, InnerQueryRequest, wrong_number_of_lists
+)

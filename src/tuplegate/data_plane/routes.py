@@ -117,6 +117,7 @@ def list_data_routes(
     transactions = TransactionRoutes(engine, identities, transaction_bounds, secret)
     open_bounds = OpenBounds(
         settings.statement_timeout_ms,
+        settings.transaction_statements_max,
         settings.answer_bytes_max,
         settings.open_idle_ms,
         settings.open_idle_ms_max,

@@ -13,12 +13,40 @@ _SHAPE = '"row_mode":"arrays","big_numbers":"string"'
 
 def write_statement(sql: str, params: Sequence[Any] | None) -> str:
     """Return `"sql"` and `"params"` of a statement. Raises ProgrammingError for a value that cannot be sent."""
+    return f'"sql":{write_text(sql)},"params":{write_list(params)}'
+
+
+def write_repeated(sql: str, lists: Sequence[str]) -> str:
+    """Return `"sql"` and `"params_list"` of a statement that runs once with each of the lists."""
+    return f'"sql":{sql},"params_list":[{",".join(lists)}]'
+
+
+def write_text(sql: str) -> str:
+    """Return the text of a statement as JSON."""
     if not isinstance(sql, str):
         raise ProgrammingError(f"a statement is a text, not of type {type(sql).__name__}")
+    return json.dumps(drop_stream_hint(sql))
+
+
+def write_list(params: Sequence[Any] | None) -> str:
+    """Return parameters as a JSON array. Raises ProgrammingError for a value that cannot be sent."""
     try:
-        return f'"sql":{json.dumps(drop_stream_hint(sql))},"params":{write_params(() if params is None else params)}'
+        return write_params(() if params is None else params)
     except TypeError as exc:
         raise ProgrammingError(str(exc)) from exc
+
+
+def split_lists(lists: Sequence[str], count_max: int, length_max: int) -> list[Sequence[str]]:
+    """Cut lists of parameters into parts of so many lists, and so many characters unless one list has more."""
+    parts: list[Sequence[str]] = []
+    first = length = 0
+    for index, each in enumerate(lists):
+        if index > first and (index - first == count_max or length + len(each) > length_max):
+            parts.append(lists[first:index])
+            first, length = index, 0
+        length += len(each)
+    parts.append(lists[first:])
+    return parts
 
 
 def write_query(statement: str, timeout_ms: int, sequence: int | None) -> str:

@@ -180,8 +180,9 @@ class Exchange:
         head = self._head(status, content_type, headers)
         self.outgoing.write(head + (b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n"))
 
-    def pass_on(self, status: int, headers: bytes, *, sized: bool) -> None:
-        """Begin an answer whose headers were made elsewhere. `sized`: they give its length, or it has no body."""
+    def pass_on(self, status: int, headers: bytes, *, sized: bool, first: bytes = b"") -> None:
+        """Begin an answer whose headers were made elsewhere. `sized`: they give its length, or it has no body. What is
+        there of the body already, `first`, goes in the same write."""
         self._started = True
         self.status = status
         if sized:
@@ -190,14 +191,16 @@ class Exchange:
             self.keep_alive = False
         self._note_unread_body()
         self.outgoing.write(
-            b"%b%b%b%b\r\n"
+            b"%b%b%b%b\r\n%b"
             % (
                 STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status,
                 headers,
                 b"transfer-encoding: chunked\r\n" if self.chunked else b"",
                 b"" if self.keep_alive else b"connection: close\r\n",
+                self._frame(first) if first else b"",
             )
         )
+        self.sent_bytes += len(first)
 
     def switch_protocols(self, headers: bytes, upgrade: Upgrade) -> None:
         """Answer with 101. When the handler has returned, `upgrade` makes what the connection belongs to from then

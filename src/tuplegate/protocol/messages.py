@@ -83,28 +83,46 @@ class BeginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     big_numbers: BigNumbers = "number"
 
 
+ParamsList = list[list[msgspec.Raw]]
+"""Lists of parameters: the statement runs once with each."""
+
+
+class FirstItem(StatementItem, frozen=True):
+    """The first statement of an open transaction."""
+
+    params_list: ParamsList | None = None
+
+
+class LongFirstItem(LongStatementItem, frozen=True):
+    """A `FirstItem` with unread parameters."""
+
+    params_list: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class BeginRequest(BeginOptions, frozen=True):
     """The body of `POST /v1/transaction/begin`."""
 
-    statement: str | StatementItem | None = None
+    statement: str | FirstItem | None = None
 
 
 class InnerQueryRequest(QueryRequest, frozen=True):
     """The body of `POST /v1/transaction/{id}/query`."""
 
+    params_list: ParamsList | None = None
     sequence: Sequence | None = None
 
 
 class LongInnerQueryRequest(LongQueryRequest, frozen=True):
     """An `InnerQueryRequest` with unread parameters."""
 
+    params_list: msgspec.Raw = msgspec.Raw(b"null")
     sequence: Sequence | None = None
 
 
 class LongBeginRequest(BeginOptions, frozen=True):
     """A `BeginRequest` with unread parameters."""
 
-    statement: str | LongStatementItem | None = None
+    statement: str | LongFirstItem | None = None
 
 
 class CommitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

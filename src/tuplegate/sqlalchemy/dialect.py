@@ -39,7 +39,7 @@ class TuplegateDialect(PGDialect):
     supports_server_side_cursors = True
     supports_sane_multi_rowcount = True
     supports_native_json_deserialization = True
-    # Each row of an executemany is a request, and a statement of many rows is one.
+    # A statement of many rows is quicker than one that runs for each row.
     use_insertmanyvalues_wo_returning = True
     statement_compiler = TuplegateCompiler
     execution_ctx_cls = TuplegateExecutionContext

@@ -97,7 +97,8 @@ class Handover:
         try:
             answer = await self._ask(exchange, connection, address)
             sized = answer.length is not None or exchange.method == "HEAD"
-            exchange.pass_on(answer.status, _write_headers(exchange, answer), sized=sized)
+            headers = _write_headers(exchange, answer)
+            exchange.pass_on(answer.status, headers, sized=sized, first=connection.take_body())
             while data := await connection.read_body():
                 await exchange.write(data)
             exchange.finish()

@@ -69,7 +69,7 @@ class Held:
 
     def begin_request(self, sequence: int | None) -> Answer | None:
         """Begin a request, unless it is the last one once more: then return what that was answered."""
-        if self.is_busy:
+        if self.is_busy or self.transaction.is_busy:
             raise ServiceError("transaction_in_use", f"another request of {self.id} is still running")
         repeated = find_repeated(sequence, self.sequence, self.answer)
         if repeated is None:

@@ -18,7 +18,12 @@ from tuplegate.data_plane.interactive.ended import Answer
 from tuplegate.data_plane.interactive.finding import Finder, describe, explain_end, replay
 from tuplegate.data_plane.interactive.handover import Handover
 from tuplegate.data_plane.interactive.held import ANSWER_BYTES_MAX, Beginner, Held, Holdings
-from tuplegate.data_plane.long_requests import read_long_begin, read_long_commit, read_long_inner_query
+from tuplegate.data_plane.long_requests import (
+    read_long_begin,
+    read_long_commit,
+    read_long_inner_query,
+    wrong_number_of_lists,
+)
 from tuplegate.data_plane.query import choose_format, write_failure, write_result
 from tuplegate.data_plane.stream import StreamWriter
 from tuplegate.data_plane.transaction import TransactionRoutes, write_committed
@@ -31,7 +36,9 @@ from tuplegate.protocol.errors import ServiceError
 from tuplegate.protocol.messages import (
     BeginRequest,
     CommitRequest,
+    FirstItem,
     InnerQueryRequest,
+    ParamsList,
     StatementItem,
     StreamFormat,
 )
@@ -59,6 +66,7 @@ class OpenBounds:
     """`idle_ms` and `life_ms` are what a transaction gets that asks for nothing; it may ask for `…_max`."""
 
     statement_timeout_ms: int
+    statements_max: int
     answer_bytes_max: int
     idle_ms: int
     idle_ms_max: int
@@ -93,10 +101,11 @@ class OpenTransactionRoutes:
         self,
         exchange: Exchange,
         identity: Identity,
-        read: Callable[[bytes, int], Awaitable[_R]],
+        read: Callable[[bytes, int, int], Awaitable[_R]],
         run: Callable[[Exchange, Identity, _R], Awaitable[None]],
     ) -> None:
-        await run(exchange, identity, await read(exchange.body, self._bounds.statement_timeout_ms))
+        bounds = self._bounds
+        await run(exchange, identity, await read(exchange.body, bounds.statements_max, bounds.statement_timeout_ms))
 
     # -- begin --------------------------------------------------------------------------------------------------
 
@@ -108,6 +117,9 @@ class OpenTransactionRoutes:
 
     async def _begin(self, exchange: Exchange, identity: Identity, request: BeginRequest) -> None:
         first = None if request.statement is None else _read_statement(request.statement)
+        lists = request.statement.params_list if isinstance(request.statement, FirstItem) else None
+        if first is not None:
+            _check_lists(first, lists, self._bounds.statements_max)
         target = await self._identities.find_target(identity, exchange)
         id = write_id(
             TransactionId(IdKind.OPEN, self._own.number),
@@ -121,7 +133,7 @@ class OpenTransactionRoutes:
             exchange.respond(201, _encode({"success": True, "transaction_id": id, **describe(held)}))
             return
         shape = port.Shape(request.row_mode, request.big_numbers)
-        answer = await self._see_through(held, None, self._run_first(exchange, held, first, shape))
+        answer = await self._see_through(held, None, self._run_first(exchange, held, first, lists, shape))
         exchange.respond(answer.status, answer.body)
 
     async def _open(
@@ -149,10 +161,12 @@ class OpenTransactionRoutes:
         held.begin_request(None)
         return held
 
-    async def _run_first(self, exchange: Exchange, held: Held, first: port.Statement, shape: port.Shape) -> Answer:
+    async def _run_first(
+        self, exchange: Exchange, held: Held, first: port.Statement, lists: ParamsList | None, shape: port.Shape
+    ) -> Answer:
         """Run the first statement. Where it fails there is nothing to go on with, so the transaction ends."""
         try:
-            result = await held.transaction.query(first, shape, self._bound(held, None, None))
+            result = await _query(held, first, lists, shape, self._bound(held, None, None))
         except port.EngineFailure as failure:
             if held.transaction.over is None:
                 await held.transaction.roll_back()
@@ -186,6 +200,9 @@ class OpenTransactionRoutes:
             format = StreamFormat.NDJSON if format is StreamFormat.NDJSON else StreamFormat.SSE
         keyword = keyword_of_one(request.sql, savepoints=True)
         statement = port.Statement(request.sql, keyword, request.params)
+        _check_lists(statement, request.params_list, self._bounds.statements_max)
+        if request.params_list is not None and (format is not None or request.max_rows is not None):
+            raise ServiceError("malformed_request", "with `params_list` there is neither a stream nor `max_rows`")
         held = await self._finder.find_held(exchange, identity, request.sequence)
         if held is None:
             return
@@ -198,7 +215,7 @@ class OpenTransactionRoutes:
         if format is not None:
             await self._stream(exchange, format, held, statement, held.transaction.stream(statement, shape, bounds))
             return
-        work = self._run(exchange, held, statement, shape, bounds)
+        work = self._run(exchange, held, statement, request.params_list, shape, bounds)
         answer = await self._see_through(held, request.sequence, work)
         exchange.respond(answer.status, answer.body)
 
@@ -207,10 +224,16 @@ class OpenTransactionRoutes:
         return port.Bounds(min(timeout_ms or limit_ms, limit_ms), max_rows, self._bounds.answer_bytes_max)
 
     async def _run(
-        self, exchange: Exchange, held: Held, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+        self,
+        exchange: Exchange,
+        held: Held,
+        statement: port.Statement,
+        lists: ParamsList | None,
+        shape: port.Shape,
+        bounds: port.Bounds,
     ) -> Answer:
         try:
-            result = await held.transaction.query(statement, shape, bounds)
+            result = await _query(held, statement, lists, shape, bounds)
         except port.TransactionOver:
             return self._answer_over(exchange, held)
         except port.EngineFailure as failure:
@@ -355,6 +378,21 @@ class OpenTransactionRoutes:
 def _read_statement(item: str | StatementItem) -> port.Statement:
     sql, params = (item.sql, item.params) if isinstance(item, StatementItem) else (item, None)
     return port.Statement(sql, keyword_of_one(sql, savepoints=True), params)
+
+
+def _check_lists(statement: port.Statement, lists: ParamsList | None, most: int) -> None:
+    if lists is not None and statement.params is not None:
+        raise ServiceError("malformed_request", "a statement has `params` or `params_list`, not both")
+    if lists is not None and not 1 <= len(lists) <= most:
+        raise wrong_number_of_lists(most, str(len(lists)))
+
+
+def _query(
+    held: Held, statement: port.Statement, lists: ParamsList | None, shape: port.Shape, bounds: port.Bounds
+) -> Awaitable[port.Result]:
+    if lists is None:
+        return held.transaction.query(statement, shape, bounds)
+    return held.transaction.query_each(statement, lists, shape, bounds)
 
 
 def _ignore(_cancelled: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuplegate.client.asynchronous.stream import AsyncRowStream
 from tuplegate.client.errors import TuplegateError
 from tuplegate.client.statements import seems_to_read
-from tuplegate.dbapi.bodies import write_statement
+from tuplegate.dbapi.bodies import write_list, write_statement, write_text
 from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingError, make_error
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
@@ -98,11 +98,12 @@ class AsyncCursor:
     async def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[Any]]) -> "AsyncCursor":
         """Run one statement with each of many lists of parameters. Its rows are not kept.
 
-        With autocommit they are one request and one transaction. Inside a transaction each is a request.
+        They are one request, or one for every 1,000 lists and every 4 MiB. With autocommit they are one transaction.
         """
         await self._forget()
-        statements = [write_statement(operation, parameters) for parameters in seq_of_parameters]
-        self.rowcount = await self.connection._run_many(statements) if statements else 0
+        sql = write_text(operation)
+        lists = [write_list(parameters) for parameters in seq_of_parameters]
+        self.rowcount = await self.connection._run_many(sql, lists) if lists else 0
         return self
 
     async def _open(self, operation: str, parameters: Sequence[Any] | None, statement: str) -> None:

@@ -22,7 +22,7 @@ from tuplegate.client.synchronous.stream import RowStream
 from tuplegate.client.synchronous.transport import Call, Transport
 from tuplegate.dbapi import errors
 from tuplegate.dbapi.addresses import read_address
-from tuplegate.dbapi.bodies import write_batch, write_begin, write_query
+from tuplegate.dbapi.bodies import split_lists, write_batch, write_begin, write_query, write_repeated
 from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingError, make_error
 from tuplegate.dbapi.locks import Lock
 from tuplegate.dbapi.results import Result, read_result
@@ -30,7 +30,9 @@ from tuplegate.dbapi.synchronous.cursor import Cursor
 from tuplegate.dbapi.synchronous.transaction import OpenTransaction
 
 BATCH_MAX = 1000
-"""Statements that one request may carry."""
+"""Statements, or lists of parameters, that one request may carry."""
+_BATCH_LENGTH_MAX = 4 * 2**20
+"""Characters of the lists of parameters in one request, unless one of them has more. A request may have 10 MiB."""
 _FAILED = "25P02"
 
 
@@ -185,15 +187,16 @@ class Connection:
             except TuplegateError as error:
                 raise make_error(error) from error
 
-    def _run_many(self, statements: Sequence[str]) -> int:
-        """Run many statements as one unit, and return the number of affected rows."""
+    def _run_many(self, sql: str, lists: Sequence[str]) -> int:
+        """Run a statement with each list of parameters, as one unit, and return the number of affected rows."""
         self._check_open()
+        parts = split_lists(lists, BATCH_MAX, _BATCH_LENGTH_MAX)
         with self._lock:
             if self._autocommit and not self.in_transaction:
-                if len(statements) <= BATCH_MAX:
-                    return self._run_batch(statements)
+                if len(parts) == 1:
+                    return self._run_batch([f'"sql":{sql},"params":{params}' for params in lists])
                 try:
-                    affected = self._run_each(statements)
+                    affected = self._run_parts(sql, parts)
                 except BaseException:
                     _try_to_abort(self._end()[0])
                     raise
@@ -204,10 +207,10 @@ class Connection:
                 except TuplegateError as error:
                     raise make_error(error) from error
                 return affected
-            return self._run_each(statements)
+            return self._run_parts(sql, parts)
 
-    def _run_each(self, statements: Sequence[str]) -> int:
-        return sum([(self._run_inside(statement)).rowcount for statement in statements])
+    def _run_parts(self, sql: str, parts: Sequence[Sequence[str]]) -> int:
+        return sum([(self._run_inside(write_repeated(sql, lists))).rowcount for lists in parts])
 
     def _run_batch(self, statements: Sequence[str]) -> int:
         body = write_batch(statements, int(self._timeout_s * 1000), self.read_only)

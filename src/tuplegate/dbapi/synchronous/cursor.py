@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuplegate.client.errors import TuplegateError
 from tuplegate.client.statements import seems_to_read
 from tuplegate.client.synchronous.stream import RowStream
-from tuplegate.dbapi.bodies import write_statement
+from tuplegate.dbapi.bodies import write_list, write_statement, write_text
 from tuplegate.dbapi.errors import InterfaceError, InternalError, ProgrammingError, make_error
 from tuplegate.dbapi.results import DescribedColumn, Result, Row, describe, is_declarable
 
@@ -99,11 +99,12 @@ class Cursor:
     def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[Any]]) -> "Cursor":
         """Run one statement with each of many lists of parameters. Its rows are not kept.
 
-        With autocommit they are one request and one transaction. Inside a transaction each is a request.
+        They are one request, or one for every 1,000 lists and every 4 MiB. With autocommit they are one transaction.
         """
         self._forget()
-        statements = [write_statement(operation, parameters) for parameters in seq_of_parameters]
-        self.rowcount = self.connection._run_many(statements) if statements else 0
+        sql = write_text(operation)
+        lists = [write_list(parameters) for parameters in seq_of_parameters]
+        self.rowcount = self.connection._run_many(sql, lists) if lists else 0
         return self
 
     def _open(self, operation: str, parameters: Sequence[Any] | None, statement: str) -> None:

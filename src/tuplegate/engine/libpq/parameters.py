@@ -1,8 +1,9 @@
 """Writes the parameters of a statement as text; asks for the placeholders' types where these decide how."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import msgspec
 from psycopg.pq.abc import PGresult
 
 from tuplegate.direct_future import yield_to_loop
@@ -71,6 +72,30 @@ async def write_params(
     await learn_types(encoders, member, oids)
     await _write_in_pieces(add_texts(texts, params, oids, types), run)
     return texts
+
+
+async def write_all_params(
+    encoders: EncoderCache, member: Member, sql: str, lists: Sequence[Sequence[msgspec.Raw]], run: Ending
+) -> list[list[bytes | None]]:
+    """Return the parameters of each list as text, for one statement that is run with every one of them. The types of
+    its placeholders are asked for once. If the run is ended meanwhile, not all are there."""
+    described = await describe_statement(member, sql.encode())
+    oids = [described.param_type(i) for i in range(described.nparams)]
+    await learn_types(encoders, member, oids)
+    written: list[list[bytes | None]] = []
+    for index, params in enumerate(lists):
+        if len(oids) != len(params):
+            wrong = port.ParameterMismatch(
+                f"{len(params)} parameters were sent, the statement has {len(oids)} placeholders", sqlstate="08P01"
+            )
+            wrong.statement = index
+            raise wrong
+        texts: list[bytes | None] = []
+        await _write_in_pieces(add_texts(texts, params, oids, encoders.types), run)
+        if index % PARAMS_AT_ONCE == PARAMS_AT_ONCE - 1:
+            await yield_to_loop()
+        written.append(texts)
+    return written
 
 
 async def _write_in_pieces(pieces: Iterator[None], run: Ending) -> None:

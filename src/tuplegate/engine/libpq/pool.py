@@ -23,6 +23,7 @@ from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.port import EngineBusy, EngineUnavailable
 
 DISCARD: Final = Command(b"DISCARD ALL", begins=False)
+DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
 _SUSPENDED_S: Final = 10.0
 _RECENT_S: Final = 5.0
 """A pool that has a connection takes no other pool's place that was used so recently: opening one costs far more than a

@@ -267,6 +267,24 @@ def make_bare_result(last: PGresult) -> port.Result:
     return result
 
 
+def join_results(results: Sequence[port.Result]) -> port.Result:
+    """Return the results of one statement that was run several times as one. There is at least one of them."""
+    last = results[-1]
+    rows = b",".join(result.rows[1:-1] for result in results if result.row_count)
+    joined = port.Result(
+        last.columns,
+        last.types,
+        b"[%b]" % rows,
+        sum(result.affected_rows for result in results),
+        sum(result.row_count for result in results),
+        any(result.truncated for result in results),
+    )
+    joined.tag = last.tag
+    if any(result.notices for result in results):
+        joined.notices.append(UNREADABLE)
+    return joined
+
+
 def count_affected_rows(result: PGresult) -> int:
     """Return the count of the command tag, where the contract counts it."""
     tag = result.command_status or b""

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from tuplegate.engine.port.results import RowStream
 from tuplegate.engine.port.shapes import Shape
 from tuplegate.engine.port.transactions import Outcome, TransactionResult
@@ -41,12 +43,24 @@ class OpenTransaction(Protocol):
     def is_failed(self) -> bool: ...
 
     @property
+    def is_busy(self) -> bool:
+        """Return whether a statement has not ended yet, also one whose client has left."""
+        ...
+
+    @property
     def over(self) -> EndReason | Outcome | None:
         """Return what became of it, once it is over: COMMITTED, IN_PROGRESS where that is unknown, or the reason for
         the rollback."""
         ...
 
     async def query(self, statement: Statement, shape: Shape, bounds: Bounds) -> Result: ...
+
+    async def query_each(
+        self, statement: Statement, lists: list[list[msgspec.Raw]], shape: Shape, bounds: Bounds
+    ) -> Result:
+        """Run a statement once with each list of parameters. The result has the rows of all, one after the other, and
+        the sum of the affected rows. A failure tells at which list it happened."""
+        ...
 
     def stream(self, statement: Statement, shape: Shape, bounds: Bounds) -> AbstractAsyncContextManager[RowStream]:
         """Run a statement and give its rows as they come. Leaving the block early cancels the statement."""

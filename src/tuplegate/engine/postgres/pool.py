@@ -26,7 +26,7 @@ from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStart
 from tuplegate.engine.libpq.failures import check, find_error
 from tuplegate.engine.libpq.kept import KEPT_MAX
 from tuplegate.engine.libpq.leftovers import Leftovers
-from tuplegate.engine.libpq.pool import DISCARD, Member
+from tuplegate.engine.libpq.pool import DISCARD, DISCARD_SEQUENCES, Member
 from tuplegate.engine.port import CommitsRefused, EngineBusy, EngineUnavailable, OutcomeUnknown
 from tuplegate.engine.postgres.ending_pool import EndingPool, Server
 from tuplegate.engine.postgres.replication.verified import Expected
@@ -40,7 +40,6 @@ _IDLE: Final = int(pq.TransactionStatus.IDLE)
 _SEQUENCES: Final = Leftovers.SEQUENCES
 _ANYTHING: Final = Leftovers.ANYTHING
 
-_DISCARD_SEQUENCES: Final = Command(b"DISCARD SEQUENCES", begins=False)
 _ROLLBACK: Final = Command(b"ROLLBACK", begins=False)
 # The server knows the settings of PL/pgSQL once it is used. The service's own records use it, so it is there from the
 # start: else every connection would look changed after its first record.
@@ -121,7 +120,7 @@ class Pool(EndingPool):
         if left is _ANYTHING or self.state.has_code or len(member.kept) > KEPT_MAX:
             member.discard()
         elif left is _SEQUENCES:
-            member.reset = _DISCARD_SEQUENCES
+            member.reset = DISCARD_SEQUENCES
         else:
             member.flush()
             self._free_again(member)

@@ -127,6 +127,11 @@ class UpstreamConnection(asyncio.Protocol):
             if call.failure is not None:
                 raise call.failure
             await self._progress.wait()
+        return self.take_body()
+
+    def take_body(self) -> bytes:
+        """Return what has arrived of the body, which may be nothing yet."""
+        call = self._current_call()
         data = call.pieces[0] if len(call.pieces) == 1 else b"".join(call.pieces)
         call.pieces = []
         if call.held > _HELD_MAX and not self.is_lost:

@@ -26,7 +26,7 @@ _BEGIN: Final = {
     port.Access.READ: Command(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"),
 }
 _BEGIN_ON_REPLICA: Final = Command(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", begins=False)
-_SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
+SNAPSHOT: Final = Command(b"SELECT 1", begins=False)
 NUMBER: Final = Command(b"SELECT pg_catalog.pg_current_xact_id_if_assigned()", begins=False)
 """Asks for the engine's number of the transaction, which it has once it has written."""
 CURSORS: Final = frozenset({"select", "with", "values", "table", ""})
@@ -44,7 +44,7 @@ _KEEP_TYPES: Final = CURSORS | WRITES | {"show", "explain"}
 
 def begin(access: port.Access, *, on_replica: bool) -> list[Command]:
     """Open a block whose isolation and rights no statement in it can change. A replica cannot be serializable."""
-    return [_BEGIN_ON_REPLICA if on_replica else _BEGIN[access], _SNAPSHOT]
+    return [_BEGIN_ON_REPLICA if on_replica else _BEGIN[access], SNAPSHOT]
 
 
 def works_in_steps(statement: port.Statement) -> bool:

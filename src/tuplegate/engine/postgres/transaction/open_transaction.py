@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from time import perf_counter_ns
 from typing import Final
 
+import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
@@ -19,14 +20,15 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, is_internal
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
-from tuplegate.engine.libpq.parameters import needs_describing
+from tuplegate.engine.libpq.parameters import needs_describing, write_all_params
 from tuplegate.engine.libpq.pool import Member
-from tuplegate.engine.libpq.rows import RowCollector
+from tuplegate.engine.libpq.rows import Budget, RowCollector, join_results
 from tuplegate.engine.postgres.pool import Pool
-from tuplegate.engine.postgres.query.rules import CURSORS, begin, changes_types, chunk_rows
+from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, changes_types, chunk_rows
 from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
+from tuplegate.engine.postgres.transaction.inside_run import LOST, InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import (
     CHECK_NOW,
@@ -47,7 +49,6 @@ _ROLLBACK_S: Final = 5.0
 _NO_NEW_FILES: Final = b"4294967295"
 """The number after which files count as new, where it is unknown."""
 _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
-_LOST: Final = "the connection to the engine was lost; the transaction was rolled back"
 _REASONS: Final = {
     Why.STOPPING: port.EndReason.LOST,
     Why.LOCKS: port.EndReason.LIMIT,
@@ -55,27 +56,6 @@ _REASONS: Final = {
     Why.OUTLIVED: port.EndReason.CONFLICT,
 }
 """Why it is rolled back where the service has ended what it ran. A statement whose time is over only fails."""
-
-
-class _InsideRun(StreamRun):
-    """A stream inside of an open transaction, which cancels for it."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(
-        self, transaction: "OpenTransaction", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
-    ) -> None:
-        super().__init__(transaction.pool, transaction.target, statement, shape, bounds)
-        self._transaction = transaction
-        self.begin(transaction.member)
-        self.access = transaction.access
-        self.is_inside = True
-
-    def end(self, why: Why, full_at: int = 0) -> None:
-        self._transaction.end(why, full_at)
-
-    def explain_loss(self, lost: ConnectionLost) -> port.EngineFailure:
-        return port.EngineUnavailable(_LOST)
 
 
 # size: it carries what its statements have left, from one request to the next.
@@ -92,7 +72,6 @@ class OpenTransaction(TransactionRun):
         "_forgets_types",
         "_id",
         "_in_doubt",
-        "_is_busy",
         "_left",
         "_must_speak",
         "_notifies",
@@ -101,6 +80,7 @@ class OpenTransaction(TransactionRun):
         "_stream",
         "_waiting",
         "_wish",
+        "is_busy",
         "on_over",
         "over",
     )  # fmt: skip
@@ -120,10 +100,10 @@ class OpenTransaction(TransactionRun):
         self._forgets_types = False
         self._notifies = False
         self._size_check: SizeCheck | None = None
-        self._is_busy = False
+        self.is_busy = False
         self._in_doubt = False
         self._cancelling: asyncio.Task[None] | None = None
-        self._stream: _InsideRun | None = None
+        self._stream: InsideRun | None = None
         self._wish: port.EndReason | None = None
 
     async def open(self, member: Member, now: float) -> None:
@@ -160,11 +140,49 @@ class OpenTransaction(TransactionRun):
             result = await self._result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
-        self._is_busy = False
+        self.is_busy = False
         await self._see_statement_through()
         result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices = result.notices + self._notices
         return result
+
+    async def query_each(
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+    ) -> port.Result:
+        started = perf_counter_ns()
+        self._start(bounds)
+        try:
+            results = await self._send_each(statement, lists, shape, bounds)
+        except BaseException as exc:
+            index = exc.statement if isinstance(exc, port.StatementFailed) else None
+            failure = await self.see_failure(exc, started)
+            if isinstance(failure, port.StatementFailed):
+                failure.statement = index
+            raise failure from exc
+        self.is_busy = False
+        await self._see_statement_through()
+        result = join_results(results)
+        result.exec_us = (perf_counter_ns() - started) // 1000
+        result.notices = result.notices + self._notices
+        return result
+
+    async def _send_each(
+        self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
+    ) -> list[port.Result]:
+        self._prepare_for(statement)
+        await self._send([], [])
+        written = await write_all_params(self.pool.encoders, self.member, statement.sql, lists, self)
+        self.check_ended()
+        sql, further, budget = statement.sql.encode(), self._speak(statement), Budget(bounds.bytes_max)
+        self._closing = []
+        self._rows = [RowCollector(self.pool.encoders, self.member, shape, bounds, budget=budget) for _ in written]
+        commands: list[Command] = []
+        owners: list[int | None] = []
+        for index, params in enumerate(written):
+            commands += [Command(sql, params, chunk_rows(statement, bounds), begins=False), *further]
+            owners += [index, *([None] * len(further))]
+        await self._send(commands, owners)
+        return [await self._result(index) for index in range(len(written))]
 
     def stream(
         self, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
@@ -175,7 +193,7 @@ class OpenTransaction(TransactionRun):
         """Begin the run of a stream. The time of its reader does not count."""
         self._start(bounds)
         self.deadline = math.inf
-        self._stream = _InsideRun(self, statement, shape, bounds)
+        self._stream = InsideRun(self, statement, shape, bounds)
         return self._stream
 
     async def send_ahead(self, statement: port.Statement) -> None:
@@ -188,11 +206,15 @@ class OpenTransaction(TransactionRun):
         stream, self._stream = self._stream, None
         if stream is not None and self.over is None and self.member.pgconn.transaction_status == _IN_BLOCK:
             self._must_speak = self._must_speak or bool(self._speak(stream.statement))
-        self._is_busy = False
+        self.is_busy = False
         await self._see_statement_through()
 
     async def leave_stream(self, close: Callable[[], Awaitable[None]]) -> None:
-        """End a statement whose reader has left. The transaction goes on."""
+        """End a statement whose reader has left. The transaction goes on. It is busy until the statement has ended,
+        also where whoever waits for that is cancelled once more."""
+        await self._decider.recovery.see_through(self._end_stream(close))
+
+    async def _end_stream(self, close: Callable[[], Awaitable[None]]) -> None:
         try:
             await self.pool.expire(self.member)
             if self.member.pgconn.transaction_status == _IN_BLOCK:
@@ -204,14 +226,14 @@ class OpenTransaction(TransactionRun):
 
     def _start(self, bounds: port.Bounds) -> None:
         self._check_open()
-        assert not self._is_busy, "one at a time"
-        self._is_busy = True
+        assert not self.is_busy, "one at a time"
+        self.is_busy = True
         self.bounds = bounds
         self.deadline = asyncio.get_running_loop().time() + bounds.timeout_ms / 1000
 
     def _see_lost(self) -> None:
         """End it with its connection. Whatever runs on that fails by itself, and says what that means."""
-        if not self._is_busy:
+        if not self.is_busy:
             self._end_with(port.EndReason.LOST)
 
     def _check_open(self) -> None:
@@ -257,6 +279,8 @@ class OpenTransaction(TransactionRun):
         if full_at is not None:
             check_keyword(full_at, keyword, reads=keyword in CURSORS)
         plain = is_plain(statement.sql, keyword)
+        if plain and self._waiting[1:] == [SNAPSHOT]:
+            self._waiting.pop()  # it takes one itself, and cannot change the isolation before
         if not plain and self.is_plain:
             self.is_plain = False
             self._in_doubt = True
@@ -277,6 +301,7 @@ class OpenTransaction(TransactionRun):
 
     async def _see_statement_through(self) -> None:
         """Wait for a cancel that came too late, and roll back where that was wished for."""
+        self._rows, self._closing = [], []  # they would stay until the next request
         await self._see_cancel_through()
         why, self.ended = self.ended, None
         if self.over is not None:
@@ -297,7 +322,7 @@ class OpenTransaction(TransactionRun):
 
     async def see_failure(self, exc: BaseException, started: int) -> BaseException:
         """Find out what a failure means for the transaction; return what is to be raised."""
-        self._is_busy = False
+        self.is_busy = False
         self._stream = None
         exec_us = (perf_counter_ns() - started) // 1000
         if isinstance(exc, port.StatementFailed):
@@ -316,7 +341,7 @@ class OpenTransaction(TransactionRun):
             return exc
         if isinstance(exc, ConnectionLost):
             self._end_with(port.EndReason.LOST)
-            return port.EngineUnavailable(_LOST)
+            return port.EngineUnavailable(LOST)
         self.pool.abandon(self.member)
         self._end_with(port.EndReason.LIMIT if isinstance(exc, RowsTooWide) else port.EndReason.LOST)
         if isinstance(exc, RowsTooWide):
@@ -341,6 +366,9 @@ class OpenTransaction(TransactionRun):
             unknown.id = self._id
             self._end_with(port.Outcome.IN_PROGRESS)
             raise
+        except port.Superseded as superseded:
+            self._end_with(port.EndReason.LOST)
+            raise port.TransactionOver("the transaction was aborted") from superseded
         except CannotPrepare as refused:
             self._end_with(port.EndReason.CONFLICT)
             raise port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001") from refused
@@ -383,7 +411,7 @@ class OpenTransaction(TransactionRun):
             commit = port.Commit.TWO_PHASE if self.two_phase else port.Commit.ONE_PHASE
             self._promised = port.Promise(self._id)
         done = port.TransactionResult(rows, commit, number, 1, 0, self._notices)
-        await self._write_records(done)
+        await self._record(done)
         self.check_ended()
         return number, done
 
@@ -397,7 +425,7 @@ class OpenTransaction(TransactionRun):
     async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
         """A commit that fails leaves nothing open."""
         if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
-            self._is_busy = False
+            self.is_busy = False
             self._end_with(port.EndReason.LOST)
             return port.TransactionOver("the transaction was aborted")
         failure = await self.see_failure(exc, started)
@@ -410,14 +438,14 @@ class OpenTransaction(TransactionRun):
         await self._roll_back(port.EndReason.ROLLBACK)
 
     def cancel(self) -> None:
-        if self._is_busy:
+        if self.is_busy:
             self.end(Why.LEFT)
 
     def abort(self, reason: port.EndReason) -> None:
         if self.over is not None or self.stage >= Stage.DECIDING:
             return
         self._wish = reason
-        if self._is_busy:
+        if self.is_busy:
             self.end(Why.OVER)
         else:
             self._decider.recovery.see_through(self._roll_back(reason))
@@ -426,7 +454,7 @@ class OpenTransaction(TransactionRun):
         """Cancel what runs, or roll back where nothing does."""
         if self.over is not None or self.stage >= Stage.DECIDING or self.ended is not None:
             return
-        if not self._is_busy:
+        if not self.is_busy:
             if why in _REASONS:
                 self.abort(_REASONS[why])
             return
@@ -459,7 +487,7 @@ class OpenTransaction(TransactionRun):
 
     def _finish(self) -> None:
         """See to it that it is watched no longer, and counts no longer."""
-        self._is_busy = False
+        self.is_busy = False
         del self._runs[self]
         self.pool.held -= 1
         self._end_doubt()
@@ -472,18 +500,14 @@ class OpenTransaction(TransactionRun):
             self.pool.state.end_doubt()
 
     def _give_back(self, *, broken: bool = False) -> None:
-        pool, plain = self.pool, self.is_plain
         self.member.on_closed = None
-        if broken:
-            pool.retire(self.member)
-        elif self.ended is not None or self.member.closed:
-            pool.abandon(self.member)
-        elif self._reset is not None or pool.must_inspect(plain, asyncio.get_running_loop().time()):
-            pool.give_back_unclean(self.member, plain=plain)
-        else:
-            pool.give_back(self.member, self._left)
-        if self._forgets_types:
-            pool.encoders.forget()
+        TransactionRun._give_back(self, broken=broken)
+
+    def _find_left(self) -> Leftovers:
+        return self._left
+
+    def _may_change_types(self) -> bool:
+        return self._forgets_types
 
 
 def _find_reason(failure: port.EngineFailure) -> port.EndReason:

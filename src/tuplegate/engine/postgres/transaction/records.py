@@ -115,6 +115,10 @@ SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (n
 """
 """Tables that take twice the room that their rows need: what counts is the room, so it must be given back."""
 
+_INSIST: Final = b"SELECT 1 OPERATOR(pg_catalog./) (%b IS TRUE)::pg_catalog.int4"
+NOT_FIRST: Final = "22012"
+"""What the engine says to a record on which somebody insists who is not the first."""
+
 SIGN_WITH: Final = """
 INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))
 ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
@@ -180,6 +184,12 @@ class Records:
             keep = promise.keep
             commands.append(self.keep(keep.route, keep.key, keep.request, keep.body(done)))
         return commands
+
+    def insist(self, promise: Promise, done: TransactionResult) -> list[Command]:
+        """Return the same as commands that fail with NOT_FIRST where somebody else was first."""
+        return [
+            Command(_INSIST % command.sql[7:], command.params, begins=False) for command in self.write(promise, done)
+        ]
 
     def _call(self, call: str, message: str, *params: str) -> Command:
         inner = hashlib.sha256(self.secret + message.encode()).digest()

@@ -24,7 +24,7 @@ from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStart
 from tuplegate.engine.libpq.failures import check, is_internal, read_field, to_failure
 from tuplegate.engine.libpq.leftovers import Leftovers, find_leftovers, is_plain
 from tuplegate.engine.libpq.parameters import needs_describing, write_params
-from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.pool import DISCARD_SEQUENCES, Member
 from tuplegate.engine.libpq.rows import Budget, RowCollector, make_bare_result
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.rules import CURSORS, NUMBER, begin, changes_types, chunk_rows, text_may_write
@@ -32,6 +32,7 @@ from tuplegate.engine.postgres.query.run import STREAM_IT, RepeatableRun, RunAga
 from tuplegate.engine.postgres.safety.guard import SEAL_BROKEN, SerializableGuard
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
 from tuplegate.engine.postgres.transaction.ledger import Ledger
+from tuplegate.engine.postgres.transaction.records import NOT_FIRST
 from tuplegate.engine.postgres.transaction.recovery import Recovery, Settled
 
 _NOTICES_MAX: Final = 100
@@ -86,12 +87,14 @@ class Stage(IntEnum):
 class TransactionRun(RepeatableRun[port.TransactionResult]):
     """One transaction. Its deadline holds for phase one.
 
-    `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs.
+    `promise` is what the client was promised, and `_promised` the same with the id that this attempt needs. Where it is
+    committed in two phases, `_records` of it go together with PREPARE. `_is_clean`: what its statements left on the
+    connection was removed together with the commit.
     """
 
     __slots__ = (
-        "_closing", "_decider", "_notices", "_plain", "_promised", "_reset", "_rows", "is_plain", "is_read_only",
-        "promise", "shape", "stage", "statements", "two_phase",
+        "_closing", "_decider", "_is_clean", "_notices", "_plain", "_promised", "_records", "_reset", "_rows",
+        "is_plain", "is_read_only", "promise", "shape", "stage", "statements", "two_phase",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +122,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self.stage = Stage.RUNNING
         self._promised = self.promise
         self._reset: DirectFuture[list[PGresult]] | None = None
+        self._is_clean = False
+        self._records: list[Command] = []
         self._rows: list[RowCollector] = []
         self._closing: list[PGresult] = []
         self._notices: list[port.Notice] = []
@@ -228,7 +233,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             done.exec_us = (perf_counter_ns() - started) // 1000
             if number is not None:
                 done.history = self._decider.recovery.histories.of(self.member, acknowledged=True)
-            await self._write_records(done)
+            await self._record(done)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000
             failure.notices = self._notices
@@ -372,15 +377,23 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             return
         self._promised = port.Promise(_new_id(), promised.keep if promised else None)
 
-    async def _write_records(self, done: port.TransactionResult) -> None:
-        """What was promised becomes part of the transaction, unless that cannot write: then it is recorded after."""
+    async def _record(self, done: port.TransactionResult) -> None:
+        """Make what was promised part of the transaction, unless that cannot write: then it is recorded after it. In
+        two phases the records go together with PREPARE."""
+        self._records = []
         if self._promised is None or self.is_read_only:
             return
         self.stage = Stage.RECORDING
-        for command in self._decider.ledger.records(self.target.database).write(self._promised, done):
-            results = await self.member.run(command)
+        self._records = self._decider.ledger.records(self.target.database).insist(self._promised, done)
+        if not self.two_phase:
+            results = await self.member.run(*self._records)
+            self._check_records(results)
             check(results)
-            if results[0].get_value(0, 0) != b"t":
+
+    def _check_records(self, results: list[PGresult]) -> None:
+        """Raise Superseded, and give the connection back, where somebody else was the first to write a record."""
+        for result in results[: len(self._records)]:
+            if result.status == _ERROR and read_field(result, pq.DiagnosticField.SQLSTATE) == NOT_FIRST:
                 self._give_back()
                 raise port.Superseded("somebody else settled it first")
 
@@ -477,7 +490,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         # COMMIT PREPARED may not leave before PREPARE is answered: if both answers were lost, a name that is not listed
         # could mean that it was committed as well as that it never was prepared.
         try:
-            prepared = await self._guarded(Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False))
+            prepare = Command(f"PREPARE TRANSACTION '{gid}'".encode(), begins=False)
+            prepared = await self._guarded(*self._records, prepare)
         except ConnectionLost as exc:
             settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
             if settled is Settled.UNKNOWN:
@@ -485,15 +499,21 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             if settled is Settled.ABORTED:
                 raise
             return
+        self._check_records(prepared)
         _check_prepared(prepared)
         self.stage = Stage.DECIDED
+        commands = [Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False)]
+        if self._find_left() is Leftovers.SEQUENCES:
+            commands.append(DISCARD_SEQUENCES)
         try:
             if self.pool.state.has_code or not self.is_plain:
                 self.member.send([_WAIT_AS_ALWAYS])
-            committed = await self._decided(Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False))
+            committed = await self._decided(*commands)
         except ConnectionLost:
             committed = []
-        if not committed or committed[-1].status == _ERROR:
+        if committed and committed[0].status != _ERROR:
+            self._is_clean = len(commands) > 1 and committed[-1].status != _ERROR
+        else:
             # Decided and durable on its server: it is there to be committed, or it has been. Recovery sees to it if we
             # cannot. A server that has taken its place need not have it.
             settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid, number)
@@ -504,6 +524,20 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
+    def _find_left(self) -> Leftovers:
+        """Return the most that a statement has left on the connection."""
+        found = Leftovers.NOTHING
+        for statement in self.statements:
+            left = find_leftovers(statement.sql, statement.keyword)
+            if left is Leftovers.ANYTHING:
+                return left
+            if left is Leftovers.SEQUENCES:
+                found = left
+        return found
+
+    def _may_change_types(self) -> bool:
+        return any(changes_types(statement.keyword) for statement in self.statements)
+
     def _give_back(self, *, broken: bool = False) -> None:
         plain = self.is_plain
         if broken:
@@ -513,10 +547,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         elif self._reset is not None or self.pool.must_inspect(plain, asyncio.get_running_loop().time()):
             self.pool.give_back_unclean(self.member, plain=plain)
         else:
-            left = {find_leftovers(statement.sql, statement.keyword) for statement in self.statements}
-            most = (most for most in (Leftovers.ANYTHING, Leftovers.SEQUENCES) if most in left)
-            self.pool.give_back(self.member, next(most, Leftovers.NOTHING))
-        if any(changes_types(statement.keyword) for statement in self.statements):
+            self.pool.give_back(self.member, Leftovers.NOTHING if self._is_clean else self._find_left())
+        if self._may_change_types():
             self.pool.encoders.forget()
 
 
@@ -532,12 +564,15 @@ def _failure_of(result: PGresult, statement: int | None) -> Exception:
 
 
 def _check_prepared(results: list[PGresult]) -> None:
-    failure = next((to_failure(result) for result in results if result.status == _ERROR), None)
+    """Raise the failure of PREPARE, which is the last of the results, or of what went together with it."""
+    last = results[-1]
+    failure = to_failure(last) if last.status == _ERROR else None
     if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
         raise CannotPrepare(failure.message) from failure
     if failure is not None:
         raise failure
-    if results[-1].command_status != b"PREPARE TRANSACTION":
+    check(results)
+    if last.command_status != b"PREPARE TRANSACTION":
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
