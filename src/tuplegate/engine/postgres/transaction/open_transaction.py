@@ -28,6 +28,7 @@ from tuplegate.engine.postgres.query.rules import CURSORS, SNAPSHOT, begin, chan
 from tuplegate.engine.postgres.query.run import STREAM_IT, Run, Why, explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 from tuplegate.engine.postgres.safety.sizes import SizeCheck, check_keyword
+from tuplegate.engine.postgres.transaction.end_reasons import REASONS, find_reason
 from tuplegate.engine.postgres.transaction.inside_run import LOST, InsideRun
 from tuplegate.engine.postgres.transaction.open_stream import stream_inside
 from tuplegate.engine.postgres.transaction.two_phase import (
@@ -49,13 +50,6 @@ _ROLLBACK_S: Final = 5.0
 _NO_NEW_FILES: Final = b"4294967295"
 """The number after which files count as new, where it is unknown."""
 _SAVEPOINTS: Final = frozenset({"savepoint", "release", "rollback"})
-_REASONS: Final = {
-    Why.STOPPING: port.EndReason.LOST,
-    Why.LOCKS: port.EndReason.LIMIT,
-    Why.ROOM: port.EndReason.LIMIT,
-    Why.OUTLIVED: port.EndReason.CONFLICT,
-}
-"""Why it is rolled back where the service has ended what it ran. A statement whose time is over only fails."""
 
 
 # size: it carries what its statements have left, from one request to the next.
@@ -68,21 +62,8 @@ class OpenTransaction(TransactionRun):
     """
 
     __slots__ = (
-        "_cancelling",
-        "_forgets_types",
-        "_id",
-        "_in_doubt",
-        "_left",
-        "_must_speak",
-        "_notifies",
-        "_runs",
-        "_size_check",
-        "_stream",
-        "_waiting",
-        "_wish",
-        "is_busy",
-        "on_over",
-        "over",
+        "_cancelling", "_forgets_types", "_id", "_in_doubt", "_left", "_must_speak", "_notifies", "_runs",
+        "_size_check", "_stream", "_waiting", "_wish", "is_busy", "on_over", "over",
     )  # fmt: skip
 
     def __init__(
@@ -140,11 +121,7 @@ class OpenTransaction(TransactionRun):
             result = await self._result(0)
         except BaseException as exc:
             raise await self.see_failure(exc, started) from exc
-        self.is_busy = False
-        await self._see_statement_through()
-        result.exec_us = (perf_counter_ns() - started) // 1000
-        result.notices = result.notices + self._notices
-        return result
+        return await self._see_done(result, started)
 
     async def query_each(
         self, statement: port.Statement, lists: list[list[msgspec.Raw]], shape: port.Shape, bounds: port.Bounds
@@ -159,9 +136,11 @@ class OpenTransaction(TransactionRun):
             if isinstance(failure, port.StatementFailed):
                 failure.statement = index
             raise failure from exc
+        return await self._see_done(join_results(results), started)
+
+    async def _see_done(self, result: port.Result, started: int) -> port.Result:
         self.is_busy = False
         await self._see_statement_through()
-        result = join_results(results)
         result.exec_us = (perf_counter_ns() - started) // 1000
         result.notices = result.notices + self._notices
         return result
@@ -308,8 +287,8 @@ class OpenTransaction(TransactionRun):
             return
         if self._wish is not None:
             await self._roll_back(self._wish)
-        elif why in _REASONS:
-            await self._roll_back(_REASONS[why])
+        elif why in REASONS:
+            await self._roll_back(REASONS[why])
         elif not self._waiting and self.member.pgconn.transaction_status not in (_IN_BLOCK, _FAILED):
             await self._roll_back(port.EndReason.LOST)
 
@@ -373,7 +352,7 @@ class OpenTransaction(TransactionRun):
             self._end_with(port.EndReason.CONFLICT)
             raise port.Conflict("the engine had no room to prepare one more transaction", sqlstate="40001") from refused
         except port.EngineFailure as failure:
-            self._end_with(_find_reason(failure))
+            self._end_with(find_reason(failure))
             raise
         self._end_with(port.Outcome.COMMITTED)
         done.exec_us = (perf_counter_ns() - started) // 1000
@@ -455,8 +434,8 @@ class OpenTransaction(TransactionRun):
         if self.over is not None or self.stage >= Stage.DECIDING or self.ended is not None:
             return
         if not self.is_busy:
-            if why in _REASONS:
-                self.abort(_REASONS[why])
+            if why in REASONS:
+                self.abort(REASONS[why])
             return
         self.ended = why
         self.full_at = full_at
@@ -508,10 +487,3 @@ class OpenTransaction(TransactionRun):
 
     def _may_change_types(self) -> bool:
         return self._forgets_types
-
-
-def _find_reason(failure: port.EngineFailure) -> port.EndReason:
-    """Return why it is over where its commit has failed."""
-    if isinstance(failure, port.Conflict):
-        return port.EndReason.CONFLICT
-    return port.EndReason.LOST if isinstance(failure, port.EngineUnavailable) else port.EndReason.ROLLBACK
