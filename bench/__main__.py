@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-from bench import driver, transactions
+from bench import driver, open_transactions, transactions
 from bench.load import Load, generator_name, run_load
 from bench.measure import Line, pgbench, report, tenant
 from tuplegate.data_plane import workloads
@@ -25,7 +25,7 @@ THOUSAND = workloads.SCAN.format(schema=SCHEMA)
 
 def main() -> int:
     data_dir = new_data_dir()
-    service = start_service(data_dir)
+    service = start_service(data_dir, "--open-transactions-max", "64")
     try:
         prepare(service)
         print(f"load generator: {generator_name()}", flush=True)
@@ -37,6 +37,7 @@ def main() -> int:
             thousand_rows,
             driver.measure,
             transactions.measure,
+            open_transactions.measure,
             streaming,
             stalled_reader,
         ):

@@ -41,7 +41,7 @@ def measure(service: Service) -> list[Line]:
         hot = _ratio(service, sql, "bench_hot", (LOOK, HOT), HOT_ROWS, 16)
         sql("drop table bench_accounts, bench_hot, bench_entries")
     return [
-        Line("two writes, 16 connections / engine", two[0], 0.35, False, two[1]),
+        Line("two writes, 16 connections / engine", two[0], 0.6, False, two[1]),
         Line("10 hot rows, 16 connections / engine", hot[0], 0.5, False, hot[1]),
     ]
 
