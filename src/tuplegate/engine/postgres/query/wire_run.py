@@ -3,7 +3,8 @@
 libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
 is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time, its locks and its
 room. What they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when
-its next statement comes, or by ending the connection.
+its next statement comes, or by ending the connection. The memory of its server process is watched too, where the
+engine bounds that. Once the connection is to end, nothing more is passed on to the engine.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from tuplegate.engine.port.wire import WireState
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.run import Run, Running, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.safety.process_memory import MemoryWatch
 from tuplegate.engine.postgres.safety.sizes import explain_full
 
 _log: Final = structlog.get_logger()
@@ -52,8 +54,8 @@ class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
     __slots__ = (
-        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_link", "_outlived",
-        "_running", "_state", "_tasks", "greeting",
+        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_link", "_memory",
+        "_outlived", "_running", "_state", "_tasks", "greeting",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,7 @@ class WireRun(Run):
         guard: SerializableGuard,
         fetch: Fetch,
         greeting: bytes,
+        process_bytes_max: int | None,
     ) -> None:
         super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
         self.begin(member)
@@ -83,6 +86,7 @@ class WireRun(Run):
         self._cancelling = False
         self._is_ending = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._memory = MemoryWatch(member.backend, process_bytes_max, self._is_running, self.end_for)
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -90,10 +94,14 @@ class WireRun(Run):
         return await self._link.read()
 
     async def write(self, data: bytes) -> None:
-        await self._link.write(data)
+        if not self._is_ending:
+            await self._link.write(data)
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
+        self._memory.look()
+        if self._is_ending and self._explained is not None:
+            raise port.StatementFailed(self._explained.message, sqlstate="57P01")
         if self._outlived:
             raise explain_age()
         if self.target.may_write:
@@ -110,6 +118,7 @@ class WireRun(Run):
         if state is WireState.RUNNING:
             if was is not WireState.RUNNING:
                 self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
+                self._memory.follow()
         else:
             self.deadline = math.inf
             if not self._cancelling and not self._is_ending:
@@ -222,10 +231,14 @@ class WireRun(Run):
     async def _waits_for_standby(self) -> bool:
         return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
 
+    def _is_running(self) -> bool:
+        return self._state is WireState.RUNNING
+
     def end_for(self, reason: str) -> None:
-        """End the connection: its database must be let go of."""
+        """End the connection at once: its database must be let go of, or it takes what others need."""
         if not self._is_ending:
             self._is_ending = True
+            _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
             self._explained = port.StatementFailed(reason, sqlstate="57P01")
             self._spawn(self._end_process())
 
@@ -254,6 +267,7 @@ class WireRun(Run):
         """The client has left: cancel what runs, and close. The connection keeps its place until its process is
         gone."""
         self._link.close()
+        self._memory.close()
         self._running.runs.pop(self, None)
         for task in self._tasks:
             task.cancel()
