@@ -38,7 +38,7 @@ class Wires:
         self._guard = guard
         self._fetch = fetch
         self._most = max(1, settings.connections_max // 2)
-        self._process_bytes_max = settings.process_bytes_max
+        self._settings = settings
         self._opening = 0
         self._open: set[WireRun] = set()
 
@@ -85,7 +85,7 @@ class Wires:
             pool.see_off(member, is_running=False, in_doubt=False)
             raise
         shared = (self._running, self._guard, self._fetch)
-        return WireRun(pool, target, timeout_ms, member, link, *shared, greeting, self._process_bytes_max)
+        return WireRun(pool, target, timeout_ms, member, link, *shared, greeting, self._settings)
 
 
 def _write_parameters(member: Member) -> list[bytes]:

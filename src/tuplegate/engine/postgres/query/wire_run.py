@@ -18,6 +18,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.port.wire import WireState
+from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.run import Run, Running, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
@@ -54,8 +55,8 @@ class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
     __slots__ = (
-        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_link", "_memory",
-        "_outlived", "_running", "_state", "_tasks", "greeting",
+        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
+        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "greeting",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +70,7 @@ class WireRun(Run):
         guard: SerializableGuard,
         fetch: Fetch,
         greeting: bytes,
-        process_bytes_max: int | None,
+        settings: EngineSettings,
     ) -> None:
         super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
         self.begin(member)
@@ -79,6 +80,8 @@ class WireRun(Run):
         self._guard = guard
         self._fetch = fetch
         self._state = WireState.IDLE
+        self._life_s = settings.transaction_life_s
+        self._life_ends = math.inf
         self._in_doubt = False
         self._outlived = False
         self._judged_at = -math.inf
@@ -86,7 +89,7 @@ class WireRun(Run):
         self._cancelling = False
         self._is_ending = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._memory = MemoryWatch(member.backend, process_bytes_max, self._is_running, self.end_for)
+        self._memory = MemoryWatch(member.backend, settings.process_bytes_max, self._is_running, self.end_for)
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -115,18 +118,18 @@ class WireRun(Run):
 
     def note(self, state: WireState) -> None:
         was, self._state = self._state, state
-        if state is WireState.RUNNING:
-            if was is not WireState.RUNNING:
-                self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
-                self._memory.follow()
-        else:
-            self.deadline = math.inf
-            if not self._cancelling and not self._is_ending:
-                self._explained = None
         if state is WireState.IDLE:
             self._leave()
         elif self not in self._running.runs:
             self._enter()
+        if state is WireState.RUNNING:
+            if was is not WireState.RUNNING:
+                self._give_time()
+                self._memory.follow()
+        else:
+            self.deadline = self._life_ends
+            if not self._cancelling and not self._is_ending:
+                self._explained = None
 
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
         return self._explained if sqlstate in _ENDED else None
@@ -158,12 +161,36 @@ class WireRun(Run):
                 self._judged_at = now
                 self._spawn(self._judge_age())
             return
+        if why is Why.TIME and asyncio.get_running_loop().time() >= self._life_ends:
+            self.ended = why
+            self._spawn(self._end_life())
+            return
         if why is Why.STOPPING and self._state is not WireState.RUNNING:
             return
         if self.ended is None:
             self.ended = why
             self.full_at = full_at
             self._spawn(self._end_running(why))
+
+    def end_oldest(self) -> None:
+        """Nothing can be cancelled where the transaction waits for its client. What it has read does not matter: it
+        keeps the locks of others."""
+        if self.ended is not None:
+            return
+        self.ended = Why.OUTLIVED
+        if self._state is WireState.RUNNING:
+            self._spawn(self._end_running(Why.OUTLIVED))
+        else:
+            self.end_for("the transaction was open for longest and kept the locks of all others; run it again")
+
+    async def _end_life(self) -> None:
+        if await self._waits_for_standby():
+            self.ended = None
+            self._life_ends = self.deadline = asyncio.get_running_loop().time() + _GRACE_S
+        elif self._state is WireState.IDLE:
+            self.ended = None  # it has ended by itself
+        else:
+            self.end_for(f"the transaction was open for longer than {self._life_s:g} s")
 
     async def _judge_age(self) -> None:
         """Mark the transaction where the engine cannot check it any more: it fails with its next statement."""
@@ -187,7 +214,7 @@ class WireRun(Run):
         if why is Why.TIME and await self._waits_for_client():
             # Neither the time of a slow reader counts, nor that of a client that copies rows to the engine.
             self.ended = None
-            self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
+            self._give_time()
             return
         self._explained = self.explain_end()
         self._cancelling = True
@@ -244,8 +271,14 @@ class WireRun(Run):
 
     # -- entering and leaving -----------------------------------------------------------------------------------
 
+    def _give_time(self) -> None:
+        """Give a statement its time, within that of its transaction."""
+        self.deadline = min(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000, self._life_ends)
+
     def _enter(self) -> None:
-        self._running.runs[self] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self._running.runs[self] = now
+        self._life_ends = now + self._life_s
         self.begun = self.member.meter.begun
         self._outlived = False
         if self.target.may_write:
@@ -253,6 +286,7 @@ class WireRun(Run):
             self.pool.state.begin_doubt()
 
     def _leave(self) -> None:
+        self._life_ends = math.inf
         self._outlived = False
         if self._running.runs.pop(self, None) is not None and self._in_doubt:
             self._in_doubt = False
