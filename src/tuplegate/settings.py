@@ -151,7 +151,9 @@ class Settings:
     )
     open_idle_ms_max: int = _define(300_000, "The longest such time that a request may ask for.", at_least=1)
     open_life_ms: int = _define(60_000, "How long a transaction may stay open, in milliseconds.", at_least=1)
-    open_life_ms_max: int = _define(3_600_000, "The longest such time that a request may ask for.", at_least=1)
+    open_life_ms_max: int = _define(
+        3_600_000, "The longest such time that a request may ask for; also that of GET /v2's transactions.", at_least=1
+    )
     wire: bool = _define(True, "Serve PostgreSQL's own protocol, in a WebSocket at GET /v2.")
     wire_connections_max: int = _define(
         8, "Connections of one organization on one machine that speak PostgreSQL's own protocol.", at_least=1

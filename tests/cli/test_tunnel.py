@@ -1,9 +1,11 @@
 """`tuplegate tunnel` and `tuplegate psql`, with PostgreSQL's own programs and drivers that know nothing of us."""
 
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from tests.cli.command import Command
 from tests.control import Control
 from tests.dumps import contents, fill, schema_of
 from tests.service import Service
+from tuplegate.cli.tunnel.carrier import find_user
+from tuplegate.cli.tunnel.packets import make_startup, write_message
 from tuplegate.engine.bundled.binaries import find_wheel_programs, find_wheel_site
 
 PROGRAMS = find_wheel_programs(find_wheel_site())
@@ -206,3 +210,51 @@ def test_what_is_no_postgresql_gets_an_error(address: str) -> None:
     with socket.create_connection((host, int(port))) as talker:
         talker.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert b"not the start of a PostgreSQL connection" in talker.recv(1000)
+
+
+def _ask_as(user: int, host: str, family: socket.AddressFamily, port: int) -> bytes:
+    """Ask for a row by the tunnel as that user; return all that comes back."""
+    asked = make_startup({b"user": b"x"}) + write_message(b"Q", b"select 'you are' || ' in'" + bytes(1))
+    program = f"""
+import contextlib, os, socket
+os.setuid({user})
+with socket.socket({int(family)}) as end:
+    end.settimeout(20)
+    end.connect(({host!r}, {port}))
+    with contextlib.suppress(ConnectionError):
+        end.sendall({asked!r})
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while b"you are in" not in said and (data := end.recv(65536)):
+            said += data
+    os.write(1, said)
+"""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True).stdout
+
+
+ENDS = [("127.0.0.1", socket.AF_INET), ("::ffff:127.0.0.1", socket.AF_INET6)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a program is")
+@pytest.mark.parametrize(("host", "family"), ENDS)
+def test_programs_of_its_own_user_alone_are_let_in(address: str, host: str, family: socket.AddressFamily) -> None:
+    """By every address that leads to it."""
+    port = int(address.partition("127.0.0.1:")[2].partition("/")[0])
+    assert b"you are in" in _ask_as(os.getuid(), host, family, port)
+    if os.getuid() == 0:  # only root can become another user
+        refused = _ask_as(65534, host, family, port)
+        assert (b"28000" in refused, b"you are in" in refused) == (True, False), refused
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a program is")
+@pytest.mark.parametrize(("host", "family"), ENDS)
+def test_an_end_that_was_closed_is_nobodys(host: str, family: socket.AddressFamily) -> None:
+    """The kernel lists it as root's, who is let in."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(family) as end:
+        end.connect((host, listener.getsockname()[1]))
+        taken, peer = listener.accept()
+        with taken:
+            assert find_user(peer, taken.getsockname()) == os.getuid()
+            assert find_user(peer, ("127.0.0.1", 1)) is None
+            end.close()
+            assert find_user(peer, taken.getsockname()) is None

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.control import wait_until
+from tests.http.test_wire import Hand, query
 from tests.servers import needs_linux
 from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
@@ -141,6 +142,25 @@ def test_a_commit_finds_the_memory_that_it_needs(one: Tenant, two: Tenant, route
     one.write("drop table t")
     if route == "function":
         one.write("drop function l(), f()")
+
+
+@needs_bundled
+@needs_linux
+@pytest.mark.parametrize("way", ["one statement", "many statements"])
+def test_a_session_of_a_client_does_not_commit_without_memory(one: Tenant, two: Tenant, way: str) -> None:
+    """Nor with a key that may only read. It is ended while it fills its memory, and told why; the engine goes on."""
+    listen = "do $$ begin for i in 1..6000 loop execute 'listen c' || i; end loop; end $$"
+    fill = [f"do $$ {FILL} $$"]
+    if way == "many statements":
+        fill = [f"select set_config('fill.b{n}', repeat('x', 2000000), false) is null" for n in range(100)]
+    with as_owner(one.service) as engine, undisturbed(two):
+        client = Hand(one.service)
+        client.start(one.read.client.headers["Authorization"].removeprefix("Bearer "))
+        client.send(b"".join(map(query, ["begin read write; select pg_current_xact_id()", listen, *fill, "commit"])))
+        said = client.last_words()
+        assert b"57P01" in said, said
+        assert b"of memory" in said, said
+        assert engine.execute("select 1").fetchone() == (1,)
 
 
 def test_a_great_index_is_made_in_bounded_memory(one: Tenant, two: Tenant) -> None:

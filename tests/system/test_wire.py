@@ -18,7 +18,8 @@ def short() -> Iterator[Service]:
     """Two workers, over TLS, with little time for everything. The last test stops it."""
     data_dir = new_data_dir()
     limits = ("--wire-idle-s", "4", "--statement-timeout-ms", "2000", "--stop-timeout-s", "5")
-    running = start_service(data_dir, "--workers", "2", "--tls", "self-signed", *limits)
+    life = ("--open-life-ms-max", "6000")
+    running = start_service(data_dir, "--workers", "2", "--tls", "self-signed", *limits, *life)
     yield running
     assert running.stop() == 0
     remove(data_dir)
@@ -62,6 +63,20 @@ def test_the_time_of_a_statement(tunnel: Tunnel) -> None:
             assert not threading.Event().wait(2.5)
             copy.write(b"2\n")
         assert value(connection, "select count(*) from rows") == 2
+
+
+def test_the_life_of_a_transaction(tunnel: Tunnel) -> None:
+    """It ends whatever the client does meanwhile. The connection itself, and what commits, go on."""
+    with tunnel.connect() as connection, tunnel.connect(autocommit=False) as opened:
+        with pytest.raises(errors.AdminShutdown, match="open for longer than 6 s"):
+            ask_without_end(opened, connection)
+        assert value(connection, "select 1") == 1
+
+
+def ask_without_end(*connections: Connection) -> None:
+    while True:
+        for connection in connections:
+            connection.execute("select pg_sleep(0.1)")
 
 
 def test_an_idle_connection_is_closed(short: Service) -> None:

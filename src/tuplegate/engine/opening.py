@@ -192,6 +192,7 @@ class _ReachedPostgres:
             dumps_max=settings.dumps_max,
             disk=Disk(settings.data_dir.absolute(), least) if is_bundled and least else None,
             process_bytes_max=settings.engine_process_memory_mb * 2**20 if is_bundled else None,
+            transaction_life_s=settings.open_life_ms_max / 1000,
             stocks=self._share.stocks,
             weaknesses=shared.weaknesses,
         )

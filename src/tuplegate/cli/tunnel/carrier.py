@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,8 @@ _CONNECT_S = 10.0
 _AGAIN_S = 0.25
 _FRAME_BYTES_MAX = 16 * 2**20
 _START_S = 30.0
+_LOOKS = 3
+"""How often the kernel's list is read: while others come and go, one reading may miss an entry."""
 
 
 @dataclass
@@ -192,7 +195,11 @@ class Carried(asyncio.Protocol):
         self._transport = transport
         self._tunnel.add(self)
         if not self._tunnel.lets_in(transport):
-            self._fail("the tunnel belongs to another user of this machine", "28000")
+            self._fail(
+                "the tunnel lets in programs of its own user alone, and this one is another's, or nobody knows whose;"
+                " --all-users lets in everybody on this machine",
+                "28000",
+            )
             return
         self._late = asyncio.get_running_loop().call_later(_START_S, transport.close)
 
@@ -311,12 +318,13 @@ class Tunnel:
         return await asyncio.get_running_loop().create_unix_server(lambda: Carried(self), path)
 
     def lets_in(self, transport: asyncio.Transport) -> bool:
-        """Return whether the program at the other end belongs to the user of the tunnel, as far as that can be told."""
-        peer = transport.get_extra_info("peername")
-        if self._all_users or not isinstance(peer, tuple):
+        """Return whether the program at the other end belongs to the user of the tunnel, or to root. Only Linux tells:
+        there nobody is let in whose user is unknown."""
+        here, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        is_tcp = isinstance(here, tuple)  # a socket in a directory is guarded by that
+        if self._all_users or not is_tcp or sys.platform != "linux":
             return True
-        user = find_user(peer[0], peer[1])
-        return user is None or user in (0, os.getuid())
+        return peer is not None and find_user(peer, here) in (0, os.getuid())
 
     def add(self, carried: Carried) -> None:
         self._open.add(carried)
@@ -337,11 +345,29 @@ class Tunnel:
             carried.close()
 
 
-def find_user(address: str, port: int) -> int | None:
-    """Return the id of the user whose program has that end of a connection on this machine; None if it is unknown."""
-    wanted = f"{int.from_bytes(bytes(map(int, address.split('.'))), 'little'):08X}:{port:04X}"
-    try:
-        lines = Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]
-    except OSError:
-        return None
-    return next((int(line[7]) for line in map(str.split, lines) if line[1] == wanted), None)
+def find_user(end: tuple[str, int], other_end: tuple[str, int]) -> int | None:
+    """Return the id of the user whose program has the first end of a connection on this machine; None if it is unknown.
+
+    An end that nobody has open any more is listed as root's, without an inode: its user is unknown.
+    """
+    wanted = [(_write_end(*end, mapped=mapped), _write_end(*other_end, mapped=mapped)) for mapped in (False, True)]
+    for _ in range(_LOOKS):
+        for table in ("tcp", "tcp6"):
+            try:
+                lines = Path("/proc/net", table).read_text("ascii").splitlines()[1:]
+            except OSError:
+                continue
+            for line in map(str.split, lines):
+                if (line[1], line[2]) in wanted:
+                    return int(line[7]) if line[9] != "0" else None
+    return None
+
+
+def _write_end(address: str, port: int, *, mapped: bool) -> str:
+    """Return an IPv4 address and a port as the kernel lists them: 32 bits at a time, as numbers of this machine.
+
+    `mapped`: as an IPv6 socket has it, which reaches 127.0.0.1 by `::ffff:127.0.0.1`.
+    """
+    packed = (b"\0" * 10 + b"\xff\xff" if mapped else b"") + bytes(map(int, address.split(".")))
+    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -99,7 +99,7 @@ class PostgresEngine:
         self._scratch = Scratch(connector, self._ledger.hold, recovery, secret)
         self._dumps = Dumps(connector, self._ledger.hold, secret, settings.dump_tools, settings.dumps_max)
         self._running = self._watch.running.runs
-        self._wires = Wires(self._pools, self._watch.running, self._guard, session.fetch, settings.connections_max)
+        self._wires = Wires(self._pools, self._watch.running, self._guard, session.fetch, settings)
         self._decider = Decider(recovery, self._guard, self._ledger)
         self._requests = Requests(
             self._pools, self._watch.running, self._decider, settings.attempts_max, settings.connections_max

@@ -40,6 +40,8 @@ class EngineSettings:
     """That of the engine's data, where it is watched."""
     process_bytes_max: int | None = None
     """Memory that a process of the engine may take; None where the engine does not bound it."""
+    transaction_life_s: float = 3600.0
+    """How long a client that speaks the engine's protocol itself may leave a transaction open."""
     replicas: tuple[str, ...] = ()
     """Conninfos of standbys, with the installation's owner."""
     is_replica: bool = False

@@ -113,6 +113,10 @@ class Run:
         self.full_at = full_at
         self.pool.expire(self.member)
 
+    def end_oldest(self) -> None:
+        """Cancel it, because it is open for longest and keeps the locks that all others have left."""
+        self.end(Why.OUTLIVED)
+
     def check_ended(self) -> None:
         """Raise where it was ended: what is sent from now on would not be cancelled any more."""
         if self.ended is not None:

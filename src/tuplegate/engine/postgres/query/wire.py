@@ -11,6 +11,7 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import ConnectionLost
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import SettingsRefused
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.run import Running
@@ -28,16 +29,17 @@ _REPORTED: Final = (
 
 
 class Wires:
-    """The connections of clients that speak for themselves, of one worker. `most` is how many there may be."""
+    """The connections of clients that speak for themselves, of one worker."""
 
     def __init__(
-        self, pools: Pools, running: Running, guard: SerializableGuard, fetch: Fetch, connections_max: int
+        self, pools: Pools, running: Running, guard: SerializableGuard, fetch: Fetch, settings: EngineSettings
     ) -> None:
         self._pools = pools
         self._running = running
         self._guard = guard
         self._fetch = fetch
-        self._most = max(1, connections_max // 2)
+        self._most = max(1, settings.connections_max // 2)
+        self._settings = settings
         self._opening = 0
         self._open: set[WireRun] = set()
 
@@ -88,7 +90,8 @@ class Wires:
         except BaseException:
             pool.see_off(member, is_running=False, in_doubt=False)
             raise
-        return WireRun(pool, target, timeout_ms, member, link, self._running, self._guard, self._fetch, greeting)
+        shared = (self._running, self._guard, self._fetch)
+        return WireRun(pool, target, timeout_ms, member, link, *shared, greeting, self._settings)
 
 
 def _write_parameters(member: Member) -> list[bytes]:

@@ -3,7 +3,8 @@
 libpq opens the connection, as for any other, and what must be so is verified. Then its socket is taken over, and libpq
 is left only to cancel and to close. What runs there is a `Run`: the same watches end it for its time, its locks and its
 room. What they cannot do here by a cancel, because the client holds a transaction open and nothing runs, is done when
-its next statement comes, or by ending the connection.
+its next statement comes, or by ending the connection. The memory of its server process is watched too, where the
+engine bounds that. Once the connection is to end, nothing more is passed on to the engine.
 """
 
 import asyncio
@@ -17,9 +18,11 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.link import Link
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.port.wire import WireState
+from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.query.run import Run, Running, Why, explain_age
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
+from tuplegate.engine.postgres.safety.process_memory import MemoryWatch
 from tuplegate.engine.postgres.safety.sizes import explain_full
 
 _log: Final = structlog.get_logger()
@@ -52,8 +55,8 @@ class WireRun(Run):
     """The work of a client on its own connection: among the runs while a transaction is open or something runs."""
 
     __slots__ = (
-        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_link", "_outlived",
-        "_running", "_state", "_tasks", "greeting",
+        "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
+        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "greeting",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +70,7 @@ class WireRun(Run):
         guard: SerializableGuard,
         fetch: Fetch,
         greeting: bytes,
+        settings: EngineSettings,
     ) -> None:
         super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
         self.begin(member)
@@ -76,6 +80,8 @@ class WireRun(Run):
         self._guard = guard
         self._fetch = fetch
         self._state = WireState.IDLE
+        self._life_s = settings.transaction_life_s
+        self._life_ends = math.inf
         self._in_doubt = False
         self._outlived = False
         self._judged_at = -math.inf
@@ -83,6 +89,7 @@ class WireRun(Run):
         self._cancelling = False
         self._is_ending = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._memory = MemoryWatch(member.backend, settings.process_bytes_max, self._is_running, self.end_for)
 
     # -- the port -----------------------------------------------------------------------------------------------
 
@@ -90,10 +97,14 @@ class WireRun(Run):
         return await self._link.read()
 
     async def write(self, data: bytes) -> None:
-        await self._link.write(data)
+        if not self._is_ending:
+            await self._link.write(data)
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
+        self._memory.look()
+        if self._is_ending and self._explained is not None:
+            raise port.StatementFailed(self._explained.message, sqlstate="57P01")
         if self._outlived:
             raise explain_age()
         if self.target.may_write:
@@ -107,17 +118,18 @@ class WireRun(Run):
 
     def note(self, state: WireState) -> None:
         was, self._state = self._state, state
-        if state is WireState.RUNNING:
-            if was is not WireState.RUNNING:
-                self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
-        else:
-            self.deadline = math.inf
-            if not self._cancelling and not self._is_ending:
-                self._explained = None
         if state is WireState.IDLE:
             self._leave()
         elif self not in self._running.runs:
             self._enter()
+        if state is WireState.RUNNING:
+            if was is not WireState.RUNNING:
+                self._give_time()
+                self._memory.follow()
+        else:
+            self.deadline = self._life_ends
+            if not self._cancelling and not self._is_ending:
+                self._explained = None
 
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
         return self._explained if sqlstate in _ENDED else None
@@ -149,12 +161,36 @@ class WireRun(Run):
                 self._judged_at = now
                 self._spawn(self._judge_age())
             return
+        if why is Why.TIME and asyncio.get_running_loop().time() >= self._life_ends:
+            self.ended = why
+            self._spawn(self._end_life())
+            return
         if why is Why.STOPPING and self._state is not WireState.RUNNING:
             return
         if self.ended is None:
             self.ended = why
             self.full_at = full_at
             self._spawn(self._end_running(why))
+
+    def end_oldest(self) -> None:
+        """Nothing can be cancelled where the transaction waits for its client. What it has read does not matter: it
+        keeps the locks of others."""
+        if self.ended is not None:
+            return
+        self.ended = Why.OUTLIVED
+        if self._state is WireState.RUNNING:
+            self._spawn(self._end_running(Why.OUTLIVED))
+        else:
+            self.end_for("the transaction was open for longest and kept the locks of all others; run it again")
+
+    async def _end_life(self) -> None:
+        if await self._waits_for_standby():
+            self.ended = None
+            self._life_ends = self.deadline = asyncio.get_running_loop().time() + _GRACE_S
+        elif self._state is WireState.IDLE:
+            self.ended = None  # it has ended by itself
+        else:
+            self.end_for(f"the transaction was open for longer than {self._life_s:g} s")
 
     async def _judge_age(self) -> None:
         """Mark the transaction where the engine cannot check it any more: it fails with its next statement."""
@@ -178,7 +214,7 @@ class WireRun(Run):
         if why is Why.TIME and await self._waits_for_client():
             # Neither the time of a slow reader counts, nor that of a client that copies rows to the engine.
             self.ended = None
-            self.deadline = asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000
+            self._give_time()
             return
         self._explained = self.explain_end()
         self._cancelling = True
@@ -222,17 +258,27 @@ class WireRun(Run):
     async def _waits_for_standby(self) -> bool:
         return self.pool.primary.replication.waits and await self.pool.waits_for_standby(self.member)
 
+    def _is_running(self) -> bool:
+        return self._state is WireState.RUNNING
+
     def end_for(self, reason: str) -> None:
-        """End the connection: its database must be let go of."""
+        """End the connection at once: its database must be let go of, or it takes what others need."""
         if not self._is_ending:
             self._is_ending = True
+            _log.info("a connection of a client was ended", database=self.target.database, reason=reason)
             self._explained = port.StatementFailed(reason, sqlstate="57P01")
             self._spawn(self._end_process())
 
     # -- entering and leaving -----------------------------------------------------------------------------------
 
+    def _give_time(self) -> None:
+        """Give a statement its time, within that of its transaction."""
+        self.deadline = min(asyncio.get_running_loop().time() + self.bounds.timeout_ms / 1000, self._life_ends)
+
     def _enter(self) -> None:
-        self._running.runs[self] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self._running.runs[self] = now
+        self._life_ends = now + self._life_s
         self.begun = self.member.meter.begun
         self._outlived = False
         if self.target.may_write:
@@ -240,6 +286,7 @@ class WireRun(Run):
             self.pool.state.begin_doubt()
 
     def _leave(self) -> None:
+        self._life_ends = math.inf
         self._outlived = False
         if self._running.runs.pop(self, None) is not None and self._in_doubt:
             self._in_doubt = False
@@ -254,6 +301,7 @@ class WireRun(Run):
         """The client has left: cancel what runs, and close. The connection keeps its place until its process is
         gone."""
         self._link.close()
+        self._memory.close()
         self._running.runs.pop(self, None)
         for task in self._tasks:
             task.cancel()

@@ -64,7 +64,10 @@ class LockWatch:
                 if process not in verdict.ended | {verdict.outlived} or run.ended is not None:
                     continue
                 _log.warning("a statement was ended for the engine's locks", database=run.target.database)
-                run.end(Why.LOCKS if process in verdict.ended else Why.OUTLIVED)
+                if process in verdict.ended:
+                    run.end(Why.LOCKS)
+                else:
+                    run.end_oldest()
 
     def _end_reaching(
         self, rows: list[tuple[str | None, ...]], running: dict[int, Run], banned_until: dict[str, float]
