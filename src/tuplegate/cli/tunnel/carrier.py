@@ -350,16 +350,16 @@ def find_user(end: tuple[str, int], other_end: tuple[str, int]) -> int | None:
 
     An end that nobody has open any more is listed as root's, without an inode: its user is unknown.
     """
-    wanted = [(_write_end(*end, mapped=mapped), _write_end(*other_end, mapped=mapped)) for mapped in (False, True)]
-    for _ in range(_LOOKS):
-        for table in ("tcp", "tcp6"):
-            try:
-                lines = Path("/proc/net", table).read_text("ascii").splitlines()[1:]
-            except OSError:
-                continue
-            for line in map(str.split, lines):
-                if (line[1], line[2]) in wanted:
-                    return int(line[7]) if line[9] != "0" else None
+    for table in _LOOKS * ("tcp", "tcp6"):
+        mapped = table == "tcp6"
+        wanted = f" {_write_end(*end, mapped=mapped)} {_write_end(*other_end, mapped=mapped)} "
+        try:
+            _, _, found = Path("/proc/net", table).read_text("ascii").partition(wanted)
+        except OSError:
+            continue
+        if found:
+            user, inode = (found.split(maxsplit=7)[field] for field in (4, 6))
+            return int(user) if inode != "0" else None
     return None
 
 
