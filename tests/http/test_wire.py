@@ -594,6 +594,17 @@ def test_a_failed_transaction_is_no_way_around_the_quota(service: Service, hand:
     assert row[0] < 10, "the tier allows no more requests in a minute"
 
 
+def test_a_client_that_leaves_with_its_last_statement(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """What it sent before is run, and answered."""
+    org_sql("create table wire_last (n int)")
+    hand.start(organization.key)
+    hand.send(query("insert into wire_last values (1)") + query("select 7") + message(b"X", b""))
+    assert [[kind for kind, _ in hand.until("Z")] for _ in range(2)] == [["C", "Z"], ["T", "D", "C", "Z"]]
+    with pytest.raises(ConnectionClosed):
+        hand.next()
+    assert org_sql.value("select count(*) from wire_last") == 1
+
+
 def test_a_long_error_in_the_middle_of_rows(hand: Hand, organization: Organization) -> None:
     """Answers are counted on as before."""
     hand.start(organization.key)

@@ -144,7 +144,7 @@ class WireConnection:
         """Statements of the service's own that are not answered."""
         self._behind = b""
         """What is to be sent behind the client's statement: one of them."""
-        self._has_last_word = False
+        self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
         self.heard_at = asyncio.get_running_loop().time()
@@ -203,7 +203,7 @@ class WireConnection:
                 self._counts.bytes_in += len(data)
                 for number, message in enumerate(self._client.feed(data), start=1):
                     if message[0] == TERMINATE:
-                        return
+                        await self._leave(message)
                     judged = await self._judge(message)
                     self._judged.append(judged)
                     if number % _AT_ONCE == 0:
@@ -214,6 +214,13 @@ class WireConnection:
             data = await self._websocket.receive()
             if not data:
                 return
+
+    async def _leave(self, message: bytes) -> None:
+        """Pass the client's last message on, and wait until the engine has answered what came before it."""
+        self._is_leaving = True
+        self._judged.append(message)
+        await self._write_judged()
+        await self._ended.wait()
 
     async def _write_judged(self) -> None:
         data = self._judged[0] if len(self._judged) == 1 else b"".join(self._judged)
@@ -350,7 +357,7 @@ class WireConnection:
                 await self._websocket.send(passed)
             if self._ending is not None and not self._flow.is_running:
                 raise self._ending
-        if not self._has_last_word:
+        if not self._has_last_word and not self._is_leaving:
             raise self._explain_loss()
 
     def _explain_loss(self) -> WireError:
