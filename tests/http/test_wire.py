@@ -594,6 +594,45 @@ def test_a_failed_transaction_is_no_way_around_the_quota(service: Service, hand:
     assert row[0] < 10, "the tier allows no more requests in a minute"
 
 
+def parse(name: bytes, sql: bytes) -> bytes:
+    return message(b"P", name + b"\0" + sql + b"\0\0\0")
+
+
+def run_prepared(name: bytes) -> bytes:
+    """Bind and Execute, without parameters."""
+    return message(b"B", b"\0" + name + b"\0" + b"\0" * 6) + message(b"E", b"\0" * 5) + SYNC
+
+
+SYNC = message(b"S", b"")
+COMMITS = b"do $$ begin for i in 1..3 loop insert into wire_many values (1); commit; end loop; end $$"
+
+
+@pytest.mark.parametrize("name", [b"", b"s"])
+def test_a_statement_stays_what_it_is_until_the_engine_has_another(
+    hand: Hand, organization: Organization, org_sql: Sql, name: bytes
+) -> None:
+    """A Parse that the engine refuses, or skips behind an error, changes nothing."""
+    org_sql("create table if not exists wire_many (n int)")
+    hand.start(organization.key)
+    for sent in (
+        parse(name, COMMITS) + SYNC,
+        run_prepared(b"unknown")[: -len(SYNC)] + parse(name, b"select 1") + SYNC,
+        parse(b"s", b"select 1") + SYNC if name else SYNC,
+        run_prepared(name),
+    ):
+        hand.send(sent)
+        got = hand.until("Z")
+    assert b"0A000" in got[-2][1]
+    assert org_sql.value("select count(*) from wire_many") == 0
+    if name:
+        hand.send(message(b"C", b"S" + name + b"\0") + SYNC)
+        hand.until("Z")
+    hand.send(parse(name, b"select 1") + SYNC)
+    hand.until("Z")
+    hand.send(run_prepared(name))
+    assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+
+
 def test_a_client_that_leaves_with_its_last_statement(hand: Hand, organization: Organization, org_sql: Sql) -> None:
     """What it sent before is run, and answered."""
     org_sql("create table wire_last (n int)")

@@ -241,7 +241,9 @@ class WireConnection:
                 await self._judge_parse(message)
             elif kind == BIND:
                 await self._judge_bind(message)
-            elif kind in (DESCRIBE, CLOSE, EXECUTE):
+            elif kind == CLOSE:
+                await self._judge_close(message)
+            elif kind in (DESCRIBE, EXECUTE):
                 await self._admission.admit_part(kind)
             elif kind == FUNCTION:
                 await self._admission.admit(1)
@@ -284,12 +286,20 @@ class WireConnection:
         judged = judge_text(rest.partition(b"\0")[0])
         if self._is_way_out(judged):
             self._admission.waive()
+        # The engine keeps what has the name already, and behind an error it does not even read this.
+        if not name and not self._flow.is_running:
+            self._many.pop(name, None)
         await self._admission.admit_part(PARSE)
-        self._many.pop(name, None)
-        if judged.has_no_bound or judged.more:
-            if len(self._many) >= _NAMES_MAX:
+        known = self._many.get(name)
+        if (judged.has_no_bound or judged.more) and not (known is not None and known.has_no_bound):
+            if known is None and len(self._many) >= _NAMES_MAX:
                 raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
             self._many[name] = judged
+
+    async def _judge_close(self, message: bytes) -> None:
+        if self._many and message[5:6] == b"S" and not self._flow.is_running:
+            self._many.pop(message[6:-1], None)
+        await self._admission.admit_part(CLOSE)
 
     async def _judge_bind(self, message: bytes) -> None:
         await self._admission.admit_part(BIND)
