@@ -97,7 +97,6 @@ class PostgresDatabases:
         await self.open(name)
         async with self._session(name) as session:
             await session.run_atomically([(statement, ()) for statement in roles.write_public_rights(name)])
-            await session.fetch(template.give_writing_functions(name_roles(name)[0]))
         if for_copy:
             return
         async with TenantSession(self._connector, self._secret, name) as session:
@@ -121,6 +120,7 @@ class PostgresDatabases:
             )
         async with self._session(name) as session:
             await session.fetch(records.SIGN_WITH, records.database_secret(self._secret, name).hex())
+            await session.fetch(template.give_writing_functions(name_roles(name)[0]))
 
     async def copy(self, source: str, name: str) -> None:
         """Make a copy that names nothing of the source. Raises EngineBusy while the source is used.
@@ -144,6 +144,7 @@ class PostgresDatabases:
         async with self._session(name) as session:
             await session.fetch(records.EMPTY)
             await session.fetch(f"REVOKE ALL ON SCHEMA public FROM {', '.join(name_roles(source))}")
+            await session.fetch(template.take_writing_functions(name_roles(source)[0]))
             await session.run_atomically([(statement, ()) for statement in roles.write_public_rights(name)])
         async with (
             self._make_copying_role(source, name) as role,

@@ -190,8 +190,16 @@ def stamp_version(statements: list[str]) -> str:
 
 
 def give_writing_functions(writer: str) -> str:
-    """Return a statement that gives the writing role alone what writes even in a read-only transaction."""
-    return _write_for_functions(f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);")
+    """Return a statement that gives the writing role alone what writes without a right to a table."""
+    return _write_for_functions(
+        f"EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {writer}', f);",
+        f"AND NOT has_function_privilege('{writer}', oid, 'EXECUTE')",
+    )
+
+
+def take_writing_functions(writer: str) -> str:
+    """Return a statement that takes it back from a role that has nothing to do with the database."""
+    return _write_for_functions(f"EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM {writer}', f);")
 
 
 def _grant_writing_functions(owners: Owners) -> str:
@@ -215,11 +223,12 @@ END $$
 """
 
 
-def _write_for_functions(action: str) -> str:
+def _write_for_functions(action: str, condition: str = "") -> str:
     return f"""
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
             AND proname IN ({", ".join(f"'{name}'" for name in _WRITING_FUNCTIONS)})
+            {condition}
   LOOP
     {action}
   END LOOP;
