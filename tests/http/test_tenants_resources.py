@@ -19,7 +19,6 @@ from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 from tests.workers import peak_mb
 
 MEMORY_MB, TEMP_MB = 128, 16
-QUEUE_BYTES_MAX = 80 * 2**20
 
 
 @pytest.fixture(scope="module")
@@ -162,24 +161,6 @@ def test_a_session_of_a_client_does_not_commit_without_memory(one: Tenant, two: 
         assert b"57P01" in said, said
         assert b"of memory" in said, said
         assert engine.execute("select 1").fetchone() == (1,)
-
-
-@needs_bundled
-def test_the_queue_of_notifications_takes_little_of_the_disk(one: Tenant, two: Tenant) -> None:
-    """A listener in a transaction keeps it from being emptied, with a key that may only read, too."""
-    queue_dir = next(one.service.data_dir.glob("**/pg_notify"))
-    notify = "do $$ begin for i in 1..4000 loop perform pg_notify('c', repeat('x', 7900) || i); end loop; end $$"
-    with undisturbed(two):
-        listener = Hand(one.service)
-        listener.start(one.read.client.headers["Authorization"].removeprefix("Bearer "))
-        for statement in ("listen c", "begin; select 1"):
-            listener.send(query(statement))
-            listener.until("Z")
-        errors = [one.write.answer(notify).json().get("error") for _ in range(4)]
-        assert {error["sqlstate"] for error in errors if error} == {"54000"}, errors
-        assert sum(file.stat().st_size for file in queue_dir.iterdir()) < QUEUE_BYTES_MAX
-        listener.websocket.close()
-        wait_until(lambda: bool(one.write.answer("select pg_notify('c', 'x')").json()["success"]))
 
 
 def test_a_great_index_is_made_in_bounded_memory(one: Tenant, two: Tenant) -> None:

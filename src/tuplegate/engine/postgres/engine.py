@@ -132,7 +132,6 @@ class PostgresEngine:
         stack.push_async_callback(self._watch.end)
         await self._watch.begin()
         watches: dict[str, Work] = {"records": self._expire, "scratch": self._scratch.watch}
-        watches["notifications"] = self._wires.watch
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
             if settings.may_signal:  # nobody else uses the server

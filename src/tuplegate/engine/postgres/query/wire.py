@@ -1,6 +1,5 @@
 """Opens the connections of clients that speak PostgreSQL's protocol themselves."""
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,13 +27,6 @@ _REPORTED: Final = (
 )  # fmt: skip
 """The parameters that a server of any version tells by itself. libpq can only be asked for each by its name."""
 
-_QUEUE_TICK_S: Final = 1.0
-_AFTER_S: Final = 10.0
-"""How long the queue is looked after when no client is left: their server processes end a little later."""
-# Besides what it returns, this function lets the engine forget what all listeners have read. To notify does that too,
-# but not while the queue is full: then every NOTIFY would fail for ever.
-_EMPTY_QUEUE: Final = "SELECT pg_catalog.pg_notification_queue_usage()"
-
 
 class Wires:
     """The connections of clients that speak for themselves, of one worker."""
@@ -50,20 +42,6 @@ class Wires:
         self._settings = settings
         self._opening = 0
         self._open: set[WireRun] = set()
-
-    async def watch(self) -> None:
-        """Keep the engine's queue of notifications short. Only these clients listen for longer than a request takes."""
-        time = asyncio.get_running_loop().time
-        used_at = -_AFTER_S
-        while True:
-            await asyncio.sleep(_QUEUE_TICK_S)
-            if self._open:
-                used_at = time()
-            if time() - used_at < _AFTER_S:
-                try:
-                    await self._fetch(_EMPTY_QUEUE)
-                except port.EngineFailure:
-                    continue  # it is asked again in a moment
 
     def let_go(self, databases: frozenset[str]) -> None:
         """End the connections to databases that are copied, reset or moved."""
