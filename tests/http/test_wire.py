@@ -3,7 +3,7 @@
 import struct
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -41,6 +41,21 @@ def value(connection: Connection, sql: str, *params: Any) -> Any:
     row = connection.execute(sql.encode(), params or None).fetchone()
     assert row is not None
     return row[0]
+
+
+def run_aside(connection: Connection, sql: LiteralString) -> tuple[threading.Thread, list[psycopg.Error]]:
+    """Run a statement in a thread; return that, and where its failure will be."""
+    failure: list[psycopg.Error] = []
+
+    def run() -> None:
+        try:
+            connection.execute(sql)
+        except psycopg.Error as exc:
+            failure.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, failure
 
 
 def database_of(organization: Organization) -> str:
@@ -227,16 +242,7 @@ def test_a_revoked_key_ends_its_connections(service: Service, organization: Orga
     """While a statement runs, too; and it opens no other."""
     made = organization.control.post("/v1/keys", {"name": "soon gone", "scopes": ["write"]})
     with Tunnel(service, made["key"]) as tunnel, tunnel.connect(application_name="by hand") as connection:
-        failure: list[psycopg.Error] = []
-
-        def sleep() -> None:
-            try:
-                connection.execute("select pg_sleep(20)")
-            except psycopg.Error as exc:
-                failure.append(exc)
-
-        sleeping = threading.Thread(target=sleep)
-        sleeping.start()
+        sleeping, failure = run_aside(connection, "select pg_sleep(20)")
         wait_until(lambda: [row[2] for row in backends(organization)] == ["PgSleep"])
         organization.control.delete(f"/v1/keys/{made['id']}")
         sleeping.join(20)
@@ -382,16 +388,7 @@ def test_a_vacuum_that_is_cancelled(tunnel: Tunnel, wire: Connection, organizati
     wire.execute("create table wire_held (n int)")
     with tunnel.connect(application_name="by hand") as connection, wire.transaction():
         wire.execute("lock table wire_held")
-        failure: list[psycopg.Error] = []
-
-        def vacuum() -> None:
-            try:
-                connection.execute("vacuum wire_held")
-            except psycopg.Error as exc:
-                failure.append(exc)
-
-        vacuuming = threading.Thread(target=vacuum)
-        vacuuming.start()
+        vacuuming, failure = run_aside(connection, "vacuum wire_held")
         wait_until(lambda: any(row[1] == "active" and row[2] == "relation" for row in backends(organization)))
         connection.cancel_safe()
         vacuuming.join(20)

@@ -33,14 +33,16 @@ def test_the_driver(run: Program) -> None:
     assert (told["byToken"], told["pooled"]) == ([{"one": 1}], [{"n": 7}])
 
 
+DRIZZLES_ROW = {
+    "id": 1, "name": "ada", "big": f"{BIG}n", "price": "1.50", "at": MOMENT, "data": {"a": [1, None], "s": "x"},
+    "tags": ["a", 'b"c'], "done": True,
+}  # fmt: skip
+
+
 def test_drizzle(run: Program) -> None:
     """Its own types, a batch that commits and one that does not."""
     told = run("drizzle")
-    row = {
-        "id": 1, "name": "ada", "big": f"{BIG}n", "price": "1.50", "at": MOMENT, "data": {"a": [1, None], "s": "x"},
-        "tags": ["a", 'b"c'], "done": True,
-    }  # fmt: skip
-    assert told["inserted"] == told["found"] == row
+    assert told["inserted"] == told["found"] == DRIZZLES_ROW
     assert told["updated"] == {"done": False}
     assert told["batch"] == [[{"id": 2}], [{"id": 1}, {"id": 2}]]
     assert told["rolledBack"] == "23505"
@@ -89,11 +91,7 @@ def test_the_drivers_pool(run: Program) -> None:
 def test_drizzle_over_a_websocket(run: Program) -> None:
     """With transactions that stay open, one in another."""
     told = run("drizzle_websocket")
-    row = {
-        "id": 1, "name": "ada", "big": f"{BIG}n", "price": "1.50", "at": MOMENT, "data": {"a": [1, None], "s": "x"},
-        "tags": ["a", 'b"c'], "done": True,
-    }  # fmt: skip
-    assert told["inserted"] == told["found"] == row
+    assert told["inserted"] == told["found"] == DRIZZLES_ROW
     assert [error["code"] for error in told["codes"]] == ["23505", "42703"]
     assert told["codes"][1]["position"] == "8"
     assert told["committed"] == {"count": 2, "inner": "23505"}

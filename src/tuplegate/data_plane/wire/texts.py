@@ -62,31 +62,30 @@ class Judged:
 
 def judge_text(text: bytes) -> Judged:
     """Raises WireError for a text that may not run."""
-    sql = text.decode("latin-1")
+    sql, lowered = text.decode("latin-1"), text.lower()
     try:
         check_comments(sql)
         keyword, end = first_keyword(sql)
         if ";" in sql:
-            _check_two_phase(sql)
+            _check_two_phase(sql, lowered)
         elif keyword in _SECOND:
             _check_second(sql, keyword, end)
     except ServiceError as error:
         raise WireError("54000", error.body.message, error.body.hint) from None
     is_alone = b";" not in text.rstrip(b"; \t\n\r\f\v")
-    begins = 1 if is_alone else _count_begun(text)
-    lowered = text.lower()
+    begins = 1 if is_alone else _count_begun(text, lowered)
     more = _MORE * begins if b"notify" in lowered or b"concurrently" in lowered else 0
     only_ends = is_alone and keyword in _ENDS
     return Judged(begins, keyword in _CODE, keyword in _IN_STEPS, more, is_alone, only_ends)
 
 
-def _count_begun(text: bytes) -> int:
+def _count_begun(text: bytes, lowered: bytes) -> int:
     """Return how many transactions several statements can begin at most: one, and another behind each word that could
     end one."""
     # Every blank twice: words that follow one another share none.
     words = b"  %b  " % text.translate(_AS_WORDS).replace(b" ", b"  ")
     begins = 1 + sum(words.count(b" %b " % word) for word in (b"commit", b"rollback", b"abort"))
-    begins += len(_END.findall(text.lower())) if len(text) <= _SHORT else words.count(b" end ")
+    begins += len(_END.findall(lowered)) if len(text) <= _SHORT else words.count(b" end ")
     if begins > _BEGUN_MAX:
         raise WireError(
             "54000",
@@ -96,13 +95,12 @@ def _count_begun(text: bytes) -> int:
     return begins
 
 
-def _check_two_phase(sql: str) -> None:
+def _check_two_phase(sql: str, lowered: bytes) -> None:
     """Look at each place in a text of several statements, whether one begins there or not."""
-    lowered = sql.lower()
     places = skipped = 0
     for first in _SECOND:
         end = 0
-        while (start := lowered.find(first, end)) >= 0:
+        while (start := lowered.find(first.encode(), end)) >= 0:
             end = start + len(first)
             places += 1
             if places > _LOOKED_AT_MAX:
