@@ -58,7 +58,7 @@ def test_a_transaction_takes_two_requests(service: Service, table: str) -> None:
     assert routes(between) == ["begin", "commit"]
 
 
-def test_rolled_back_it_leaves_nothing(service: Service, connection: dbapi.Connection, table: str) -> None:
+def test_rolled_back_it_leaves_nothing(service: Service, table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("insert into things values (1, 'one')")
     assert cursor.rowcount == 1
@@ -122,7 +122,7 @@ def test_rows_are_fetched_one_by_one_and_together(connection: dbapi.Connection) 
     ],
 )
 def test_exceptions_go_by_sqlstate(
-    connection: dbapi.Connection, table: str, sql: str, kind: type[dbapi.Error], sqlstate: str | None
+    table: str, connection: dbapi.Connection, sql: str, kind: type[dbapi.Error], sqlstate: str | None
 ) -> None:
     """As the first statement, and inside."""
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_a_parameter_that_cannot_be_sent_is_named(connection: dbapi.Connection) 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_failed_transaction_stays_failed_until_it_is_rolled_back(
-    service: Service, connection: dbapi.Connection, table: str, begun: bool
+    service: Service, table: str, connection: dbapi.Connection, begun: bool
 ) -> None:
     cursor = connection.cursor()
     if begun:
@@ -164,7 +164,7 @@ def test_a_failed_transaction_stays_failed_until_it_is_rolled_back(
 
 @pytest.mark.parametrize("refused", ["", "begin"])
 def test_what_the_service_refuses_does_not_end_it(
-    service: Service, connection: dbapi.Connection, table: str, refused: str
+    service: Service, table: str, connection: dbapi.Connection, refused: str
 ) -> None:
     """Nothing of it was run, and the number of the request may not have been taken."""
     cursor = connection.cursor()
@@ -186,7 +186,7 @@ def test_one_that_only_reads_leaves_nothing_open(service: Service, read_key: str
             opened.cursor().execute("select 1")
 
 
-def test_a_savepoint_saves_it(service: Service, connection: dbapi.Connection, table: str) -> None:
+def test_a_savepoint_saves_it(service: Service, table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("savepoint a")
     with pytest.raises(dbapi.DataError):
@@ -197,7 +197,7 @@ def test_a_savepoint_saves_it(service: Service, connection: dbapi.Connection, ta
     assert names(service) == ["one"]
 
 
-def test_a_conflict_asks_for_a_rollback(service: Service, connection: dbapi.Connection, table: str) -> None:
+def test_a_conflict_asks_for_a_rollback(service: Service, table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("insert into things values (1, 'one')")
     connection.commit()
@@ -233,7 +233,7 @@ def test_autocommit_needs_one_request(service: Service, table: str) -> None:
     assert routes(between) == ["query", "query", "query", "begin", "rollback"]
 
 
-def test_one_that_only_reads(connection: dbapi.Connection, table: str) -> None:
+def test_one_that_only_reads(table: str, connection: dbapi.Connection) -> None:
     connection.read_only = True
     for autocommit in (False, True):
         connection.autocommit = autocommit
@@ -260,7 +260,7 @@ def test_executemany_is_one_request_with_autocommit(service: Service, table: str
     assert names(service) == [name for _, name in rows]
 
 
-def test_executemany_inside_a_transaction(service: Service, connection: dbapi.Connection, table: str) -> None:
+def test_executemany_inside_a_transaction(service: Service, table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.executemany("insert into things values ($1, $2)", [(1, "one"), (2, "two")])
     assert cursor.rowcount == 2
@@ -280,7 +280,7 @@ def test_executemany_is_one_request_inside_a_transaction(service: Service, table
     assert names(service) == ["name 0", "one", None]
 
 
-def test_executemany_that_fails_tells_where(connection: dbapi.Connection, table: str) -> None:
+def test_executemany_that_fails_tells_where(table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("savepoint before")
     with pytest.raises(dbapi.IntegrityError):
@@ -304,7 +304,7 @@ def test_executemany_with_much_to_send_is_several_requests(service: Service, tab
 
 
 def test_executemany_with_more_than_a_request_holds_is_still_one_unit(
-    connection: dbapi.Connection, table: str, monkeypatch: pytest.MonkeyPatch, service: Service
+    table: str, connection: dbapi.Connection, monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:
     monkeypatch.setattr("tuplegate.dbapi.synchronous.connection.BATCH_MAX", 2)
     connection.autocommit = True
@@ -341,7 +341,7 @@ def test_a_large_result_is_streamed(service: Service, autocommit: bool) -> None:
     assert routes(between)[: len(expected)] == expected
 
 
-def test_what_only_writes_is_not_streamed(connection: dbapi.Connection, table: str) -> None:
+def test_what_only_writes_is_not_streamed(table: str, connection: dbapi.Connection) -> None:
     cursor = connection.cursor(stream=True)
     cursor.execute("insert into things values (1, 'one') returning name")
     assert cursor.fetchall() == [("one",)]
@@ -435,7 +435,7 @@ def test_a_bad_address_is_told(given: str, told: str, monkeypatch: pytest.Monkey
         dbapi.connect(given)
 
 
-def test_threads_share_a_connection(service: Service, connection: dbapi.Connection, table: str) -> None:
+def test_threads_share_a_connection(service: Service, table: str, connection: dbapi.Connection) -> None:
     def insert(start: int) -> None:
         for n in range(start, start + 5):
             connection.cursor().execute("insert into things values ($1, 'x')", [n])
