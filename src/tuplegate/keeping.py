@@ -1,10 +1,11 @@
 """Restarts background tasks: one that fails is logged, counted, and started again after a pause.
 
 Such a task runs for as long as the process lives, so nothing awaits its result. Without this, an exception would end it
-unnoticed.
+unnoticed. Most of them look at something again and again; they wait with `tick`.
 """
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ _PAUSE_S_MAX = 5.0
 _LASTED_S = 60.0
 """After a task ran longer than this, a failure counts as its first: the restart comes soon."""
 
+_SPREAD = 37.0
+
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Returns a new coroutine for each start of a task."""
 
@@ -30,6 +33,15 @@ def keep(name: str, work: Work) -> asyncio.Task[None]:
     """Run the work as a task until it returns or is cancelled; restart it after every failure."""
     restarts[name] += 0  # so that the metric shows it
     return asyncio.get_running_loop().create_task(_restart_on_failure(name, work), name=name)
+
+
+async def tick(every_s: float) -> None:
+    """Wait until the clock passes a multiple of `every_s`: tasks wake together, so a quiet process wakes seldom.
+
+    The clock of each process is shifted, so that the processes of one machine do not all wake at once.
+    """
+    left_s = every_s - (asyncio.get_running_loop().time() + os.getpid() / _SPREAD) % every_s
+    await asyncio.sleep(left_s if left_s > every_s / 4 else left_s + every_s)
 
 
 async def attempt(name: str, work: Work) -> None:

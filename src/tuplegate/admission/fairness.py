@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from tuplegate.direct_future import DirectFuture
+from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _TICK_S: Final = 0.1
@@ -150,7 +151,7 @@ class Lanes:
     async def watch(self) -> None:
         """Run for ever."""
         while True:
-            await asyncio.sleep(_TICK_S)
+            await tick(_TICK_S)
             self.pass_tick()
 
     def pass_tick(self) -> None:

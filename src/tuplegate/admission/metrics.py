@@ -145,7 +145,7 @@ class Metrics:
         board, loop = self._board, asyncio.get_running_loop()
         asked, posted_at = board.asked, loop.time()
         while True:
-            await asyncio.sleep(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
+            await keeping.tick(_POST_EVERY_S if board.workers == 1 else _LOOK_EVERY_S)
             if asked != (now_asked := board.asked) or loop.time() - posted_at >= _POST_EVERY_S:
                 asked, posted_at = now_asked, loop.time()
                 self.post()

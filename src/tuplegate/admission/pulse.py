@@ -11,6 +11,7 @@ from typing import Protocol
 from tuplegate.admission.identity import IdentityCache
 from tuplegate.catalog.catalog import Catalog
 from tuplegate.engine.port import Engine, EngineFailure
+from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _EVERY_S = 0.25
@@ -48,7 +49,7 @@ class Pulse:
     async def watch(self) -> None:
         """Run for ever."""
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             try:
                 await self.look()
             except EngineFailure:

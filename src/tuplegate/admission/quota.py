@@ -17,7 +17,7 @@ import structlog
 from tuplegate.access.quotas import WINDOW_S, Tier, choose_portion, find_tier, write_policy_header, write_state_header
 from tuplegate.catalog.permits import Grant, Permits, Report
 from tuplegate.engine.port import EngineFailure
-from tuplegate.keeping import attempt
+from tuplegate.keeping import attempt, tick
 from tuplegate.protocol.errors import ServiceError
 
 _log: Final = structlog.get_logger()
@@ -189,7 +189,7 @@ class Quotas:
     async def watch(self) -> None:
         """Give back idle permits, and try again until the catalog has heard it. Runs for ever."""
         while True:
-            await asyncio.sleep(_IDLE_S)
+            await tick(_IDLE_S)
             now = asyncio.get_running_loop().time()
             every = [*self._former, *self._quotas.values()]
             await self._give_back([quota for quota in every if quota.is_due(now)])

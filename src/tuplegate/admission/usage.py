@@ -3,14 +3,13 @@
 A worker that is killed loses the counts of its last seconds; nothing else depends on them.
 """
 
-import asyncio
-
 import structlog
 
 from tuplegate.catalog.credentials import Credentials
 from tuplegate.catalog.journal import Journal, Used
 from tuplegate.engine.port import EngineFailure
 from tuplegate.http.exchange import Counts
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
@@ -58,7 +57,7 @@ class UsageBook:
     async def watch(self) -> None:
         """Run for ever."""
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             await self.record()
 
     async def record(self) -> None:

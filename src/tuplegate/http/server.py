@@ -23,7 +23,7 @@ from tuplegate.http.rota import Rota
 from tuplegate.http.tls import TlsContext
 from tuplegate.http.tls_transport import TlsTransport
 from tuplegate.http.upgraded import UpgradedConnection
-from tuplegate.keeping import keep
+from tuplegate.keeping import keep, tick
 
 _TICK_S: Final = 1.0
 _HEADS_AGE_S: Final = 60
@@ -196,7 +196,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         ticks = 0
         while True:
-            await asyncio.sleep(_TICK_S)
+            await tick(_TICK_S)
             ticks += 1
             self._check_connections(loop.time())
             if ticks % _HEADS_AGE_S == 0:

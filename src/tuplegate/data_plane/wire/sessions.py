@@ -12,6 +12,7 @@ from tuplegate.admission.seats import WorkerSeats
 from tuplegate.data_plane.wire.admission import WireCounts
 from tuplegate.data_plane.wire.messages import WireError
 from tuplegate.data_plane.wire.session import WireConnection
+from tuplegate.keeping import tick
 from tuplegate.protocol.errors import ServiceError
 
 _WORKER_SHIFT: Final = 24
@@ -103,7 +104,7 @@ class WireSessions:
         """End what is idle, and what has a key that ran out or may do less now. Runs for ever."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await tick(_LOOK_S)
             now = loop.time()
             for connection in self._connections:
                 if connection.is_idle and now - connection.heard_at > self._idle_s:

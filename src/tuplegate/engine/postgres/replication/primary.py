@@ -29,6 +29,9 @@ _C = TypeVar("_C", bound=Connection)
 _LOOK_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = 3.0
 """How long a server that was promoted beside the primary may go unnoticed, where no new connection leads to it."""
+_LOOK_BEHIND_EVERY_S: Final = 15.0
+"""The same where all servers have one address, as behind a proxy: a look is a login, and a change there is rarely
+noticed by nothing else."""
 _SEEK_PAUSE_S: Final = 0.1
 _PATIENCE_S: Final = 2.0
 """How long whoever wants a connection waits for a primary."""
@@ -265,7 +268,8 @@ class Primary:
             self._take_newer(found)
         if self._round is None and (self._suspects or loop.time() >= self._round_at):
             self._suspects = False
-            self._round_at = loop.time() + _LOOK_AROUND_EVERY_S
+            every_s = _LOOK_AROUND_EVERY_S if self._seeker.knows_others else _LOOK_BEHIND_EVERY_S
+            self._round_at = loop.time() + every_s
             self._round = loop.create_task(self._seeker.ask_everyone())
             self._round.add_done_callback(lambda _: self._doubted.set())
 

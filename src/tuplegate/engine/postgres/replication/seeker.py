@@ -64,6 +64,11 @@ class Seeker:
         return all(place.is_socket for place in self._places)
 
     @property
+    def knows_others(self) -> bool:
+        """Return whether the places have more than one address: another server may be promoted beside the primary."""
+        return len(self._places) > 1 or any(len(addresses) > 1 for addresses in self._addresses.values())
+
+    @property
     def is_asking(self) -> bool:
         """Return whether some place has not answered yet."""
         return bool(self._asked)

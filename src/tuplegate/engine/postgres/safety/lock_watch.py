@@ -9,6 +9,7 @@ from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.run import Run, Running, Why
 from tuplegate.engine.postgres.safety.locks import HELD_SQL, NAMES_SQL, Held, judge
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
@@ -39,7 +40,7 @@ class LockWatch:
         """Looks while a statement runs that is not a short one: only then are there many locks, or old ones."""
         banned_until = self._banned_until
         while True:
-            await asyncio.sleep(_TICK_S)
+            await tick(_TICK_S)
             now = self._time()
             running = {
                 run.member.backend: run

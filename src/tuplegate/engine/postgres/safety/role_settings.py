@@ -4,14 +4,13 @@ A role may give itself settings, for each database that it can name. They lie in
 whose size nobody is charged for. New connections see to those that concern them (`pool.py`); this sees to the rest.
 """
 
-import asyncio
-
 import structlog
 
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.own.owners import quote
 from tuplegate.engine.postgres.tenancy.roles import TENANTS
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
@@ -28,7 +27,7 @@ async def undo_settings(connector: AdminConnector) -> None:
     for."""
     async with AdminSession(connector, METADATA_DATABASE) as session:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             try:
                 for role, database in await session.fetch(_FIND):
                     await _undo(session, str(role), database)

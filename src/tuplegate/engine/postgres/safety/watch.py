@@ -22,7 +22,7 @@ from tuplegate.engine.postgres.safety.headroom import BeginRate
 from tuplegate.engine.postgres.safety.lock_watch import LockWatch
 from tuplegate.engine.postgres.safety.placement import Placement
 from tuplegate.engine.postgres.safety.sizes import SIZES_SQL, SizeWatch
-from tuplegate.keeping import Work, keep
+from tuplegate.keeping import Work, keep, tick
 
 _log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class Watch:
     async def _watch_deadlines(self) -> None:
         """One look at all running statements costs less than a timer for each of them."""
         while True:
-            await asyncio.sleep(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
+            await tick(_DEADLINE_TICK_S if self.running.runs else _IDLE_TICK_S)
             self._end_late(self._time())
 
     def _end_late(self, now: float) -> None:
@@ -123,7 +123,7 @@ class PrimaryWatch(Watch):
     async def _watch_sizes(self) -> None:
         pause = _SIZES_TICK_S
         while True:
-            await asyncio.sleep(pause)
+            await tick(pause)
             used = {database for database, pool in self._pools.writing.items() if pool.size or pool.given_away}
             names = used & self._sizes.bounds.keys()
             started = self._time()

@@ -17,6 +17,7 @@ import structlog
 from tuplegate.engine.port import CommitsRefused, EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.transaction.recovery import Recovery
+from tuplegate.keeping import tick
 
 _log = structlog.get_logger()
 
@@ -87,7 +88,7 @@ class Scratch:
                         self._suspects.discard(database)
             except EngineFailure as failure:
                 _log.warning("scratch schemas could not be looked for", reason=str(failure))
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await tick(_LOOK_AGAIN_S)
 
     async def _databases(self) -> set[str]:
         async with AdminSession(self._connector, METADATA_DATABASE) as session:

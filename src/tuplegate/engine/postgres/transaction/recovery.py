@@ -39,7 +39,7 @@ from tuplegate.engine.postgres.own.admin import (
 )
 from tuplegate.engine.postgres.transaction.certainty import Certainty
 from tuplegate.engine.postgres.transaction.histories import Histories, is_replicated
-from tuplegate.keeping import keep
+from tuplegate.keeping import keep, tick
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
@@ -227,7 +227,7 @@ class Recovery:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             if self._primary.replication.stands_still:
                 continue  # nothing can be committed
             try:
