@@ -1,6 +1,8 @@
 """Background tasks go on whatever they raise."""
 
 import asyncio
+import os
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -97,3 +99,19 @@ def test_a_step_that_fails_is_noted() -> None:
 
     asyncio.run(keeping.attempt("work", work))
     assert keeping.restarts == {"work": 1}
+
+
+@pytest.mark.parametrize("now", [0.0, 0.0001, 0.1, 17.23, 17.2399, 17.249, 17.2999, 1e6 + 0.2])
+def test_tasks_of_one_period_wake_at_the_same_moments(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    loop = SimpleNamespace(time=lambda: now)
+    monkeypatch.setattr(keeping, "asyncio", SimpleNamespace(sleep=sleep, get_running_loop=lambda: loop))
+    asyncio.run(keeping.tick(0.25))
+    [seconds] = waited
+    assert 0.25 / 4 < seconds <= 0.25 * 1.25
+    beats = (now + seconds + os.getpid() / 37) / 0.25
+    assert abs(beats - round(beats)) < 1e-6
