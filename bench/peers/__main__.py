@@ -62,7 +62,8 @@ def main() -> int:
         for server in servers:
             tell(f"{server.title}: {versions[server.name]}; a commit is {server.durability}")
         tell(f"load generator: {generator_name()}")
-        plan = Plan(chosen.workloads, chosen.rounds, chosen.seconds, began + chosen.minutes * 60)
+        driver = find_driver(chosen, missing)
+        plan = Plan(chosen.workloads, chosen.rounds, chosen.seconds, began + chosen.minutes * 60, driver)
         results = run(servers, plan, tell)
     found = bars.ratios(results, servers)
     text = report.markdown(results, servers, versions, found, missing, busy)
@@ -91,6 +92,18 @@ def start_all(chosen: argparse.Namespace, home: Path, missing: dict[str, str], e
         else:
             servers.append(server)
     return servers
+
+
+def find_driver(chosen: argparse.Namespace, missing: dict[str, str]) -> Path | None:
+    """Return where Neon's driver is; without it, its workload is left out."""
+    if Workload.NEON not in chosen.workloads:
+        return None
+    try:
+        return install("neon", chosen.folder)
+    except NotInstalled as exc:
+        missing["neon"] = str(exc)
+        chosen.workloads.remove(Workload.NEON)
+        return None
 
 
 def plot(results: Results, servers: list[Server]) -> str:

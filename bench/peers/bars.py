@@ -54,6 +54,7 @@ BARS: tuple[Bar, ...] = (
     Bar(Workload.TRANSACTION, MAIN, Against.PEERS, None),
     Bar(Workload.STREAM, 1, Against.ENGINE, 0.5, Limit.PSQL),
     Bar(Workload.STREAM, 1, Against.PEERS, None),
+    Bar(Workload.NEON, MAIN, Against.PEERS, 3.0),
     *(bar for workload in LOADS for bar in _p50(workload)),
     *(Bar(workload, 256, Against.ITSELF, 0.85) for workload in LOADS),
     Bar(Workload.POINT, MAIN, Against.ENGINE, 0.45, Limit.EXTENDED),

@@ -82,7 +82,7 @@ def _ratios(found: Sequence[Ratio]) -> str:
 
 def _rates(results: Results, servers: Sequence[Server], connections: int) -> str:
     rows = []
-    for workload in LOADS:
+    for workload in (*LOADS, Workload.NEON):
         cells = []
         for server in servers:
             samples = results.samples.get(Case(server.name, workload, connections))

@@ -4,9 +4,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.load import Load, run_load
-from bench.peers import engine
+from bench.peers import engine, neon
 from bench.peers.engine import Limit
 from bench.peers.processes import Memory, MemoryPeak, memory_of, wait_until_quiet
 from bench.peers.servers import Server, Tuplegate
@@ -66,6 +67,8 @@ class Plan:
     rounds: int
     seconds: float
     deadline: float
+    driver: Path | None
+    """Where Neon's driver is installed, if one of the workloads is of it."""
 
 
 class Wrong(Exception):
@@ -126,6 +129,9 @@ def run(servers: Sequence[Server], plan: Plan, tell: Tell) -> Results:
             if workload is Workload.STREAM:
                 _streams(turn, results)
                 results.limits[Limit.PSQL].append(engine.measure(Limit.PSQL, service, plan.seconds))
+                continue
+            if workload is Workload.NEON:
+                _run_driver(turn, plan, results)
                 continue
             for server in turn:
                 if (size := sizes.get((server.name, workload))) is None:
@@ -191,6 +197,17 @@ def _load(server: Server, workload: Workload, connections: int, seconds: float, 
         server.restart()
     rate = outcome.per_second * (1 - min(1.0, errors / max(1, outcome.requests)))
     return Sample(rate, errors, outcome.p50_us, outcome.p99_us, memory.peak)
+
+
+def _run_driver(servers: Sequence[Server], plan: Plan, results: Results) -> None:
+    assert plan.driver is not None
+    for server in servers:
+        if server.request(Workload.NEON) is None:
+            continue
+        with MemoryPeak(server.roots()) as memory:
+            outcome = neon.run_load(plan.driver, server, MAIN, plan.seconds)
+        sample = Sample(outcome.per_second, outcome.errors, outcome.p50_us, outcome.p99_us, memory.peak)
+        results.samples[Case(server.name, Workload.NEON, MAIN)].append(sample)
 
 
 def _streams(servers: Sequence[Server], results: Results) -> None:

@@ -90,6 +90,10 @@ class Server(ABC):
     def value(self, sql: str) -> int:
         """The one number that a statement answers."""
 
+    def neon_connection(self) -> str:
+        """Return the address that Neon's driver is given; it sends it along with every query."""
+        return f"postgresql://any:{self.key or 'none'}@localhost/main"
+
     def ask(self, request: Request, number: int | None = None, *, keep: bool = True) -> Answer:
         """One exchange; `number` replaces the mark."""
         headers = {"Content-Type": "application/json", **request.headers}
@@ -142,6 +146,9 @@ class Tuplegate(Server):
                 return Request("/v1/transaction", {"statements": list(workloads.TRANSACTION)})
             case Workload.STREAM:
                 return Request("/v1/query", {"sql": f"/*+ STREAM */ {workloads.STREAM}"}, ends='"row_count":100000')
+            case Workload.NEON:
+                headers = {"Neon-Connection-String": self.neon_connection()}
+                return Request("/sql", {"query": workloads.point_with("$1"), "params": [NUMBER]}, headers=headers)
 
     def value(self, sql: str) -> int:
         answer = self.ask(Request("/v1/query", {"sql": sql, "row_mode": "arrays"}))
@@ -231,6 +238,8 @@ class Sqld(Peer):
             case Workload.STREAM:
                 steps = [{"stmt": {"sql": workloads.STREAM}}]
                 return Request("/v3/cursor", {"batch": {"steps": steps}}, ends="name100000")
+            case Workload.NEON:
+                return None
 
     def _steps(self) -> list[dict[str, Any]]:
         """Each step if the one before it went well, and a rollback if the commit did not."""
@@ -287,6 +296,8 @@ class D1(Peer):
                 return Request("/", {"statements": list(workloads.TRANSACTION)})
             case Workload.STREAM:
                 return None  # all() and raw() hold the whole result
+            case Workload.NEON:
+                return None
 
     def value(self, sql: str) -> int:
         return int(next(iter(self.ask(Request("/", {"sql": sql})).json()["rows"][0].values())))
@@ -332,7 +343,7 @@ class Datasette(Peer):
                 return Request("/bench/add_event.json", {"user_id": NUMBER}, headers=accept)
             case Workload.ROWS:
                 return self._read(workloads.ROWS)
-            case Workload.TRANSACTION:
+            case Workload.TRANSACTION | Workload.NEON:
                 return None
             case Workload.STREAM:
                 return Request("/bench/bench_streamed.csv?_stream=on", method="GET", ends="name100000")
@@ -407,6 +418,8 @@ class FastApi(Peer):
                 return Request("/transaction", {"statements": list(workloads.TRANSACTION)})
             case Workload.STREAM:
                 return Request("/stream", {"sql": workloads.STREAM}, ends="name100000")
+            case Workload.NEON:
+                return Request("/sql", {"query": workloads.point_with("$1"), "params": [NUMBER]})
 
     def value(self, sql: str) -> int:
         """Not through the server: it does not try again after a conflict."""

@@ -15,6 +15,7 @@ class Workload(StrEnum):
     ROWS = "rows-1000"
     TRANSACTION = "transaction"
     STREAM = "stream"
+    NEON = "neon-driver"
 
     @property
     def label(self) -> str:
@@ -32,8 +33,10 @@ _LABELS = {
     Workload.ROWS: "1,000 rows",
     Workload.TRANSACTION: "transaction of two statements",
     Workload.STREAM: "stream of 100,000 rows",
+    Workload.NEON: "point read by Neon's driver",
 }
-LOADS = tuple(workload for workload in Workload if workload is not Workload.STREAM)
+LOADS = tuple(workload for workload in Workload if workload not in (Workload.STREAM, Workload.NEON))
+"""Those of which every request is the same bytes but for a number, so that a generator of load can send them."""
 
 _POINT = "select id, name, email from bench_users where id = "
 POINT = f"{_POINT}{MARK}"

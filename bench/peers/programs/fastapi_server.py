@@ -6,7 +6,7 @@ import os
 from contextlib import asynccontextmanager
 
 import asyncpg
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
@@ -34,6 +34,21 @@ app = FastAPI(lifespan=lifespan)
 async def query(query: Query):
     rows = await app.state.pool.fetch(query.sql, *query.params)
     return {"rows": [dict(row) for row in rows]}
+
+
+@app.post("/sql")
+async def neon_query(request: Request):
+    """The least of Neon's protocol: its driver sends every parameter as text, and reads every value as text."""
+    body = await request.json()  # the driver does not say that it is JSON
+    rows = await app.state.pool.fetch(body["query"], *(int(param) for param in body["params"]))
+    names = list(rows[0].keys()) if rows else []
+    return {
+        "command": "SELECT",
+        "rowCount": len(rows),
+        "rows": [[str(value) for value in row.values()] for row in rows],
+        "fields": [{"name": name, "dataTypeID": 23 if name == "id" else 25} for name in names],
+        "rowAsArray": True,
+    }
 
 
 @app.post("/transaction")
