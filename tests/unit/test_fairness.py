@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tuplegate.admission import fairness
 from tuplegate.admission.fairness import Lane, Lanes
 from tuplegate.eager import EagerRun
 from tuplegate.protocol.errors import ServiceError
@@ -241,5 +242,33 @@ def test_one_whose_turn_came_just_as_it_was_cancelled_passes_it_on() -> None:
         await second
         assert first.cancelled()
         assert lane.running == 1
+
+    asyncio.run(run())
+
+
+def test_nothing_ticks_while_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pass_on(_: float) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(fairness, "tick", pass_on)
+
+    async def let_time_pass(lanes: Lanes) -> int:
+        before = lanes.tick
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        return lanes.tick - before
+
+    async def run() -> None:
+        lanes = Lanes(2, 2, 10, 1.0)
+        watching = asyncio.create_task(lanes.watch())
+        assert await let_time_pass(lanes) == 0
+        for _ in range(2):
+            lane = lanes.find_lane("org")
+            assert lane.enter()
+            assert await let_time_pass(lanes) > 1000
+            lane.leave()
+            await let_time_pass(lanes)
+            assert await let_time_pass(lanes) == 0
+        watching.cancel()
 
     asyncio.run(run())

@@ -135,11 +135,13 @@ class Lanes:
         self._there = 0
         self._there_before = 0
         self._lanes: dict[str, Lane] = {}
+        self._is_used = asyncio.Event()
 
     def find_lane(self, organization: str) -> Lane:
         lane = self._lanes.get(organization)
         if lane is None:
             lane = self._lanes[organization] = Lane(self)
+            self._is_used.set()
         lane.kept_until = self.tick + _KEPT_TICKS
         return lane
 
@@ -147,10 +149,14 @@ class Lanes:
         """Count an organization that has sent its first request since the last tick."""
         self._there += 1
         self._set_share()
+        self._is_used.set()
 
     async def watch(self) -> None:
-        """Run for ever."""
+        """Run for ever; rest while nobody is there."""
         while True:
+            if not self._lanes and not self._there and not self._there_before:
+                self._is_used.clear()
+                await self._is_used.wait()
             await tick(_TICK_S)
             self.pass_tick()
 

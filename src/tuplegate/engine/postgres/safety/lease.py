@@ -1,7 +1,7 @@
 """Shares of the engine's pool of serializable transactions, for service processes that do not share memory.
 
 Every service process group (a supervisor and its workers) tells the others two numbers through the metadata database,
-twenty times a second, or seven while it begins none: how many transactions it has begun, and how many it will have
+twenty times a second, or five while it begins none: how many transactions it has begun, and how many it will have
 begun at most, its ceiling. A ceiling counts for the group itself `_SETTLE_S` after the others can read it; a lower one
 at once, before they can. What is read of the others holds for `_SETTLE_S` after it was asked for. So a group that has
 asked within that time knows a bound of everything that has begun: docs/decisions/0008 has the proof.
@@ -39,7 +39,7 @@ from tuplegate.keeping import keep
 _log = structlog.get_logger()
 
 _EVERY_S = 0.05
-_IDLE_EVERY_S = 0.15
+_IDLE_EVERY_S = 0.2
 """While nothing is begun."""
 _SETTLE_S = 0.3
 _LEASE_S = 1.0
