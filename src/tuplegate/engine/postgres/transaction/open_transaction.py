@@ -92,7 +92,7 @@ class OpenTransaction(TransactionRun):
         self.begin(member)
         self.access = port.Access.READ if self.is_read_only else port.Access.WRITE
         self._runs[self] = now
-        self.pool.held += 1
+        self.pool.hold()
         member.on_closed = self._see_lost
         full_at = None if self.is_read_only else self.pool.state.full_at
         try:
@@ -468,7 +468,7 @@ class OpenTransaction(TransactionRun):
         """See to it that it is watched no longer, and counts no longer."""
         self.is_busy = False
         del self._runs[self]
-        self.pool.held -= 1
+        self.pool.end_holding()
         self._end_doubt()
         if self.on_over is not None:
             self.on_over()
