@@ -68,6 +68,7 @@ HOT = (
     "engine/postgres/safety/database_state",
     "engine/postgres/safety/guard",
     "engine/postgres/transaction/inside_run",
+    "engine/postgres/transaction/open_statements",
     "engine/postgres/transaction/open_transaction",
     "engine/postgres/transaction/records",
     "engine/postgres/transaction/recovery",

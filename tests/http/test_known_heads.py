@@ -91,6 +91,22 @@ def test_a_head_that_closes_the_connection_closes_it(wire: Wire) -> None:
     assert wire.socket.recv(100) == b""
 
 
+def test_known_headers_behind_another_first_line(wire: Wire) -> None:
+    """They are read once, and mean something else behind another version of HTTP."""
+    whole = wire.head(len(body_of(4))) + body_of(4)
+    for _ in range(2):
+        wire.send(whole)
+        assert rows(wire.answer()) == [{"n": 4}]
+        for path in (b"/v1/%71uery", b"/%761/query"):
+            wire.send(whole.replace(b"/v1/query", path, 1))
+            assert rows(wire.answer()) == [{"n": 4}]
+        wire.send(whole.replace(b"/v1/query", b"/v1/elsewhere", 1))
+        assert wire.answer()[0] == 404
+    wire.send(whole.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    assert rows(wire.answer()) == [{"n": 4}]
+    assert wire.socket.recv(100) == b""
+
+
 def test_a_key_that_is_revoked_meanwhile(service: Service, wire: Wire) -> None:
     """What is remembered of a head is how it reads, not what it may."""
     headers = {"Authorization": f"Bearer {service.key}"}

@@ -339,6 +339,16 @@ def until(reached: Any, seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
+def test_a_number_sent_again_gets_its_own_answer_after_a_request_without_one(client: httpx.Client, table: str) -> None:
+    opened = Open(client)
+    first = opened.post("query", sql="insert into notes values (1, 'a')", sequence=1)
+    assert opened.post("query", sql="select 7 as n").json()["rows"] == [{"n": 7}]
+    assert opened.post("query", sql="insert into notes values (1, 'a')", sequence=1).content == first.content
+    done = opened.post("commit")
+    assert opened.post("commit").content == done.content
+    assert rows(client) == [1]
+
+
 def test_a_sequence_sent_again_is_not_run_again(client: httpx.Client, table: str) -> None:
     opened = Open(client)
     first = opened.post("query", sql="insert into notes values (1, 'a')", sequence=1)

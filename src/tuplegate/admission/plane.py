@@ -104,7 +104,11 @@ class Plane:
         self._in_lanes = in_lanes
         self._routes = {key: (route, counts.cell(*key)) for key, route in routes.items()}
         written_out_first = sorted(self._routes.items(), key=lambda item: "{" in item[0][1])
-        self._templates = [(method, path.split("/"), found) for (method, path), found in written_out_first]
+        self._templates: dict[int, list[tuple[str, list[str], tuple[Route, Cell]]]] = {}
+        """By the number of their parts."""
+        for (method, path), found in written_out_first:
+            parts = path.split("/")
+            self._templates.setdefault(len(parts), []).append((method, parts, found))
         self._counts = counts
         self._identities = identities
         self._loop_time = asyncio.get_running_loop().time
@@ -185,7 +189,7 @@ class Plane:
         takes: list[str] = []
         parts = path_parts(exchange.path) or []
         is_literal = False
-        for offered, template, found in self._templates:
+        for offered, template, found in self._templates.get(len(parts), ()):
             values = match_template(template, parts)
             if values is None or (is_literal and values):  # a path that is written out is no {name} of another
                 continue

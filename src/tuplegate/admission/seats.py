@@ -9,6 +9,7 @@ that was killed leaves its marks behind, and its successor wipes them off.
 import hashlib
 import mmap
 from collections.abc import Callable
+from functools import partial
 
 from tuplegate.protocol.errors import ServiceError
 
@@ -34,6 +35,9 @@ class WorkerSeats:
         self._seats = seats
         self._start = _PART_BYTES * worker
         self._free = list(range(_WORKER_SEATS))
+        self._marks = memoryview(seats.marks)
+        self._counted = bytearray(len(seats.marks))
+        self._to_count = memoryview(self._counted)
         seats.marks[self._start : self._start + _PART_BYTES] = bytes(_PART_BYTES)
 
     def take(self, organization: str) -> Callable[[], None]:
@@ -44,10 +48,12 @@ class WorkerSeats:
             raise ServiceError("busy", f"{_WORKER_SEATS} {seats.what} are open in this worker, which is the most")
         seat = self._free.pop()
         self._write(seat, mark)
-        if seats.marks[:].count(mark) > seats.most:
+        # Into memory that is kept: a copy made anew would leave as much behind it, touched, for whatever comes next.
+        self._to_count[:] = self._marks
+        if self._counted.count(mark) > seats.most:
             self._leave(seat)
             raise ServiceError("busy", f"{seats.most} {seats.what} of the organization are open, which is the most")
-        return lambda: self._leave(seat)
+        return partial(self._leave, seat)
 
     def _leave(self, seat: int) -> None:
         self._write(seat, bytes(_MARK_BYTES))

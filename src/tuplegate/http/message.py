@@ -41,39 +41,57 @@ def malformed(message: str) -> ServiceError:
     return ServiceError("malformed_request", f"this is not an HTTP/1.1 request: {message}")
 
 
+class Fields:
+    """The headers of a request, and what they say of it. Immutable: the heads of many requests may share them.
+
+    `length` is that of the body, or CHUNKED.
+    """
+
+    __slots__ = ("expects_continue", "headers", "keep_alive", "length")
+
+    def __init__(self, raw: bytes, *, is_http_1_1: bool) -> None:
+        """`raw` begins behind the first line of the request and ends with the blank line. Raises malformed_request."""
+        headers = read_fields(raw[:-4].split(b"\r\n") if len(raw) > 4 else [])
+        self.headers: Final[Mapping[bytes, bytes]] = MappingProxyType(headers)
+        self.length: Final = _body_length(headers, is_http_1_1=is_http_1_1)
+        self.expects_continue: Final = is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
+        self.keep_alive: Final = is_kept_alive(headers, is_http_1_1=is_http_1_1)
+        _check_host(headers, is_http_1_1=is_http_1_1)
+
+
 class Head:
     """The head of a request. Immutable but for `noted`: many requests over many connections may share it.
 
-    `length` is that of the body, or CHUNKED. `origin_form` is the target without its host, if it names one; `path` and
-    `query` are its parts as they were sent, still percent-encoded. `noted` is what a route has made of the head and of
-    nothing else; it is forgotten with it.
+    `origin_form` is the target without its host, if it names one; `path` and `query` are its parts as they were sent,
+    still percent-encoded. `noted` is what a route has made of the head and of nothing else; it is forgotten with it.
     """
 
     __slots__ = (
-        "expects_continue", "headers", "is_http_1_1", "keep_alive", "length", "method", "noted", "origin_form", "path",
-        "query", "target",
+        "expects_continue", "fields", "headers", "is_http_1_1", "keep_alive", "length", "method", "noted",
+        "origin_form", "path", "query", "target",
     )  # fmt: skip
 
-    def __init__(self, raw: bytes) -> None:
-        """`raw` ends with the blank line. Raises malformed_request."""
-        first, *lines = raw[:-4].split(b"\r\n")
-        line = REQUEST_LINE.fullmatch(first)
+    def __init__(self, raw: bytes, known: Fields | None = None) -> None:
+        """`raw` ends with the blank line. `known` are its headers, where they came before behind the same version of
+        HTTP. Raises malformed_request."""
+        end = raw.find(b"\r\n")
+        line = REQUEST_LINE.fullmatch(raw, 0, end)
         if line is None:
             raise malformed("its first line is not of the form METHOD target HTTP/1.1")
-        headers = read_fields(lines)
         self.is_http_1_1: Final = line[3] == b"1"
+        fields = known or Fields(raw[end + 2 :], is_http_1_1=self.is_http_1_1)
         self.method: Final = line[1].decode()
         self.target: Final = line[2]
         self.origin_form: Final = _origin_form(self.method, line[2])
         path, _, query = self.origin_form.decode().partition("?")
         self.path: Final = path
         self.query: Final = query
-        self.headers: Final[Mapping[bytes, bytes]] = MappingProxyType(headers)
-        self.length: Final = _body_length(headers, is_http_1_1=self.is_http_1_1)
-        self.expects_continue: Final = self.is_http_1_1 and headers.get(b"expect", b"").lower() == b"100-continue"
-        self.keep_alive: Final = is_kept_alive(headers, is_http_1_1=self.is_http_1_1)
+        self.fields: Final = fields
+        self.headers: Final = fields.headers
+        self.length: Final = fields.length
+        self.expects_continue: Final = fields.expects_continue
+        self.keep_alive: Final = fields.keep_alive
         self.noted: object = None
-        _check_host(headers, is_http_1_1=self.is_http_1_1)
 
 
 def read_fields(lines: list[bytes]) -> dict[bytes, bytes]:
@@ -158,6 +176,7 @@ def _shown(data: bytes) -> str:
 
 _HELD_MAX: Final = 1024
 _HELD_BYTES_MAX: Final = 4 * 1024
+_VERSION_LENGTH: Final = len(b"HTTP/1.1")
 
 
 class HeadCache:
@@ -165,27 +184,45 @@ class HeadCache:
 
     A remembered head equals what parsing would give, so nobody can tell the difference. A head that was not sent for a
     while is forgotten, with the token in it (see `age`).
+
+    Headers are remembered apart as well, together with the version of HTTP in front of them: every open transaction has
+    a path of its own, and its client sends the same headers with all of them.
     """
 
     def __init__(self) -> None:
         self._young: dict[bytes, Head] = {}
         self._old: dict[bytes, Head] = {}
+        self._young_fields: dict[bytes, Fields] = {}
+        self._old_fields: dict[bytes, Fields] = {}
 
     def read(self, raw: bytes) -> Head:
         """Return the head of these bytes. Raises malformed_request."""
         head = self._young.get(raw)
         if head is not None:
             return head
-        head = self._old.get(raw) or Head(raw)
+        head = self._old.get(raw) or self._parse(raw)
         if len(raw) <= _HELD_BYTES_MAX:
             if len(self._young) >= _HELD_MAX:
-                self.age()
+                self._old, self._young = self._young, {}
             self._young[raw] = head
         return head
 
+    def _parse(self, raw: bytes) -> Head:
+        key = raw[raw.find(b"\r\n") - _VERSION_LENGTH :]
+        known = self._young_fields.get(key)
+        if known is not None:
+            return Head(raw, known)
+        head = Head(raw, self._old_fields.get(key))
+        if len(key) <= _HELD_BYTES_MAX:
+            if len(self._young_fields) >= _HELD_MAX:
+                self._old_fields, self._young_fields = self._young_fields, {}
+            self._young_fields[key] = head.fields
+        return head
+
     def age(self) -> None:
-        """Forget the heads that were not sent since the last call."""
+        """Forget what was not sent since the last call."""
         self._old, self._young = self._young, {}
+        self._old_fields, self._young_fields = self._young_fields, {}
 
     def __len__(self) -> int:
         return len(self._young.keys() | self._old.keys())

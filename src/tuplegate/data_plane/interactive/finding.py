@@ -1,5 +1,6 @@
 """Finds the open transaction that a request is about: here, in another worker, or among those that have ended."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from tuplegate.http.exchange import Exchange
 from tuplegate.protocol.errors import ServiceError
 
 _encode: Final = msgspec.json.Encoder().encode
+Run = Callable[[Exchange, Identity], Awaitable[None]]
 _EXPIRED: Final = (port.EndReason.IDLE, port.EndReason.LIFETIME)
 
 
@@ -37,22 +39,19 @@ class Finder:
     ) -> Held | None:
         """Return the transaction that the request is about; None where it is over and the request is answered.
 
-        A commit, or a rollback, of one that is over is answered with what became of it.
+        No other worker holds it. A commit, or a rollback, of one that is over is answered with what became of it.
         """
         target = await self._identities.find_target(identity, exchange)
         id = exchange.path_values["id"]
-        read = self._read_open_id(id, target)
-        if read is None:
+        held = self._find_here(id, identity, target)
+        if held is None and self._read_open_id(id, target) is None:
             raise _not_found()
-        if await self._handed_over(exchange, read):
-            return None
-        held = self._find_here(id, identity)
         if held is not None and held.transaction.over is None:
             if held.begun_by.may_write and not target.may_write and not ends:
                 raise ServiceError("forbidden", "the transaction may write, and this token only reads")
             return held
         if held is not None:  # it is being rolled back
-            await held.over.wait()
+            await held.wait_until_over()
         ended = self._find_ended(id, identity)
         if ended is not None:
             repeated = None
@@ -80,6 +79,18 @@ class Finder:
         else:
             raise explain_end(id, outcome)
 
+    def run_where_held(self, exchange: Exchange, identity: Identity, run: Run) -> Awaitable[None]:
+        """Run a request where its transaction is held: here, or in another worker, which reads the body then."""
+        if exchange.path_values["id"] in self._holdings.open:
+            return run(exchange, identity)
+        return self._ask_holder(exchange, identity, run)
+
+    async def _ask_holder(self, exchange: Exchange, identity: Identity, run: Run) -> None:
+        target = await self._identities.find_target(identity, exchange)
+        read = self._read_open_id(exchange.path_values["id"], target)
+        if read is None or not await self._handed_over(exchange, read):
+            await run(exchange, identity)
+
     async def tell_state(self, exchange: Exchange, identity: Identity, *, abort: bool) -> bool:
         """Answer with the state of an open transaction, which is aborted before if it can be. Return False for the id
         of another one."""
@@ -90,11 +101,11 @@ class Finder:
             return False
         if await self._handed_over(exchange, read):
             return True
-        held = self._find_here(id, identity)
+        held = self._find_here(id, identity, target)
         if held is not None:
             if abort:
                 held.abort(port.EndReason.ROLLBACK)
-                await held.over.wait()
+                await held.wait_until_over()
             else:
                 exchange.respond(200, _encode({"success": True, "transaction_id": id, **describe(held)}))
                 return True
@@ -114,10 +125,14 @@ class Finder:
         read = read_id(id, target.id, self._secret)
         return read if read is not None and read.kind is IdKind.OPEN else None
 
-    def _find_here(self, id: str, identity: Identity) -> Held | None:
-        """Return the transaction where this worker holds it. Raises not_found where another key has begun it."""
+    def _find_here(self, id: str, identity: Identity, target: port.Target) -> Held | None:
+        """Return the transaction where this worker holds it. Raises not_found where another key has begun it, or where
+        it is one of another database. An id that is held was signed here, and need not be checked again."""
         held = self._holdings.open.get(id)
-        if held is not None and held.begun_by.key != identity.principal.key:
+        if held is None:
+            return None
+        begun_by = held.begun_by
+        if begun_by.key != identity.principal.key or begun_by.database != target.id:
             raise _not_found()
         return held
 

@@ -6,6 +6,7 @@ against no quota: a MAC tells it that the request was counted where it arrived.
 """
 
 import hmac
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ import msgspec
 from tuplegate.http.exchange import Exchange
 from tuplegate.http.forwarding.answer_reader import AnswerReader
 from tuplegate.http.forwarding.upstream import UpstreamAddress, UpstreamConnection, UpstreamLost, UpstreamUnreachable
+from tuplegate.http.message import CHUNKED
 from tuplegate.http.origins import Origin, parse_origin
 from tuplegate.keeping import within
 
@@ -30,7 +32,9 @@ _NOT_PASSED_ON: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length", b"expect", b"host", b"origin", HEADER,
 })  # fmt: skip
-_NOT_PASSED_BACK: Final = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date", b"ratelimit")
+_NOT_PASSED_BACK: Final = re.compile(
+    rb"\r\n(?:connection|keep-alive|transfer-encoding|content-length|date|ratelimit)[^\r]*+", re.IGNORECASE
+)
 
 
 class HolderGone(Exception):
@@ -66,6 +70,16 @@ class Holder:
     @classmethod
     def read(cls, number: int) -> "Holder":
         return cls(*divmod(number, 1 << _WORKER_BITS))
+
+
+class _PassedHead:
+    """The head of a request as it goes on to an address; kept with the head that arrived."""
+
+    __slots__ = ("address", "text")
+
+    def __init__(self, address: UpstreamAddress, text: bytes) -> None:
+        self.address = address
+        self.text = text
 
 
 FindNode = Callable[[int], Awaitable[str | None]]
@@ -161,9 +175,20 @@ class Handover:
         return connection
 
     async def _ask(self, exchange: Exchange, connection: UpstreamConnection, address: UpstreamAddress) -> AnswerReader:
-        head = self._write_head(exchange, address, exchange.method, exchange.path)
-        connection.ask(head, exchange.body, None, chunked=False, bodiless=exchange.method == "HEAD")
+        connection.ask(
+            self._pass_head(exchange, address), exchange.body, None, chunked=False, bodiless=exchange.method == "HEAD"
+        )
         return await connection.read_head()
+
+    def _pass_head(self, exchange: Exchange, address: UpstreamAddress) -> bytes:
+        head = exchange.head
+        noted = head.noted
+        if isinstance(noted, _PassedHead) and noted.address is address:
+            return noted.text
+        text = self._write_head(exchange, address, exchange.method, exchange.path)
+        if head.length != CHUNKED:  # else the length of the body is not the head's
+            head.noted = _PassedHead(address, text)
+        return text
 
     async def ask_state(self, exchange: Exchange, holder: Holder) -> str | None:
         """Return the state of the transaction as the holder tells it; None where it tells nothing in time."""
@@ -201,7 +226,6 @@ class Handover:
 
 def _write_headers(exchange: Exchange, answer: AnswerReader) -> bytes:
     """Return the headers of the answer; those about this connection and its quota are this worker's own."""
-    lines = [b"%b: %b\r\n" % (name, value) for name, value in answer.headers if not name.startswith(_NOT_PASSED_BACK)]
-    if answer.length is not None:
-        lines.append(b"content-length: %b\r\n" % answer.length)
-    return exchange.extra_headers + b"".join(lines)
+    lines = _NOT_PASSED_BACK.sub(b"", answer.lines)[2:] + b"\r\n"
+    length = b"" if answer.length is None else b"content-length: %b\r\n" % answer.length
+    return exchange.extra_headers + (lines if len(lines) > 2 else b"") + length

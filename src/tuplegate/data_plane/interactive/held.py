@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from tuplegate.admission.seats import WorkerSeats
@@ -19,11 +20,12 @@ _READER_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Beginner:
-    """Who began a transaction: the key, its organization, the token that came with the request, and whether that may
-    write in it."""
+    """Who began a transaction, and where: the key, its organization, the id of the database, the token that came with
+    the request, and whether that may write in it."""
 
     key: str
     organization: str
+    database: str
     token: bytes
     may_write: bool
 
@@ -32,8 +34,8 @@ class Beginner:
 class Held:
     """One open transaction, and who began it.
 
-    `sequence` is the last number that a request came with, and `answer` what it was answered. `cut_off` ends the
-    connection of the reader of a stream.
+    `sequence` is the last number that a request came with, and `answer` what that was answered, or the request that
+    ended it. `cut_off` ends the connection of the reader of a stream.
     """
 
     def __init__(
@@ -46,7 +48,10 @@ class Held:
         self.answer: Answer | None = None
         self.is_busy = False
         self.cut_off: Callable[[], None] | None = None
-        self.over = asyncio.Event()
+        self._is_numbered = False
+        self._is_closed = False
+        self._over: asyncio.Event | None = None
+        """Made when somebody waits for the end."""
         self._loop = asyncio.get_running_loop()
         self._idle_s = idle_s
         self.began_at = self._loop.time()
@@ -74,15 +79,17 @@ class Held:
         repeated = find_repeated(sequence, self.sequence, self.answer)
         if repeated is None:
             self.is_busy = True
-            self.answer = None
+            self._is_numbered = sequence is not None
             if sequence is not None:
                 self.sequence = sequence
+                self.answer = None
         return repeated
 
     def end_request(self, answer: Answer | None) -> None:
-        """End a request; its answer is kept, so that it can be sent again."""
+        """End a request. Its answer is kept where it can be asked for again: by its number, or as that of the end."""
         self.is_busy = False
-        self.answer = answer
+        if self._is_numbered or self.transaction.over is not None:
+            self.answer = answer
         self._idle_until = self._loop.time() + self._idle_s
 
     def abort(self, reason: port.EndReason) -> None:
@@ -106,9 +113,19 @@ class Held:
         until = self._ends_at if self.is_busy else min(self._ends_at, self._idle_until)
         self._timer = self._loop.call_at(min(until, now + self._idle_s), self._look_at_clock)
 
+    async def wait_until_over(self) -> None:
+        """Wait until it is over in the engine, and known to have ended."""
+        if self._is_closed:
+            return
+        if self._over is None:
+            self._over = asyncio.Event()
+        await self._over.wait()
+
     def close(self) -> None:
         self._timer.cancel()
-        self.over.set()
+        self._is_closed = True
+        if self._over is not None:
+            self._over.set()
 
 
 def find_repeated(sequence: int | None, last: int, answer: Answer | None) -> Answer | None:
@@ -135,22 +152,21 @@ class Holdings:
     def add(self, held: Held, give_back: Callable[[], None]) -> None:
         """Hold an open transaction; `give_back` gives its seat back."""
         self.open[held.id] = held
+        held.transaction.on_over = partial(self._end, held, give_back)
 
-        def end() -> None:
-            give_back()
-            del self.open[held.id]
-            outcome = held.transaction.over
-            assert outcome is not None
-            self.ends[outcome.value] += 1
-            self._remember(held, outcome)
-            held.close()
-
-        held.transaction.on_over = end
+    def _end(self, held: Held, give_back: Callable[[], None]) -> None:
+        give_back()
+        del self.open[held.id]
+        outcome = held.transaction.over
+        assert outcome is not None
+        self.ends[outcome.value] += 1
+        self._remember(held, outcome)
+        held.close()
 
     def keep_answer(self, held: Held) -> None:
         """Note the answer to the request that has ended the transaction."""
         ended = self.ended.find(held.begun_by.organization, held.id)
-        if ended is not None and held.answer is not None:
+        if ended is not None and held.answer is not ended.answer:
             self._remember(held, ended.outcome)
 
     def _remember(self, held: Held, outcome: port.EndReason | port.Outcome) -> None:

@@ -155,7 +155,7 @@ class OpenTransactionRoutes:
             raise
         token = exchange.headers[b"authorization"][7:]
         principal, writes = identity.principal, target.may_write and not request.read_only
-        begun_by = Beginner(principal.key, principal.organization, token, writes)
+        begun_by = Beginner(principal.key, principal.organization, target.id, token, writes)
         held = Held(id, begun_by, transaction, idle_ms / 1000, life_ms / 1000)
         self._holdings.add(held, give_back)
         held.begin_request(None)
@@ -188,6 +188,9 @@ class OpenTransactionRoutes:
     # -- statements ---------------------------------------------------------------------------------------------
 
     def query(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._finder.run_where_held(exchange, identity, self._read_query)
+
+    def _read_query(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
         if len(exchange.body) > LARGE:
             return self._read_long(exchange, identity, read_long_inner_query, self._query)
@@ -235,7 +238,7 @@ class OpenTransactionRoutes:
         try:
             result = await _query(held, statement, lists, shape, bounds)
         except port.TransactionOver:
-            return self._answer_over(exchange, held)
+            return _answer_over(exchange, held)
         except port.EngineFailure as failure:
             error = to_service_error(failure, statement)
             exchange.error_code = error.body.code
@@ -259,7 +262,7 @@ class OpenTransactionRoutes:
         try:
             await self._streams.write(exchange, format, statement, opening, lambda: {"transaction": describe(held)})
         except port.TransactionOver:
-            failed = self._answer_over(exchange, held)
+            failed = _answer_over(exchange, held)
         except ServiceError as error:
             if exchange.answered:
                 raise
@@ -302,6 +305,9 @@ class OpenTransactionRoutes:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def commit(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._finder.run_where_held(exchange, identity, self._read_commit)
+
+    def _read_commit(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
         check_request(exchange, "application/json")
         if len(exchange.body) > LARGE:
             return self._read_long(exchange, identity, read_long_commit, self._commit)
@@ -328,7 +334,7 @@ class OpenTransactionRoutes:
         try:
             done = await held.transaction.commit(last, shape, bounds)
         except port.TransactionOver:
-            return self._answer_over(exchange, held)
+            return _answer_over(exchange, held)
         except port.EngineFailure as failure:
             error = to_service_error(failure, last)
             if isinstance(failure, port.OutcomeUnknown):
@@ -343,20 +349,16 @@ class OpenTransactionRoutes:
         await tell_newest(exchange, self._engine)
         return Answer(200, write_committed(exchange, held.id.encode(), done))
 
-    async def roll_back(self, exchange: Exchange, identity: Identity) -> None:
+    def roll_back(self, exchange: Exchange, identity: Identity) -> Awaitable[None]:
+        return self._finder.run_where_held(exchange, identity, self._roll_back)
+
+    async def _roll_back(self, exchange: Exchange, identity: Identity) -> None:
         held = await self._finder.find_held(exchange, identity, None, ends=True)
         if held is None:
             return
         held.begin_request(None)
-        answer = await self._see_through(held, 1, self._run_rollback(held))
+        answer = await self._see_through(held, 1, _run_rollback(held))
         exchange.respond(answer.status, answer.body)
-
-    async def _run_rollback(self, held: Held) -> Answer:
-        try:
-            await held.transaction.roll_back()
-        except port.TransactionOver:
-            pass
-        return Answer(200, _encode({"success": True, "transaction_id": held.id, "state": "aborted"}))
 
     async def state(self, exchange: Exchange, identity: Identity) -> None:
         if not await self._finder.tell_state(exchange, identity, abort=False):
@@ -368,11 +370,20 @@ class OpenTransactionRoutes:
                 raise ServiceError("forbidden", "to abort another transaction needs the scope write")
             await self._others.abort(exchange, identity)
 
-    def _answer_over(self, exchange: Exchange, held: Held) -> Answer:
-        assert held.transaction.over is not None
-        error = explain_end(held.id, held.transaction.over)
-        exchange.error_code = error.body.code
-        return Answer(error.status, error_body(error.body, exchange.request_id))
+
+async def _run_rollback(held: Held) -> Answer:
+    try:
+        await held.transaction.roll_back()
+    except port.TransactionOver:
+        pass
+    return Answer(200, _encode({"success": True, "transaction_id": held.id, "state": "aborted"}))
+
+
+def _answer_over(exchange: Exchange, held: Held) -> Answer:
+    assert held.transaction.over is not None
+    error = explain_end(held.id, held.transaction.over)
+    exchange.error_code = error.body.code
+    return Answer(error.status, error_body(error.body, exchange.request_id))
 
 
 def _read_statement(item: str | StatementItem) -> port.Statement:

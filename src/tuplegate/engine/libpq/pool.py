@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from psycopg.pq.abc import PGconn
@@ -214,7 +215,7 @@ class ConnectionPool:
         finally:
             self._opening -= 1
         self._members.add(member)
-        member.on_lost = lambda: self._lost(member)
+        member.on_lost = partial(self._lost, member)
         member.stock = self._stocks.open(self.database, member.note_room)
         if member.closed:
             self._lost(member)

@@ -23,6 +23,27 @@ _GONE_PAUSE_S: Final = 0.05
 _GONE_PAUSE_MAX_S: Final = 1.0
 
 
+class HeldCounts:
+    """How many connections open transactions keep: `total` of all pools, and those of each database."""
+
+    __slots__ = ("_by_database", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._by_database: dict[str, int] = {}
+
+    def of(self, database: str) -> int:
+        return self._by_database.get(database, 0)
+
+    def add(self, database: str, number: int) -> None:
+        self.total += number
+        left = self._by_database.get(database, 0) + number
+        if left:
+            self._by_database[database] = left
+        else:
+            del self._by_database[database]
+
+
 @dataclass(frozen=True)
 class Server:
     """The part that all pools of one server share.
@@ -36,6 +57,7 @@ class Server:
     stocks: Stocks
     meter: Meter
     stubborn: Stubborn
+    held: HeldCounts
     size_max: int
     queue_max: int
     connect_timeout_s: float
@@ -64,6 +86,15 @@ class EndingPool(ConnectionPool):
         """Twice as many while commits wait for a standby and hold their connections, so that reads go on."""
         size = self._size_max + self.held
         return 2 * size if self.primary.replication.stands_still else size
+
+    def hold(self) -> None:
+        """Note that an open transaction keeps one of the connections."""
+        self.held += 1
+        self._server.held.add(self.database, 1)
+
+    def end_holding(self) -> None:
+        self.held -= 1
+        self._server.held.add(self.database, -1)
 
     def _see_cut_off(self, member: Member) -> None:
         self._give_up(member, None)

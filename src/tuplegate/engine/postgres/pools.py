@@ -11,7 +11,7 @@ from tuplegate.engine.libpq.connection import Command, Meter
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
-from tuplegate.engine.postgres.ending_pool import Server
+from tuplegate.engine.postgres.ending_pool import HeldCounts, Server
 from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -120,6 +120,7 @@ class Pools:
             self.stocks,
             meter,
             self.stubborn,
+            HeldCounts(),
             size_max=settings.connections_per_target_max,
             queue_max=settings.queue_max,
             connect_timeout_s=settings.connect_timeout_s,
@@ -131,6 +132,11 @@ class Pools:
         self.writing: dict[str, Pool] = {}
         self.reading: dict[str, Pool] = {}
         self.states: dict[str, DatabaseState] = {}
+
+    @property
+    def held(self) -> HeldCounts:
+        """Return how many connections open transactions keep."""
+        return self._server.held
 
     def of(self, target: port.Target) -> Pool:
         pools = self.writing if target.as_writer else self.reading

@@ -177,9 +177,9 @@ class Requests(Attempts):
         pool.check()
         if target.may_write and not read_only:
             pool.check_commits()
-        left = self._held_max - sum(each.held for each in self._pools.all())
-        own = sum(each.held for each in self._pools.all() if each.database == target.database)
-        if left <= own // 4:
+        held = self._pools.held
+        left = self._held_max - held.total
+        if left <= held.of(target.database) // 4:
             raise port.EngineBusy(f"{self._held_max - left} transactions are open in this worker already")
         now = self._time()
         transaction = OpenTransaction(pool, target, self._decider, self._runs, id, read_only=read_only)

@@ -77,6 +77,11 @@ class SerializableGuard(Meter):
         unseen = self._numbers[OTHERS_CEILING] - self._numbers[OTHERS_FLOOR]
         return max(self._safe - unseen, 0)
 
+    @property
+    def is_alone(self) -> bool:
+        """Return whether this worker alone begins transactions on the engine."""
+        return not self._tally.shared and self._tally.workers == 1
+
     def has_outlived(self, begun: int) -> bool:
         """Return whether so many have begun since that the engine may have forgotten one that matters."""
         blind_for = time.monotonic_ns() - self._numbers[VIEW_UNTIL]
@@ -99,9 +104,9 @@ class SerializableGuard(Meter):
             if view_until - time.monotonic_ns() > _SEAL_LEFT_NS:
                 break
             await asyncio.sleep(_PAUSE_S)
+        if self.is_alone:
+            return []
         if not self._tally.shared:
-            if self._tally.workers == 1:
-                return []
             seal_until = time.time() + _SEAL_S  # the engine is on this machine
         return [Command(_SEAL, [repr(seal_until).encode()], begins=False)]
 

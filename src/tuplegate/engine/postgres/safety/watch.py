@@ -115,8 +115,8 @@ class PrimaryWatch(Watch):
         self.begin_rate.sample(now, self._guard.begun)
         look_at_broken()
         super()._end_late(now)
-        for run in [run for run in self.running.runs if run.ended is None]:
-            if self._guard.has_outlived(run.begun) and run.writes:
+        for run in [run for run in self.running.runs if run.ended is None and run.writes]:
+            if self._guard.has_outlived(run.begun):
                 self._guard.ended += 1
                 run.end(Why.OUTLIVED)
 

@@ -8,7 +8,7 @@ from tuplegate.engine.postgres.query.run import Why
 from tuplegate.engine.postgres.query.stream_run import StreamRun
 
 if TYPE_CHECKING:
-    from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
+    from tuplegate.engine.postgres.transaction.open_statements import OpenStatements
 
 LOST: Final = "the connection to the engine was lost; the transaction was rolled back"
 
@@ -19,7 +19,7 @@ class InsideRun(StreamRun):
     __slots__ = ("_transaction",)
 
     def __init__(
-        self, transaction: "OpenTransaction", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+        self, transaction: "OpenStatements", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> None:
         super().__init__(transaction.pool, transaction.target, statement, shape, bounds)
         self._transaction = transaction

@@ -10,12 +10,12 @@ from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.stream import Stream, begin_stream
 
 if TYPE_CHECKING:
-    from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
+    from tuplegate.engine.postgres.transaction.open_statements import OpenStatements
 
 
 @asynccontextmanager
 async def stream_inside(
-    transaction: "OpenTransaction", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
+    transaction: "OpenStatements", statement: port.Statement, shape: port.Shape, bounds: port.Bounds
 ) -> AsyncIterator[port.RowStream]:
     started = perf_counter_ns()
     run = transaction.start_stream(statement, shape, bounds)

@@ -116,6 +116,7 @@ SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (n
 """Tables that take twice the room that their rows need: what counts is the room, so it must be given back."""
 
 _INSIST: Final = b"SELECT 1 OPERATOR(pg_catalog./) (%b IS TRUE)::pg_catalog.int4"
+_AND_NUMBER: Final = b", pg_catalog.pg_current_xact_id()"
 NOT_FIRST: Final = "22012"
 """What the engine says to a record on which somebody insists who is not the first."""
 
@@ -190,6 +191,12 @@ class Records:
         return [
             Command(_INSIST % command.sql[7:], command.params, begins=False) for command in self.write(promise, done)
         ]
+
+    def insist_with_number(self, id: str) -> Command:
+        """Return the record of an id that is committed, as a command that fails in the same way. It returns the
+        engine's number of the transaction in its second column."""
+        command = self.decide(id, Outcome.COMMITTED.value)
+        return Command(_INSIST % command.sql[7:] + _AND_NUMBER, command.params, begins=False)
 
     def _call(self, call: str, message: str, *params: str) -> Command:
         inner = hashlib.sha256(self.secret + message.encode()).digest()

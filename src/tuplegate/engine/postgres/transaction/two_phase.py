@@ -56,7 +56,7 @@ SPEAK_UTF8: Final = Command(b"SET LOCAL client_encoding = 'UTF8'", begins=False)
 # COMMIT PREPARED waits as the session is set: for what the service wants, and not for a standby to replay it.
 _WAIT_AS_ALWAYS: Final = Command(b"SET synchronous_commit = 'on'", begins=False)
 # PREPARE says so where it cannot: the transaction used what cannot be prepared, or there is no room for one more.
-_CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
+CANNOT_PREPARE: Final = frozenset({"0A000", "55000", "53200"})
 
 
 class CannotPrepare(Exception):
@@ -205,13 +205,19 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             await self._phase_two(number)
         finally:
             self._end_doubt()
-        if number is not None and self.pool.demands:
-            try:
-                await self.pool.see_confirmed(self.member)
-            except port.OutcomeUnknown as unknown:
-                unknown.id = self._promised.id if self._promised is not None else None
-                unknown.ticket = self._number_ticket(number)
-                raise
+        if number is not None:
+            await self._see_confirmed(number)
+
+    async def _see_confirmed(self, number: int) -> None:
+        """Raise OutcomeUnknown where a standby must have it, and none is known to."""
+        if not self.pool.demands:
+            return
+        try:
+            await self.pool.see_confirmed(self.member)
+        except port.OutcomeUnknown as unknown:
+            unknown.id = self._promised.id if self._promised is not None else None
+            unknown.ticket = self._number_ticket(number)
+            raise
 
     def _number_ticket(self, number: int) -> port.Ticket:
         return port.Ticket(number, history=self._decider.recovery.histories.of(self.member))
@@ -436,12 +442,15 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     async def _decided(self, *commands: Command) -> list[PGresult]:
         """What is answered to a commit. An engine that stands still is as good as lost."""
-        loop = asyncio.get_running_loop()
-        late = loop.call_later(_DECIDE_S, self.pool.leave, self.member)
+        late = self._give_up_after(0)
         try:
             return await self.member.run(*commands)
         finally:
             late.cancel()
+
+    def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Give the connection up for lost where the engine takes too long over a commit, and `seconds` more."""
+        return asyncio.get_running_loop().call_later(seconds + _DECIDE_S, self.pool.leave, self.member)
 
     async def _commit_plainly(self, *, wrote: bool) -> None:
         commit = Command(b"COMMIT", begins=False)
@@ -462,7 +471,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
                 self.target.database, self.member, lambda: self._find_record(id)
             )
             if settled is Settled.UNKNOWN:
-                raise _unknown(id) from exc
+                raise explain_unknown(id) from exc
             if settled is Settled.ABORTED:
                 raise
         self.stage = Stage.DECIDED
@@ -471,7 +480,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             try:
                 await self.pool.flush_commits(self.member)
             except port.OutcomeUnknown as unknown:
-                raise _unknown(id) from unknown
+                raise explain_unknown(id) from unknown
 
     async def _find_record(self, id: str) -> tuple[bool, str]:
         verdict, server = await self._decider.ledger.verdict_of(self.target.database, id)
@@ -495,13 +504,17 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         except ConnectionLost as exc:
             settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid)
             if settled is Settled.UNKNOWN:
-                raise _unknown(ticket=self._decider.recovery.ticket(gid, self.member)) from exc
+                raise explain_unknown(ticket=self._decider.recovery.ticket(gid, self.member)) from exc
             if settled is Settled.ABORTED:
                 raise
             return
         self._check_records(prepared)
         _check_prepared(prepared)
         self.stage = Stage.DECIDED
+        await self._commit_prepared(gid, number)
+
+    async def _commit_prepared(self, gid: str, number: int) -> None:
+        """Commit what is prepared, and so decided."""
         commands = [Command(f"COMMIT PREPARED '{gid}'".encode(), begins=False)]
         if self._find_left() is Leftovers.SEQUENCES:
             commands.append(DISCARD_SEQUENCES)
@@ -518,7 +531,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             # cannot. A server that has taken its place need not have it.
             settled = await self._decider.recovery.settle_prepared(self.target.database, self.member, gid, number)
             if settled is Settled.UNKNOWN:
-                raise _unknown(ticket=self._number_ticket(number))
+                raise explain_unknown(ticket=self._number_ticket(number))
             if settled is Settled.ABORTED:
                 raise ConnectionLost("another server is the primary, and does not have it")
 
@@ -567,7 +580,7 @@ def _check_prepared(results: list[PGresult]) -> None:
     """Raise the failure of PREPARE, which is the last of the results, or of what went together with it."""
     last = results[-1]
     failure = to_failure(last) if last.status == _ERROR else None
-    if isinstance(failure, port.StatementFailed) and failure.sqlstate in _CANNOT_PREPARE:
+    if isinstance(failure, port.StatementFailed) and failure.sqlstate in CANNOT_PREPARE:
         raise CannotPrepare(failure.message) from failure
     if failure is not None:
         raise failure
@@ -576,6 +589,6 @@ def _check_prepared(results: list[PGresult]) -> None:
         raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
 
-def _unknown(id: str | None = None, ticket: port.Ticket | None = None) -> port.OutcomeUnknown:
+def explain_unknown(id: str | None = None, ticket: port.Ticket | None = None) -> port.OutcomeUnknown:
     message = "the engine was lost while it committed; the transaction may have been applied"
     return port.OutcomeUnknown(message, id, ticket)
