@@ -58,6 +58,7 @@ _ASKS_MAX: Final = 2
 _NAMES_MAX: Final = 100
 _AT_ONCE: Final = 128
 """Messages that are judged before others get a turn."""
+_LISTENING: Final = b"LISTEN\0"
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
 _VACUUM_HINT: Final = "VACUUM, and what rebuilds a whole schema, must be a simple query."
@@ -400,6 +401,8 @@ class WireConnection:
         elif self._hidden and message[5:] == _NOT_LISTENING:
             self._hidden -= 1
             return b""
+        elif message[5:] == _LISTENING:
+            self._link.note_listening()
         return None
 
     def _note_ready(self, status: int) -> None:

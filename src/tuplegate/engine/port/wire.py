@@ -43,6 +43,10 @@ class WireSession(Protocol):
         """Note what the engine does from now on."""
         ...
 
+    def note_listening(self) -> None:
+        """Note that the session may get notifications from now on."""
+        ...
+
     def explain(self, sqlstate: str) -> StatementFailed | None:
         """Return why the service has ended what ran, or the connection; None where it was somebody else."""
         ...
