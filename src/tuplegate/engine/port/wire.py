@@ -23,6 +23,9 @@ class WireSession(Protocol):
     greeting: bytes
     """The messages with which the engine has told its parameters."""
 
+    blocks_pipelines: bool
+    """What follows another statement up to the next Sync runs inside of a transaction block, and cannot commit."""
+
     async def read(self) -> bytes:
         """Return what the engine has sent; nothing when it has closed the connection."""
         ...

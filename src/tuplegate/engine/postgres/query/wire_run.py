@@ -29,6 +29,8 @@ _log: Final = structlog.get_logger()
 
 _CANCELLED: Final = "57014"
 _ENDED: Final = ("57P01", _CANCELLED)
+_BLOCKS_PIPELINES: Final = 180000
+"""The version of the server since which a pipeline is a transaction block from its second statement on."""
 _GRACE_S: Final = 5.0
 _TICK_S: Final = 0.05
 _JUDGED_EVERY_S: Final = 0.25
@@ -56,7 +58,8 @@ class WireRun(Run):
 
     __slots__ = (
         "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
-        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "greeting", "is_listening",
+        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "blocks_pipelines", "greeting",
+        "is_listening",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +78,7 @@ class WireRun(Run):
         super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
         self.begin(member)
         self.greeting = greeting
+        self.blocks_pipelines = member.pgconn.server_version >= _BLOCKS_PIPELINES
         self._link = link
         self._running = running
         self._guard = guard
