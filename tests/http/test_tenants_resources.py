@@ -14,7 +14,7 @@ import pytest
 from tests.control import wait_until
 from tests.http.test_wire import Hand, query
 from tests.servers import needs_linux
-from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, since, start_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 from tests.workers import peak_mb
 
@@ -161,6 +161,18 @@ def test_a_session_of_a_client_does_not_commit_without_memory(one: Tenant, two: 
         assert b"57P01" in said, said
         assert b"of memory" in said, said
         assert engine.execute("select 1").fetchone() == (1,)
+
+
+@needs_bundled
+@since(17)
+def test_one_transaction_cannot_fill_the_queue_of_notifications(one: Tenant, two: Tenant) -> None:
+    """It keeps them in memory until it commits, and the queue has more room than that."""
+    pages = MEMORY_MB * 128
+    notify = f"do $$ begin for i in 1..{pages} loop perform pg_notify('c', repeat('x', 4100) || i); end loop; end $$"
+    with as_owner(one.service) as engine, undisturbed(two):
+        assert engine.execute("select current_setting('max_notify_queue_pages')::int").fetchone() == (2 * pages,)
+        assert one.write.fails(notify)["sqlstate"] == "53200"
+        assert engine.execute("select pg_notification_queue_usage()").fetchone() == (0.0,)
 
 
 def test_a_great_index_is_made_in_bounded_memory(one: Tenant, two: Tenant) -> None:

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection
 
 from tests.control import Organization, engine, engine_name, new_organization, wait_until
 from tests.metrics import scrape
-from tests.service import Service, Sql
+from tests.service import Service, Sql, since
 from tests.tunnel import Tunnel, open_websocket
 
 Connection = psycopg.Connection[TupleRow]
@@ -337,15 +337,46 @@ def test_what_could_begin_any_number_of_transactions_runs_in_one(wire: Connectio
     wire.execute("create procedure wire_many(n int) language plpgsql as $$ begin commit; end $$")
     with pytest.raises(errors.InvalidTransactionTermination):
         wire.execute("call wire_many(1)")
-    with pytest.raises(errors.FeatureNotSupported, match="transaction block"):
+    with pytest.raises((errors.InvalidTransactionTermination, errors.FeatureNotSupported)):
         wire.execute("call wire_many(%s)", (1,))
     with pytest.raises(errors.InvalidTransactionTermination), wire.transaction():
         wire.execute("call wire_many(%s)", (1,))
-    with pytest.raises(errors.FeatureNotSupported, match="simple query"):
-        wire.execute("vacuum", binary=True)
     with pytest.raises(errors.FeatureNotSupported, match="the service's own"):
         wire.execute("begin; create table wire_prep (n int); prepare transaction 'x'")
     assert value(wire, "select 1") == 1
+
+
+@since(18)
+def test_code_with_the_extended_protocol(tunnel: Tunnel, org_sql: Sql) -> None:
+    """As drivers send it that prepare everything, or what comes often. It runs in one transaction, too."""
+    org_sql("create table wire_code (n int)")
+    org_sql("create procedure wire_next(inout n int) language plpgsql as $$ begin n := n + 1; end $$")
+    org_sql(
+        "create procedure wire_twice() language plpgsql as"
+        " $$ begin insert into wire_code values (-1); commit; insert into wire_code values (-2); end $$"
+    )
+    with tunnel.connect() as often, tunnel.connect(prepare_threshold=0) as always:
+        for connection in (often, always):
+            for number in range(8):
+                connection.execute("do $$ begin insert into wire_code values (1); end $$")
+                for steps in ("vacuum wire_code", "analyze", "reindex table wire_code"):
+                    connection.execute(steps)
+                    assert value(connection, "show transaction_isolation") == "serializable"
+                assert value(connection, "call wire_next(%s)", number) == number + 1
+                with pytest.raises(errors.InvalidTransactionTermination):
+                    connection.execute("call wire_twice()")
+            connection.execute("deallocate all")
+            assert value(connection, "call wire_next(%s)", 1) == 2
+            with connection.transaction():
+                assert value(connection, "call wire_next(%s)", 1) == 2
+        with always.pipeline():
+            rows = [always.execute("call wire_next(%s)", (number,)) for number in range(3)]
+            always.execute("insert into wire_code values (2)")
+        assert [row.fetchone() for row in rows] == [(1,), (2,), (3,)]
+    assert org_sql.rows("select n, count(*) from wire_code group by n order by n", row_mode="arrays") == [
+        [1, 16],
+        [2, 1],
+    ]
 
 
 def levels(notices: set[str]) -> set[str]:
@@ -619,7 +650,7 @@ def test_a_statement_stays_what_it_is_until_the_engine_has_another(
     ):
         hand.send(sent)
         got = hand.until("Z")
-    assert b"0A000" in got[-2][1]
+    assert b"0A000" in got[-2][1] or b"2D000" in got[-2][1]
     assert org_sql.value("select count(*) from wire_many") == 0
     if name:
         hand.send(message(b"C", b"S" + name + b"\0") + SYNC)
@@ -628,6 +659,76 @@ def test_a_statement_stays_what_it_is_until_the_engine_has_another(
     hand.until("Z")
     hand.send(run_prepared(name))
     assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+
+
+@since(18)
+def test_the_answers_to_code_are_the_engines(hand: Hand, organization: Organization, org_sql: Sql) -> None:
+    """Whatever comes before it in the same pipeline, and where it fails."""
+    org_sql("create table if not exists wire_many (n int)")
+    hand.start(organization.key)
+    close, describe = message(b"C", b"Sc\0"), message(b"D", b"Sc\0")
+    quiet = parse(b"c", b"do $$ begin perform 1; end $$")
+    for sent, kinds, tag in (
+        (quiet + describe + run_prepared(b"c"), "1tn2CZ", b"DO"),
+        (close + parse(b"d", b"select 1") + quiet + describe + run_prepared(b"c"), "311tn2CZ", b"DO"),
+        (message(b"C", b"Sx\0") + run_prepared(b"c"), "32CZ", b"DO"),
+        (close + parse(b"c", COMMITS) + run_prepared(b"c"), "312EZ", b"2D000"),
+        (parse(b"", b"select nothing") + run_prepared(b"c"), "EZ", b"42703"),
+        (run_prepared(b"c") + close + quiet + SYNC, "2EZ31Z", b""),
+        (run_prepared(b"c") + run_prepared(b"c"), "2CZEZ", b"0A000"),
+        (2 * run_prepared(b"c")[: -len(SYNC)] + SYNC, "2C2CZ", b"DO"),
+        (run_prepared(b"d")[: -len(SYNC)] + run_prepared(b"c"), "2DC2CZ", b"DO"),
+    ):
+        hand.send(sent)
+        got = hand.until("Z")
+        while len(got) < len(kinds):
+            got += hand.until("Z")
+        assert "".join(kind for kind, _ in got if kind not in "N") == kinds
+        assert tag in got[-2][1]
+    assert org_sql.value("select count(*) from wire_many") == 0
+
+
+def test_the_answers_to_what_works_in_steps_are_the_engines(
+    hand: Hand, organization: Organization, org_sql: Sql
+) -> None:
+    """In the extended protocol, too; and nothing runs at its weaker level beside it."""
+    org_sql("create table if not exists wire_many (n int)")
+    org_sql(
+        "create or replace function wire_level(n int) returns int immutable language plpgsql as"
+        " $$ begin raise notice '%', current_setting('transaction_isolation'); return n; end $$"
+    )
+    org_sql("drop index if exists wire_level_index")
+    org_sql("create index wire_level_index on wire_many (wire_level(n))")
+    org_sql("insert into wire_many values (1)")
+    hand.start(organization.key)
+    describe, level = message(b"D", b"Sv\0"), parse(b"l", b"select 'at ' || current_setting('transaction_isolation')")
+    for sent, kinds, tag in (
+        (level + parse(b"", b"select 1") + SYNC, "11Z", b""),
+        (parse(b"v", b"vacuum wire_many") + describe + run_prepared(b"v"), "1tn2CZ", b"VACUUM"),
+        (run_prepared(b""), "2DCZ", b"SELECT"),
+        (parse(b"", b"reindex table wire_many") + run_prepared(b""), "12CZ", b"REINDEX"),
+        (run_prepared(b"v")[: -len(SYNC)] + run_prepared(b"l"), "2CEZ", b"0A000"),
+        (run_prepared(b"l")[: -len(SYNC)] + run_prepared(b"v"), "2DCEZ", b"0A000"),
+        (run_prepared(b"v")[: -len(SYNC)] + query("select 1") + SYNC, "2CEZZ", b""),
+        (parse(b"", b"vacuum wire_nowhere") + run_prepared(b""), "12EZ", b"42P01"),
+        (parse(b"", b"vacuum wire_many where") + run_prepared(b""), "EZ", b"42601"),
+        (run_prepared(b"v") + run_prepared(b"l"), "2CZ2DCZ", b"SELECT"),
+        (run_prepared(b"l"), "2DCZ", b"SELECT"),
+    ):
+        hand.send(sent)
+        got = hand.until("Z")
+        while len([kind for kind, _ in got if kind != "N"]) < len(kinds):
+            got += hand.until("Z")
+        assert "".join(kind for kind, _ in got if kind != "N") == kinds
+        assert tag in got[-2][1]
+        assert {body for kind, body in got if kind == "D" and b"at " in body} <= {got_level(b"at serializable")}
+        told = b"".join(body for kind, body in got if kind == "N")
+        assert b"Mserializable" not in told
+        assert (b"Mrepeatable read" in told) == (b"reindex" in sent)
+
+
+def got_level(level: bytes) -> bytes:
+    return struct.pack(">hi", 1, len(level)) + level
 
 
 def test_a_client_that_leaves_with_its_last_statement(hand: Hand, organization: Organization, org_sql: Sql) -> None:

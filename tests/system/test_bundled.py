@@ -200,6 +200,8 @@ def test_the_table_of_settings() -> None:
     assert values["extension_control_path"] == "/d/extensions:$system"
     assert "extension_control_path" not in make_server_settings(settings, 17, Path("/d/extensions"))
     assert "extension_control_path" not in make_server_settings(settings, 18, None)
+    assert make_server_settings(settings, 17, None)["max_notify_queue_pages"] == str(2 * 512 * 128)
+    assert "max_notify_queue_pages" not in make_server_settings(settings, 16, None)
 
 
 def test_the_settings_that_are_ours() -> None:

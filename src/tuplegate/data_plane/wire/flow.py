@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tuplegate.data_plane.wire.messages import (
+    BIND,
+    BOUND,
     CLIENT_TYPES,
-    COLUMNS,
+    CLOSE,
+    CLOSED,
     COMPLETE,
     COPY_DATA,
     COPY_DONE,
@@ -20,6 +23,8 @@ from tuplegate.data_plane.wire.messages import (
     ERROR,
     EXECUTE,
     FUNCTION,
+    PARSE,
+    PARSED,
     QUERY,
     READY,
     ROW,
@@ -142,6 +147,51 @@ class Flow:
                 self._is_open = True
 
 
+class Parts:
+    """Tells the answers to Parse, Bind and Close messages of the service's own from those to the client's.
+
+    They come in the order of the messages. `is_exact`: it knows of all that are not answered, so that some of the
+    service's own may be sent. `has_bound`: one of the client's was a Bind.
+    """
+
+    def __init__(self) -> None:
+        self.is_exact = self.has_bound = False
+        self._unanswered: dict[int, deque[bool]] = {answer: deque() for answer in _ANSWERS.values()}
+        """For each, whether it is the service's."""
+
+    def begin(self) -> None:
+        """Count from now on. Nothing is under way."""
+        self.end()
+        self.is_exact = True
+        self.has_bound = False
+
+    def sent(self, kind: int) -> None:
+        """Note a message of the client."""
+        if not self.is_exact:
+            return
+        if kind in _ANSWERS:
+            self._unanswered[_ANSWERS[kind]].append(False)
+            self.has_bound = self.has_bound or kind == BIND
+        elif kind in (SYNC, QUERY, FUNCTION):
+            self.is_exact = False  # what comes behind it is answered after a ReadyForQuery
+
+    def sent_own(self) -> None:
+        """Note the messages of one `write_run`."""
+        for answer in (CLOSED, CLOSED, PARSED, BOUND):
+            self._unanswered[answer].append(True)
+
+    def take(self, answer: int, *, hides: bool) -> bool:
+        """Return whether an answer is for the service. `hides`: statements of the service's own come next."""
+        unanswered = self._unanswered[answer]
+        return unanswered.popleft() if unanswered else hides
+
+    def end(self) -> None:
+        """Note a ReadyForQuery. Behind an error the rest was not answered."""
+        self.is_exact = False
+        for unanswered in self._unanswered.values():
+            unanswered.clear()
+
+
 class ClientMessages:
     """Cuts the client's bytes into messages. `bytes_max` bounds each."""
 
@@ -182,11 +232,13 @@ Look = Callable[[int, bytes], bytes | None]
 
 
 class EngineMessages:
-    """Passes the engine's bytes on, and shows some messages on their way. While `shows_rows` is set, rows as well."""
+    """Passes the engine's bytes on, and shows some messages on their way. While `shows_rows` is set, rows as well;
+    while `shows_parts` is set, the answers to Parse, Bind and Close."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
         self.shows_rows = False
+        self.shows_parts = False
         self._left = 0
         """Bytes that are left of a message that is being passed on."""
         self._held = b""
@@ -205,7 +257,7 @@ class EngineMessages:
             kind = data[at]
             length = int.from_bytes(data[at + 1 : at + 5])
             end = at + 1 + length
-            is_shown = kind in _LOOKED_AT or (self.shows_rows and kind in _ROWS)
+            is_shown = kind in _LOOKED_AT or (self.shows_rows and kind == ROW) or (self.shows_parts and kind in _PARTS)
             if kind == ERROR and length > _LOOKED_AT_MAX:
                 self._look(kind, b"")
             if is_shown and length <= _LOOKED_AT_MAX:
@@ -228,4 +280,5 @@ class EngineMessages:
 
 
 _LOOKED_AT: Final = frozenset((READY, ERROR, COMPLETE, COPY_IN))
-_ROWS: Final = frozenset((COLUMNS, ROW))
+_ANSWERS: Final = {PARSE: PARSED, BIND: BOUND, CLOSE: CLOSED}
+_PARTS: Final = frozenset(_ANSWERS.values())

@@ -17,7 +17,9 @@ COPY_DATA, COPY_DONE, COPY_FAIL, PASSWORD = b"dcfp"
 CLIENT_TYPES: Final = frozenset(b"QPBESFXdcfHDC")
 """Types of messages that a client may send after the start-up; H is Flush."""
 
-READY, ERROR, COMPLETE, COPY_IN, COLUMNS, ROW = b"ZECGTD"
+READY, ERROR, COMPLETE, COPY_IN, ROW = b"ZECGD"
+PARSED, BOUND, CLOSED = b"123"
+"""The answers to Parse, Bind and Close."""
 
 
 class WireError(Exception):
@@ -62,6 +64,18 @@ def write_query(sql: bytes) -> bytes:
 
 def write_execute(portal: bytes) -> bytes:
     return write_message(EXECUTE, portal + b"\0" + struct.pack(">i", 0))
+
+
+def write_run(name: bytes, sql: bytes) -> bytes:
+    """Prepare a statement without parameters under the name, whatever had it, and run it, in the extended protocol. The
+    answers are two to Close, one to Parse and one to Bind, and those to Execute."""
+    close = b"".join(write_message(CLOSE, kind + name + b"\0") for kind in (b"S", b"P"))
+    parse = write_message(PARSE, name + b"\0" + sql + b"\0" + bytes(2))
+    bind = write_message(BIND, name + b"\0" + name + b"\0" + bytes(6))
+    return close + parse + bind + write_execute(name)
+
+
+SYNC_MESSAGE: Final = write_message(SYNC, b"")
 
 
 def read_fields(error: bytes) -> dict[str, bytes]:

@@ -14,11 +14,13 @@ from typing import Final
 from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.admission import WireAdmission, WireCounts
 from tuplegate.data_plane.wire.dumps import replace_question
-from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow
+from tuplegate.data_plane.wire.flow import FAILED, HIDDEN, IDLE, IN_BLOCK, ClientMessages, EngineMessages, Flow, Parts
 from tuplegate.data_plane.wire.messages import (
     ASK_PASSWORD,
     BIND,
+    BOUND,
     CLOSE,
+    CLOSED,
     COPY_IN,
     DESCRIBE,
     ERROR,
@@ -26,10 +28,12 @@ from tuplegate.data_plane.wire.messages import (
     FUNCTION,
     NO,
     PARSE,
+    PARSED,
     PASSWORD,
     QUERY,
     READY,
     SYNC,
+    SYNC_MESSAGE,
     TERMINATE,
     WireError,
     read_fields,
@@ -37,8 +41,9 @@ from tuplegate.data_plane.wire.messages import (
     write_message,
     write_negotiation,
     write_query,
+    write_run,
 )
-from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatement, return_to
+from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
 from tuplegate.data_plane.wire.startup import (
     PACKET_MAX,
     PASSWORD_MAX,
@@ -58,9 +63,11 @@ _ASKS_MAX: Final = 2
 _NAMES_MAX: Final = 100
 _AT_ONCE: Final = 128
 """Messages that are judged before others get a turn."""
+_LISTENING: Final = b"LISTEN\0"
 _NOT_LISTENING: Final = b"UNLISTEN\0"
 _IN_BLOCK_HINT: Final = "Send it as a simple query, without parameters, or run BEGIN and another statement first."
-_VACUUM_HINT: Final = "VACUUM, and what rebuilds a whole schema, must be a simple query."
+_BEGINS: Final = (QUERY, PARSE, BIND, FUNCTION)
+_NOT_BEHIND: Final = "behind VACUUM, ANALYZE, CLUSTER and REINDEX nothing else runs up to the next Sync"
 _NOT_SET_BACK: Final = "after a statement that works in steps, the session could not be set back to its isolation level"
 
 
@@ -136,14 +143,15 @@ class WireConnection:
         """A message of the extended protocol was refused, and what follows it is not passed on."""
         self._hidden = 0
         """Answers to statements of the service's own that the client does not get."""
+        self._parts = Parts()
         self._many: dict[bytes, Judged] = {}
         """Prepared statements that can begin more than one transaction, by name."""
         self._judged: list[bytes] = []
         """What the engine gets next."""
-        self._own: deque[OwnStatement] = deque()
+        self._own: deque[OwnStatements] = deque()
         """Statements of the service's own that are not answered."""
-        self._behind = b""
-        """What is to be sent behind the client's statement: one of them."""
+        self._behind: tuple[bytes, ...] = ()
+        """What is to be sent behind the client's statement: some of them."""
         self._has_last_word = self._is_leaving = False
         self._ending: WireError | None = None
         self._ended = asyncio.Event()
@@ -234,13 +242,17 @@ class WireConnection:
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
+        if self._many:
+            self._count_parts()
         try:
+            if self._behind and kind in _BEGINS:
+                raise WireError("0A000", _NOT_BEHIND)
             if kind == QUERY:
                 message = await self._judge_query(message)
             elif kind == PARSE:
                 await self._judge_parse(message)
             elif kind == BIND:
-                await self._judge_bind(message)
+                message = await self._judge_bind(message)
             elif kind == CLOSE:
                 await self._judge_close(message)
             elif kind in (DESCRIBE, EXECUTE):
@@ -253,10 +265,13 @@ class WireConnection:
         except WireError as refusal:
             return self._refuse(kind, refusal) + (self._pass_sync(message) if kind == SYNC else b"")
         self._flow.sent(kind)
-        if self._behind:
-            message += self._add_own(self._behind, must_succeed=True)
-            self._behind = b""
-        return message
+        self._parts.sent(kind)
+        return message + self._set_back() if self._behind and kind in (QUERY, SYNC) else message
+
+    def _set_back(self) -> bytes:
+        """Return what sets back what was changed for a statement."""
+        behind, self._behind = self._behind, ()
+        return self._add_own(behind, must_succeed=True)
 
     async def _judge_query(self, message: bytes) -> bytes:
         text = message[5:-1]
@@ -295,27 +310,53 @@ class WireConnection:
             if known is None and len(self._many) >= _NAMES_MAX:
                 raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
             self._many[name] = judged
+        if self._many:
+            self._count_parts()
+
+    def _count_parts(self) -> None:
+        """Count the parts of what begins now, so that something can be put between them."""
+        if not self._flow.is_running:
+            self._parts.begin()
+            self._engine.shows_parts = True
 
     async def _judge_close(self, message: bytes) -> None:
         if self._many and message[5:6] == b"S" and not self._flow.is_running:
             self._many.pop(message[6:-1], None)
         await self._admission.admit_part(CLOSE)
 
-    async def _judge_bind(self, message: bytes) -> None:
+    async def _judge_bind(self, message: bytes) -> bytes:
+        """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
+        outlive it, so it matters where the cursor is made."""
         await self._admission.admit_part(BIND)
         judged = self._many.get(message[5:].split(b"\0", 2)[1]) if self._many else None
         if judged is None:
-            return
+            return message
         if not judged.has_no_bound:
             await self._admission.begin(judged.more)
-        # A cursor that is made in a block does not outlive it. What is under way could end the block.
-        elif self._flow.status != IN_BLOCK or self._flow.has_statements:
-            raise WireError(
-                "0A000",
-                "CALL, DO, ANALYZE, CLUSTER and REINDEX run only inside of a transaction block here, if they come with"
-                " the extended protocol",
-                hint=f"{_IN_BLOCK_HINT} {_VACUUM_HINT}",
-            )
+            return message
+        # What is under way could end the block.
+        if self._flow.status == IN_BLOCK and not self._flow.has_statements:
+            return message
+        if self._parts.is_exact and judged.has_steps and self._flow.status == IDLE and not self._flow.has_statements:
+            if not self._parts.has_bound:
+                await self._write_judged()
+                await self._leave_serializable()
+                return message
+        elif self._parts.is_exact and judged.is_code and self._link.blocks_pipelines:
+            return self._begin_block() + message
+        raise WireError(
+            "0A000",
+            "with the extended protocol, VACUUM, ANALYZE, CLUSTER and REINDEX must come first behind a Sync that is"
+            " answered, CALL and DO behind one; before PostgreSQL 18 these need a transaction block",
+            hint=_IN_BLOCK_HINT,
+        )
+
+    def _begin_block(self) -> bytes:
+        """Return a statement that does nothing: up to the next Sync what follows it runs in a transaction block."""
+        self._hidden += 1
+        self._parts.sent_own()
+        self._flow.sent(EXECUTE)
+        return write_run(self._mark, b"UNLISTEN " + self._mark)
 
     async def _is_idle(self) -> bool:
         """Return whether nothing of the client's is under way; what is the service's own is waited for."""
@@ -332,12 +373,13 @@ class WireConnection:
         await self._link.write(statement)
         self._behind = return_to(await own.wait())
 
-    def _add_own(self, sql: bytes, *, must_succeed: bool) -> bytes:
-        """Return a message with a statement of the service's own, which is sent next."""
-        self._own.append(OwnStatement(must_succeed=must_succeed))
+    def _add_own(self, statements: tuple[bytes, ...], *, must_succeed: bool) -> bytes:
+        """Return messages with statements of the service's own, which are sent next."""
+        self._own.append(OwnStatements(must_succeed=must_succeed))
         self._flow.sent(HIDDEN)
+        self._engine.shows_parts = True
         self._engine.shows_rows = self._flow.hides
-        return write_query(sql)
+        return b"".join(write_run(self._mark, statement) for statement in statements) + SYNC_MESSAGE
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
         """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
@@ -346,6 +388,7 @@ class WireConnection:
         name = b"%b_%d" % (self._mark, self._refusals)
         if kind in (QUERY, FUNCTION):
             self._flow.sent(QUERY)
+            self._parts.sent(QUERY)
             return write_query(b'EXECUTE "%b"' % name)
         self._is_skipping = kind != SYNC  # as the engine does, up to the next one
         self._flow.sent(EXECUTE)
@@ -353,7 +396,8 @@ class WireConnection:
 
     def _pass_sync(self, message: bytes) -> bytes:
         self._flow.sent(SYNC)
-        return message
+        self._parts.sent(SYNC)
+        return message + self._set_back() if self._behind else message
 
     # -- to the client --------------------------------------------------------------------------------------------
 
@@ -388,6 +432,8 @@ class WireConnection:
 
     def _look(self, kind: int, message: bytes) -> bytes | None:
         """See `flow.Look`."""
+        if kind in (PARSED, BOUND, CLOSED):
+            return b"" if self._parts.take(kind, hides=self._flow.hides) else None
         if self._flow.hides:
             return self._look_at_own(kind, message)
         if kind == READY:
@@ -400,12 +446,15 @@ class WireConnection:
         elif self._hidden and message[5:] == _NOT_LISTENING:
             self._hidden -= 1
             return b""
+        elif message[5:] == _LISTENING:
+            self._link.note_listening()
         return None
 
     def _note_ready(self, status: int) -> None:
         self._flow.note_ready(status)
         self._engine.shows_rows = self._flow.hides
         self._tell_ready()
+        self._parts.end()
         if not self._flow.is_running:
             self._refused.clear()
             self._hidden = 0

@@ -50,6 +50,9 @@ STOP_FAST_S = 30.0
 STOP_IMMEDIATE_S = 5.0
 SHARED_MEMORY_S = 30.0  # the server's refusal while processes of its predecessor still end
 MAPPED_BESIDES_MB = 256  # programs, libraries, and statistics of all tables, which grow with their number
+NOTIFY_PAGES_PER_MB = 2 * 128
+"""Pages of 8 KiB in the queue of notifications, for each MiB that a process may take: one transaction keeps its own
+notifications in memory, so it can fill half of the queue at most."""
 POLL_S = 0.01
 POLL_MAX_S = 0.5
 
@@ -119,6 +122,9 @@ def make_server_settings(settings: BundledSettings, major: int, extensions: Path
     if sys.platform == "linux":
         # After a crash: one call for the file system, not one for each file. A thousand databases have 300,000 of them.
         values["recovery_init_sync_method"] = "syncfs"
+    if major >= 17:
+        # All databases share the queue of notifications, and it is in no database's size. The default is 8 GiB.
+        values["max_notify_queue_pages"] = str(settings.process_memory_mb * NOTIFY_PAGES_PER_MB)
     if extensions is not None and major >= 18:
         values["extension_control_path"] = f"{extensions}:$system"
     return values | dict(settings.extra)

@@ -23,6 +23,9 @@ class WireSession(Protocol):
     greeting: bytes
     """The messages with which the engine has told its parameters."""
 
+    blocks_pipelines: bool
+    """What follows another statement up to the next Sync runs inside of a transaction block, and cannot commit."""
+
     async def read(self) -> bytes:
         """Return what the engine has sent; nothing when it has closed the connection."""
         ...
@@ -41,6 +44,10 @@ class WireSession(Protocol):
 
     def note(self, state: WireState) -> None:
         """Note what the engine does from now on."""
+        ...
+
+    def note_listening(self) -> None:
+        """Note that the session may get notifications from now on."""
         ...
 
     def explain(self, sqlstate: str) -> StatementFailed | None:

@@ -29,6 +29,7 @@ from tuplegate.engine.postgres.replication.snapshots import SnapshotReads
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.safety.headroom import compute_headroom
 from tuplegate.engine.postgres.safety.lease import Lease
+from tuplegate.engine.postgres.safety.notifications import NotificationWatch
 from tuplegate.engine.postgres.safety.role_settings import undo_settings
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.watch import PrimaryWatch
@@ -132,6 +133,8 @@ class PostgresEngine:
         stack.push_async_callback(self._watch.end)
         await self._watch.begin()
         watches: dict[str, Work] = {"records": self._expire, "scratch": self._scratch.watch}
+        queue = NotificationWatch(self._connector, self._session, self._wires.list_open, alone=settings.exclusive)
+        watches["notifications"] = queue.watch
         if settings.worker == 0:
             watches["role_settings"] = partial(undo_settings, self._connector)
             if settings.may_signal:  # nobody else uses the server

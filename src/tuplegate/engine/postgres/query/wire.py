@@ -43,6 +43,10 @@ class Wires:
         self._opening = 0
         self._open: set[WireRun] = set()
 
+    def list_open(self) -> list[WireRun]:
+        """Return the connections that nobody has begun to end."""
+        return [run for run in self._open if not run.is_ending]
+
     def let_go(self, databases: frozenset[str]) -> None:
         """End the connections to databases that are copied, reset or moved."""
         for run in self._open:

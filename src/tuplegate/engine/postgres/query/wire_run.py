@@ -29,6 +29,8 @@ _log: Final = structlog.get_logger()
 
 _CANCELLED: Final = "57014"
 _ENDED: Final = ("57P01", _CANCELLED)
+_BLOCKS_PIPELINES: Final = 180000
+"""The version of the server since which a pipeline is a transaction block from its second statement on."""
 _GRACE_S: Final = 5.0
 _TICK_S: Final = 0.05
 _JUDGED_EVERY_S: Final = 0.25
@@ -56,7 +58,8 @@ class WireRun(Run):
 
     __slots__ = (
         "_cancelling", "_explained", "_fetch", "_guard", "_in_doubt", "_is_ending", "_judged_at", "_life_ends",
-        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "greeting",
+        "_life_s", "_link", "_memory", "_outlived", "_running", "_state", "_tasks", "blocks_pipelines", "greeting",
+        "is_listening",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +78,7 @@ class WireRun(Run):
         super().__init__(pool, target, port.Bounds(timeout_ms, None, 0), math.inf)
         self.begin(member)
         self.greeting = greeting
+        self.blocks_pipelines = member.pgconn.server_version >= _BLOCKS_PIPELINES
         self._link = link
         self._running = running
         self._guard = guard
@@ -88,6 +92,7 @@ class WireRun(Run):
         self._explained: port.StatementFailed | None = None
         self._cancelling = False
         self._is_ending = False
+        self.is_listening = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._memory = MemoryWatch(member.backend, settings.process_bytes_max, self._is_running, self.end_for)
 
@@ -131,6 +136,9 @@ class WireRun(Run):
             if not self._cancelling and not self._is_ending:
                 self._explained = None
 
+    def note_listening(self) -> None:
+        self.is_listening = True
+
     def explain(self, sqlstate: str) -> port.StatementFailed | None:
         return self._explained if sqlstate in _ENDED else None
 
@@ -153,6 +161,17 @@ class WireRun(Run):
     def keywords(self) -> list[str]:
         """Nobody reads what it runs: it is taken for what takes room."""
         return ["insert"] if self.target.may_write else ["select"]
+
+    @property
+    def is_ending(self) -> bool:
+        return self._is_ending
+
+    @property
+    def busy_since(self) -> float | None:
+        """Return since when its server process can read no notifications: it is in a transaction, or its client takes
+        nothing."""
+        entered = self._running.runs.get(self)
+        return self._link.full_since if entered is None else entered
 
     def end(self, why: Why, full_at: int = 0) -> None:
         if why is Why.OUTLIVED:
