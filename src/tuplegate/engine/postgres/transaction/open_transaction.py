@@ -402,7 +402,7 @@ class OpenTransaction(TransactionRun):
         return closing
 
     async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
-        """A commit that fails leaves nothing open."""
+        """End the transaction after a commit that failed: nothing stays open."""
         if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
             self.is_busy = False
             self._end_with(port.EndReason.LOST)
@@ -465,7 +465,7 @@ class OpenTransaction(TransactionRun):
             self._finish()
 
     def _finish(self) -> None:
-        """See to it that it is watched no longer, and counts no longer."""
+        """Stop watching the transaction, and stop counting it."""
         self.is_busy = False
         del self._runs[self]
         self.pool.held -= 1
