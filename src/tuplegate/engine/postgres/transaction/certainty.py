@@ -49,7 +49,7 @@ class Certainty:
         it. It is not where another server is the primary by now."""
         try:
             await within(_CERTAIN_S, self._waiting.fetch_of(server, _COMMIT_SOMETHING))
-            return not self._primary.demands or await self._is_confirmed(server)
+            return not self._primary.demands_standby or await self._is_confirmed(server)
         except (TimeoutError, EngineUnavailable):
             return False
 

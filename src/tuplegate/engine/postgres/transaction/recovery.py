@@ -71,13 +71,18 @@ def _ignore(_database: str) -> None:
 
 
 class Recovery:
-    """Commits prepared transactions that were left behind: those there on entry, then later ones, until closed."""
+    """Commits prepared transactions that were left behind: those there on entry, then later ones, until closed.
 
-    def __init__(self, connector: AdminConnector, installation: str, secret: bytes, *, alone: bool = True) -> None:
+    `nobody_before`: nobody served on the engine before, so everything prepared there is left over.
+    """
+
+    def __init__(
+        self, connector: AdminConnector, installation: str, secret: bytes, *, nobody_before: bool = True
+    ) -> None:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
-        self._alone = alone
+        self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._certain = (
@@ -200,7 +205,7 @@ class Recovery:
         resolving.result()
 
     async def _resolve_before(self) -> None:
-        if self._alone:
+        if self._nobody_before:
             await self.resolve(older_than_s=0)
             return
         started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]

@@ -205,7 +205,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             await self._phase_two(number)
         finally:
             self._end_doubt()
-        if number is not None and self.pool.demands:
+        if number is not None and self.pool.demands_standby:
             try:
                 await self.pool.see_confirmed(self.member)
             except port.OutcomeUnknown as unknown:
