@@ -169,7 +169,7 @@ def test_one_that_no_standby_confirms_can_be_asked_for(
 ) -> None:
     """It is committed, and has a number, when nobody knows whether a standby has it."""
     monkeypatch.setattr(certainty, "_CERTAIN_S", 0.1)
-    demanding = make_primary(conninfo(service), follows=False, demands=True)
+    demanding = make_primary(conninfo(service), follows=False, demands_standby=True)
 
     async def run() -> port.Outcome | None:
         target = port.Target(tenant_of(service), port.Access.WRITE)

@@ -129,8 +129,10 @@ class _ReachedPostgres:
         self._settings = settings
         self._shared = shared
         self._share = share
-        demands = settings.durability == "replicated"
-        primary = make_primary(conninfo, follows=not shared.is_bundled, demands=demands, timelines=shared.timelines)
+        demands_standby = settings.durability == "replicated"
+        primary = make_primary(
+            conninfo, follows=not shared.is_bundled, demands_standby=demands_standby, timelines=shared.timelines
+        )
         self._connector = AdminConnector(conninfo, primary=primary)
 
     @asynccontextmanager

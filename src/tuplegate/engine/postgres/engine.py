@@ -82,7 +82,9 @@ class PostgresEngine:
         self._time = asyncio.get_running_loop().time
         self._guard = SerializableGuard(probed.can.slots, settings.tally, settings.worker, exclusive=settings.exclusive)
         self._sizes = SizeWatch()
-        recovery = self._recovery = Recovery(connector, settings.installation, secret, alone=settings.nobody_before)
+        recovery = self._recovery = Recovery(
+            connector, settings.installation, secret, nobody_before=settings.nobody_before
+        )
         certainty = recovery.certainty
         self._pools = Pools(
             settings,
@@ -216,7 +218,7 @@ class PostgresEngine:
     async def _stream(
         self, target: port.Target, statement: port.Statement, shape: port.Shape, bounds: port.Bounds
     ) -> AsyncIterator[Stream]:
-        pool = self._pools.of(target)
+        pool = self._pools.find_pool(target)
         run = StreamRun(pool, target, statement, shape, bounds)
         run.check_start()
         run.begin(await self._requests.take(pool, self._time() + bounds.timeout_ms / 1000))
@@ -277,7 +279,7 @@ class PostgresEngine:
     ) -> AsyncIterator[SessionRun]:
         """Open a session whose deadline is watched."""
         deadline = self._time() + bounds.timeout_ms / 1000
-        async with open(self._pools.of(target), target, bounds, deadline) as session:
+        async with open(self._pools.find_pool(target), target, bounds, deadline) as session:
             self._running[session] = self._time()
             try:
                 yield session

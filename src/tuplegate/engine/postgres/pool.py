@@ -162,9 +162,9 @@ class Pool(EndingPool):
         self._spawn(self._inspect(member, plain))
 
     @property
-    def demands(self) -> bool:
+    def demands_standby(self) -> bool:
         """Return whether a standby must confirm what was written before it is acknowledged."""
-        return self.primary.demands
+        return self.primary.demands_standby
 
     async def see_confirmed(self, member: Member) -> None:
         """Raise OutcomeUnknown where no standby has what was committed on the connection."""

@@ -138,12 +138,13 @@ class Pools:
         """Return how many connections open transactions keep."""
         return self._server.held
 
-    def of(self, target: port.Target) -> Pool:
+    def find_pool(self, target: port.Target) -> Pool:
+        """Return the pool of the target, and make one where there is none yet."""
         pools = self.writing if target.as_writer else self.reading
         return pools.get(target.database) or self._new(pools, target)
 
     def to_write(self, database: str) -> Pool:
-        return self.of(port.Target(database, port.Access.WRITE))
+        return self.find_pool(port.Target(database, port.Access.WRITE))
 
     def all(self) -> list[Pool]:
         return [*self.writing.values(), *self.reading.values()]

@@ -115,11 +115,13 @@ class AdminConnector:
 
 
 def make_primary(
-    conninfo: str, *, follows: bool | None = None, demands: bool = False, timelines: Timelines | None = None
+    conninfo: str, *, follows: bool | None = None, demands_standby: bool = False, timelines: Timelines | None = None
 ) -> Primary:
     """`follows` is whether it can be another server tomorrow; unless it is said, a server over a socket cannot.
-    `demands`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
-    return Primary(conninfo, _databases_of(conninfo), follows=follows, demands=demands, timelines=timelines)
+    `demands_standby`: no commit is acknowledged that no standby has. `timelines` is what the workers share."""
+    return Primary(
+        conninfo, _databases_of(conninfo), follows=follows, demands_standby=demands_standby, timelines=timelines
+    )
 
 
 def only_server_of(conninfo: str) -> Primary:

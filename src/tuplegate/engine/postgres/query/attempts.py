@@ -145,7 +145,7 @@ class Requests(Attempts):
     ) -> Coroutine[Any, Any, port.Result]:
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        execution = Execution(self._pools.of(target), target, statement, shape, bounds, deadline)
+        execution = Execution(self._pools.find_pool(target), target, statement, shape, bounds, deadline)
         return self.carry_out(execution, self.queries, now)
 
     def transaction(
@@ -160,7 +160,7 @@ class Requests(Attempts):
     ) -> Coroutine[Any, Any, port.TransactionResult]:
         now = self._time()
         deadline = now + bounds.timeout_ms / 1000
-        run = TransactionRun(self._pools.of(target), target, statements, shape, bounds, deadline, self._decider)
+        run = TransactionRun(self._pools.find_pool(target), target, statements, shape, bounds, deadline, self._decider)
         run.promise = promise
         run.two_phase = self._two_phase
         if read_only:
@@ -173,7 +173,7 @@ class Requests(Attempts):
         All of them together hold half of the worker's connections at most. A database that has some open gets one more
         only while more than a quarter as many are left, so that there are some for the next.
         """
-        pool = self._pools.of(target)
+        pool = self._pools.find_pool(target)
         pool.check()
         if target.may_write and not read_only:
             pool.check_commits()

@@ -172,7 +172,7 @@ class Execution(RepeatableRun[port.Result]):
                 result = self._read(results, rows) or await self._learn(results[-1], rows)
             if self.lazy:
                 await self.pool.flush_commits(member)
-            if self.pool.demands and may_write(self.target, statement, self.pool):
+            if self.pool.demands_standby and may_write(self.target, statement, self.pool):
                 await self.pool.see_confirmed(member)
         except port.StatementFailed as failure:
             failure.exec_us = (perf_counter_ns() - started) // 1000

@@ -191,7 +191,7 @@ class Stream:
             with run:
                 if lazy:
                     await run.pool.flush_commits(run.member)
-                if run.pool.demands and run.writes and not run.is_inside:
+                if run.pool.demands_standby and run.writes and not run.is_inside:
                     await run.pool.see_confirmed(run.member)
         except RowsTooWide as exc:  # only a cursor's rows come together, and nothing is committed before their end
             raise explain_width(_APART, self.exec_us) from exc

@@ -73,7 +73,7 @@ class Wires:
             run.leave()
 
     async def _make(self, target: port.Target, settings: dict[str, str], application: str, timeout_ms: int) -> WireRun:
-        pool = self._pools.of(target)
+        pool = self._pools.find_pool(target)
         pool.check()
         try:
             member = await pool.open_given(self._pools.make_login(target, settings, application))

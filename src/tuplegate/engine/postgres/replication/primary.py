@@ -50,9 +50,10 @@ ANOTHER_SERVER: Final = (
 class Primary:
     """See the module's text. `conninfo` is that of a role that may ask, in the first of `databases` that lets it in.
 
-    `follows` is false for a server that is always the same: nothing is looked for then, nor watched. `demands`: no
-    commit is acknowledged that no standby has. `timelines` is what the workers share. `pins`: the first connection says
-    which server it is, and one that leads to another is refused; `strays` tells that there was one.
+    `follows` is false for a server that is always the same: nothing is looked for then, nor watched.
+    `demands_standby`: no commit is acknowledged that no standby has. `timelines` is what the workers share. `pins`: the
+    first connection says which server it is, and one that leads to another is refused; `strays` tells that there was
+    one.
     """
 
     def __init__(
@@ -61,14 +62,14 @@ class Primary:
         databases: Sequence[str],
         *,
         follows: bool | None = None,
-        demands: bool = False,
+        demands_standby: bool = False,
         timelines: Timelines | None = None,
         pins: bool = False,
     ) -> None:
         self._timelines = timelines or Timelines()
         self._seeker = Seeker(conninfo, databases, self._timelines)
         self.follows = follows if follows is not None else not self._seeker.is_local
-        self.demands = demands
+        self.demands_standby = demands_standby
         self._pins = pins
         self._pinned = ""
         self.strays = False
@@ -319,7 +320,7 @@ class Primary:
         self.replication = Replication(server.waits, server.standbys, stand_still)
         if stand_still:
             self.refuses = "commits wait for a standby that is away, so nothing can be written; nothing was applied"
-        elif self.demands and not (server.waits and server.standbys):
+        elif self.demands_standby and not (server.waits and server.standbys):
             self.refuses = "no standby confirms commits, and the service is to acknowledge none without"
         else:
             self.refuses = None

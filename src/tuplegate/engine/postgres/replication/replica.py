@@ -175,7 +175,7 @@ class Replica:
     def _find_pool(self, target: port.Target) -> Pool:
         if self._open is None or not self.standby.timeline:
             raise port.EngineUnavailable("the replica went away")
-        return self._open[0].of(target)
+        return self._open[0].find_pool(target)
 
     def _check_reached(self, after: Position | None) -> None:
         """Raise where the standby was restarted while a connection was waited for. That is known by then: the

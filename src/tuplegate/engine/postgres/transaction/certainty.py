@@ -24,18 +24,20 @@ _CONFIRM_PAUSE_S: Final = 0.005
 
 
 class LogPlace(NamedTuple):
-    """A place in the log of one server. Those of two servers are not to be compared, so only that one is asked."""
+    """A place in the log of one server. Places of two servers cannot be compared, so only that server is asked."""
 
     server: str
     lsn: str
 
     async def is_on_standby(self, session: AdminSession) -> bool:
-        """Raises EngineUnavailable where the session leads to another server."""
+        """Return whether a standby has the log up to here. Raises EngineUnavailable if the session is with another
+        server."""
         return bool(await session.fetch_of(self.server, _FIND_STANDBY, self.lsn))
 
 
 class Certainty:
-    """`waiting` is a session that may wait for standbys, and `session` one that does not."""
+    """Asks a server whether its commits are final. `waiting` is a session that may wait for standbys; `session` never
+    does."""
 
     def __init__(self, primary: Primary, session: AdminSession, waiting: AdminSession) -> None:
         self._primary = primary
@@ -47,7 +49,7 @@ class Certainty:
         it. It is not where another server is the primary by now."""
         try:
             await within(_CERTAIN_S, self._waiting.fetch_of(server, _COMMIT_SOMETHING))
-            return not self._primary.demands or await self._is_confirmed(server)
+            return not self._primary.demands_standby or await self._is_confirmed(server)
         except (TimeoutError, EngineUnavailable):
             return False
 

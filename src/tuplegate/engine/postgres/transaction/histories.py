@@ -18,13 +18,13 @@ for a standby then. It is 0 where the server is always the same, and of ids that
 
 
 class Histories:
-    """Those of the transactions of one engine."""
+    """The histories of one engine's transactions."""
 
     def __init__(self, primary: Primary) -> None:
         self._primary = primary
 
     def of(self, member: Connection, *, acknowledged: bool = False) -> int:
-        """Return that of a transaction on the connection; `acknowledged` where the client is told of a success."""
+        """Return the history of a transaction on the connection. `acknowledged`: its client is told of a success."""
         timeline = self._primary.timeline_of(member.server)
         if not timeline:
             return 0

@@ -110,7 +110,7 @@ class Ledger:
         return port.KeptAnswers(found, int(kept_bytes or 0))
 
     async def keep_promise(self, database: str, promise: port.Promise, done: port.TransactionResult) -> None:
-        """For a transaction that could not write: there is nothing that the record must commit with."""
+        """Record the promise of a transaction that could not write, in a transaction of its own."""
         for command in self.records(database).write(promise, done):
             if await self._call(database, command) != [b"t"] and not await self._is_kept(database, promise):
                 raise port.Superseded("somebody else settled it first")
@@ -120,11 +120,11 @@ class Ledger:
         return promise.id is not None and await self.verdict(database, promise.id) is port.Outcome.COMMITTED
 
     async def _call(self, database: str, command: Command) -> list[bytes | None]:
-        """The one row that a function of the records gives."""
+        """Call a function of the records; return its one row."""
         return (await self._call_of(database, command))[0]
 
     async def _call_of(self, database: str, command: Command) -> tuple[list[bytes | None], str]:
-        """The same, and the server that has told it."""
+        """Call a function of the records; return its one row, and the server that answered."""
         pool = self._pool_of(database)
         member = pool.take() or await pool.wait(asyncio.get_running_loop().time() + _WAIT_S)
         results: list[PGresult] = []

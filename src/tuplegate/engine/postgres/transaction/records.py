@@ -118,7 +118,7 @@ SELECT t.name FROM (VALUES {", ".join(f"('{table}')" for table in TABLES)}) t (n
 _INSIST: Final = b"SELECT 1 OPERATOR(pg_catalog./) (%b IS TRUE)::pg_catalog.int4"
 _AND_NUMBER: Final = b", pg_catalog.pg_current_xact_id()"
 NOT_FIRST: Final = "22012"
-"""What the engine says to a record on which somebody insists who is not the first."""
+"""SQLSTATE of a record that must be the first of its name and is not."""
 
 SIGN_WITH: Final = """
 INSERT INTO tuplegate.secret (value) VALUES (decode($1, 'hex'))
@@ -128,7 +128,7 @@ ON CONFLICT (only_one) DO UPDATE SET value = excluded.value
 
 
 def write_furnishing(owners: Owners) -> list[str]:
-    """Statements that make the records in a database. Each may be repeated."""
+    """Return the statements that make the records in a database. Each may be repeated."""
     records, service = quote(owners.records), quote(owners.service)
     tables = ", ".join(f"tuplegate.{table}" for table in ("secret", *TABLES))
     return [
@@ -147,7 +147,7 @@ def write_furnishing(owners: Owners) -> list[str]:
 
 @lru_cache(maxsize=10_000)
 def database_secret(secret: bytes, database: str) -> bytes:
-    """Every database has its own, so that one that leaks with a copy of a database opens no other."""
+    """Return the secret of one database. Each has its own: one that leaks with a copy opens no other database."""
     return hmac.digest(secret, f"records/{database}".encode(), hashlib.sha256)
 
 

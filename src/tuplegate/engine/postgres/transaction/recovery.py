@@ -54,7 +54,7 @@ _SETTLE_PAUSE_S: Final = 0.1
 _CLOSING_PAUSE_S: Final = 0.01
 
 _NOT_YET: Final = frozenset({"55000", LOCK_NOT_AVAILABLE, CANCELED})
-"""What COMMIT PREPARED says while another session is at it, and where it did not get on in time."""
+"""SQLSTATEs of COMMIT PREPARED while another session commits it, or where it took too long."""
 _STATES: Final = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED, "in progress": Outcome.IN_PROGRESS}
 
 
@@ -71,13 +71,18 @@ def _ignore(_database: str) -> None:
 
 
 class Recovery:
-    """`async with` resolves what is there and goes on looking until it is closed."""
+    """Commits prepared transactions that were left behind: those there on entry, then later ones, until closed.
 
-    def __init__(self, connector: AdminConnector, installation: str, secret: bytes, *, alone: bool = True) -> None:
+    `nobody_before`: nobody served on the engine before, so everything prepared there is left over.
+    """
+
+    def __init__(
+        self, connector: AdminConnector, installation: str, secret: bytes, *, nobody_before: bool = True
+    ) -> None:
         self._connector = connector
         self._secret = secret
         self._prefix = f"tuplegate_{installation}_"
-        self._alone = alone
+        self._nobody_before = nobody_before
         self._primary = connector.primary
         self._session = AdminSession(connector, METADATA_DATABASE)
         self._certain = (
@@ -89,7 +94,7 @@ class Recovery:
         self._seen_through = 0
         self._watcher: asyncio.Task[None] | None = None
         self.in_hand: set[str] = set()
-        """What its own transaction sees to; the watcher does not touch it."""
+        """Names whose own transaction commits them; the watcher leaves these alone."""
         self.events = {
             "in_doubt_recovered_total": 0,
             **{f"in_doubt_settled_total {outcome}": 0 for outcome in ("committed", "aborted", "unknown")},
@@ -113,14 +118,14 @@ class Recovery:
         await self._certain.close()
 
     def new_gid(self) -> str:
-        """The process id is for whoever looks at the list."""
+        """Return a new name for a prepared transaction. The process id in it is for people who read the list."""
         return self._gid(os.getpid(), make_word(secrets.token_bytes(NONCE_BYTES)))
 
     def _gid(self, worker: int, word: str) -> str:
         return f"{self._prefix}{worker}_{word}"
 
     def ticket(self, gid: str, member: Connection) -> Ticket:
-        """With what `outcome_of_lost` finds it later."""
+        """Return the ticket by which `outcome_of_lost` finds the transaction later."""
         number = (os.getpid() << _PID_BITS) + member.backend
         return Ticket(number, gid.rpartition("_")[2], self.histories.of(member))
 
@@ -139,8 +144,8 @@ class Recovery:
         return Outcome.ABORTED if gone else Outcome.IN_PROGRESS
 
     async def outcome_of_former(self, ticket: Ticket) -> Outcome:
-        """The same where the database was another then, perhaps on another engine: its server processes are gone, and
-        what it had prepared was committed and noted, with the notes brought here."""
+        """Return the same for a transaction from before its database was moved or reset. Its server processes are
+        gone; what it had prepared was committed, and the notes of that were brought here."""
         gid = self._gid(ticket.number >> _PID_BITS, ticket.word)
         server = await self._session.server()
         if await self._is_prepared(server, gid):
@@ -149,8 +154,8 @@ class Recovery:
         return Outcome.COMMITTED if noted else Outcome.ABORTED
 
     def see_through(self, work: Coroutine[Any, Any, _T]) -> DirectFuture[_T]:
-        """Begins work that goes on even if whoever waits for it is cancelled. What `eager` says of handlers holds for
-        it, but that nothing cancels it."""
+        """Run work to its end even if its caller is cancelled. The rules for handlers in `eager` hold for it, except
+        that nothing cancels it."""
         self._seen_through += 1
         return see_through(work, self._one_less)
 
@@ -160,7 +165,7 @@ class Recovery:
     # -- prepared transactions ----------------------------------------------------------------------------------
 
     async def resolve(self, older_than_s: float) -> int:
-        """Commits the prepared transactions of this installation; how many."""
+        """Commit the prepared transactions of this installation; return how many were committed."""
         rows = await self._session.fetch(
             "SELECT gid, database FROM pg_prepared_xacts WHERE starts_with(gid, $1)"
             " AND prepared <= clock_timestamp() - $2::float8 * interval '1 second' ORDER BY prepared",
@@ -181,7 +186,7 @@ class Recovery:
         return len(rows)
 
     async def _commit_in_doubt(self, database: str, gid: str) -> None:
-        """Commit it. Where its database alone cannot be entered, those of other databases do not wait for it."""
+        """Commit it. A database that cannot be entered does not hold up the transactions of others."""
         try:
             if await self._commit(database, gid):
                 self.events["in_doubt_recovered_total"] += 1
@@ -189,8 +194,8 @@ class Recovery:
             _log.error("a transaction in doubt could not be committed", gid=gid, reason=str(unavailable))
 
     async def _resolve_first(self) -> None:
-        """Return when all that was prepared before now is committed: by its owner, if that lives, or by us. While
-        commits stand still that is left to the watcher, so that reads go on."""
+        """Return once everything that was prepared before now is committed, by its owner or by us. If commits stand
+        still, leave the rest to the watcher, so that reads can begin."""
         resolving = asyncio.get_running_loop().create_task(self._resolve_before())
         while not (await asyncio.wait([resolving], timeout=_SETTLE_PAUSE_S))[0]:
             if self._primary.replication.stands_still:
@@ -200,7 +205,7 @@ class Recovery:
         resolving.result()
 
     async def _resolve_before(self) -> None:
-        if self._alone:
+        if self._nobody_before:
             await self.resolve(older_than_s=0)
             return
         started = (await self._session.fetch("SELECT clock_timestamp()"))[0][0]
@@ -324,7 +329,7 @@ class Recovery:
         return settled
 
     async def _until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        """In a task of its own, which a time limit needs."""
+        """Wait for the result in a task of its own, as a time limit needs one."""
         return await asyncio.get_running_loop().create_task(self._look_until_known(look))
 
     async def _look_until_known(self, look: Callable[[], Awaitable[_T | None]]) -> _T | None:

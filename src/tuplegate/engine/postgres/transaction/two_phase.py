@@ -210,7 +210,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
 
     async def _see_confirmed(self, number: int) -> None:
         """Raise OutcomeUnknown where a standby must have it, and none is known to."""
-        if not self.pool.demands:
+        if not self.pool.demands_standby:
             return
         try:
             await self.pool.see_confirmed(self.member)
