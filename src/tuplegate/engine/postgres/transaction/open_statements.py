@@ -384,7 +384,7 @@ class OpenStatements(TransactionRun):
             self._finish()
 
     def _finish(self) -> None:
-        """See to it that it is watched no longer, and counts no longer."""
+        """Stop watching the transaction, and stop counting it."""
         self.is_busy = False
         del self._runs[self]
         self.pool.end_holding()

@@ -225,7 +225,7 @@ class OpenTransaction(OpenStatements):
         return closing
 
     async def _see_failed_commit(self, exc: BaseException, started: int) -> BaseException:
-        """A commit that fails leaves nothing open."""
+        """End the transaction after a commit that failed: nothing stays open."""
         if isinstance(exc, port.Superseded):  # somebody made it aborted, and its connection was given back
             self.is_busy = False
             self._end_with(port.EndReason.LOST)

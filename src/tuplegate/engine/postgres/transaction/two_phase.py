@@ -64,7 +64,7 @@ class CannotPrepare(Exception):
 
 
 class Decider:
-    """What transactions are decided with."""
+    """The parts of the engine side that decide a transaction: recovery, guard and ledger."""
 
     __slots__ = ("guard", "ledger", "recovery")
 
@@ -154,7 +154,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return True
 
     async def check_conflict(self, conflict: port.Conflict) -> None:
-        """The conflict may be with whoever has settled its records."""
+        """Raise Superseded where somebody else has settled its records: no further attempt could succeed."""
         promise = self.promise
         if promise is None or self.stage < Stage.RECORDING:
             return
@@ -263,7 +263,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
     # -- phase one ----------------------------------------------------------------------------------------------
 
     async def _phase_one(self) -> int | None:
-        """Runs the statements; the engine's number for the transaction if it has written anything."""
+        """Run the statements. Return the engine's number for the transaction, or None if it has written nothing."""
         has_code = self.pool.state.has_code
         if has_code or not self.is_plain:
             self.member.hide_kept()
@@ -310,7 +310,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return int(number) if number is not None else None
 
     def _ask_number(self, *, numbered: bool, careful: bool) -> Command:
-        """Return what asks for the engine's number; `numbered`: it is to have one though it has written nothing."""
+        """Return the command that asks for the engine's number. `numbered`: it gets one even if it wrote nothing."""
         if self.is_read_only:
             return NUMBER
         if numbered:
@@ -318,7 +318,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return _NUMBER_OF_HELD if careful else NUMBER
 
     async def _find_size_check(self) -> SizeCheck | None:
-        """What the transaction must be held to, where its database is full."""
+        """Return the check that a transaction in a full database must pass; None where the database is not full."""
         full_at = None if self.is_read_only else self.pool.state.full_at
         if full_at is None:
             return None
@@ -340,7 +340,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return params
 
     async def _send(self, commands: list[Command], owners: list[int | None]) -> list[PGresult]:
-        """One segment inside the block. `owners` says which statement a command is; None for the service's own."""
+        """Send one segment inside the block and return its results. `owners` has the statement's index for each
+        command, and None for those of the service."""
         if not commands:
             return []
         first = len(self._closing)
@@ -377,15 +378,15 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return result
 
     def _promise_id(self, number: int | None) -> None:
-        """What is committed in one phase has an id, whose record tells what became of it."""
+        """Give the attempt an id where it commits in one phase. The record of that id tells the outcome."""
         promised = self._promised
         if number is None or self.two_phase or (promised is not None and promised.id is not None):
             return
         self._promised = port.Promise(_new_id(), promised.keep if promised else None)
 
     async def _record(self, done: port.TransactionResult) -> None:
-        """Make what was promised part of the transaction, unless that cannot write: then it is recorded after it. In
-        two phases the records go together with PREPARE."""
+        """Write the promised records inside the transaction. In two phases they are sent together with PREPARE; those
+        of a transaction that only reads are written after it."""
         self._records = []
         if self._promised is None or self.is_read_only:
             return
@@ -406,7 +407,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
     # -- phase two ----------------------------------------------------------------------------------------------
 
     async def _phase_two(self, number: int | None) -> None:
-        """Commits, and gives the connection back. Nothing cancels it."""
+        """Commit, and give the connection back. Nothing cancels it."""
         try:
             if number is None:
                 await self._commit_plainly(wrote=False)
@@ -427,7 +428,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         self._give_back()
 
     async def _guarded(self, *commands: Command) -> list[PGresult]:
-        """What checks for conflicts in the engine is sent only while the engine remembers all that matter."""
+        """Send the commands and return their results. Raise a conflict instead if the engine may have forgotten
+        transactions that it must compare this one with."""
         seal = await self._decider.guard.seal(self.begun)
         if seal is None:
             self._decider.guard.ended += 1
@@ -441,7 +443,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return results
 
     async def _decided(self, *commands: Command) -> list[PGresult]:
-        """What is answered to a commit. An engine that stands still is as good as lost."""
+        """Send a commit and return its results. The connection counts as lost if no answer comes in time."""
         late = self._give_up_after(0)
         try:
             return await self.member.run(*commands)
@@ -460,7 +462,7 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
             raise port.StatementFailed("the engine rolled the transaction back", sqlstate="40000")
 
     async def _commit_recorded(self) -> None:
-        """One phase. A connection lost on the way is made definite by the record of the transaction's id."""
+        """Commit in one phase. If the connection is lost meanwhile, the record of its id tells the outcome."""
         assert self._promised is not None
         assert self._promised.id is not None
         id = self._promised.id
@@ -487,7 +489,8 @@ class TransactionRun(RepeatableRun[port.TransactionResult]):
         return verdict is port.Outcome.COMMITTED, server
 
     async def _prepare_and_commit(self, number: int) -> None:
-        """Whether it is prepared is always to be found out: a prepared transaction survives everything but its end."""
+        """Commit in two phases. It can always be found out whether it was prepared: a prepared transaction stays listed
+        until it is committed or rolled back."""
         gid = self._decider.recovery.new_gid()
         self._decider.recovery.in_hand.add(gid)
         try:
