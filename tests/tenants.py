@@ -14,6 +14,8 @@ from tests.service import Service, Sql
 
 PAUSE_S = 0.02
 """Between what a bystander asks: without it he would take a processor for himself."""
+ROUND_S = 0.1
+"""Between rounds of a bystander's work. Whatever ends statements of others ends them for longer than that."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def undisturbed(tenant: Tenant) -> Iterator[None]:
                 answer = tenant.write.answer(statement)
                 if answer.status_code != 200 or not answer.json()["success"]:
                     failures.append(answer.text)
-            over.wait(PAUSE_S)
+            over.wait(ROUND_S)
 
     worker = threading.Thread(target=work)
     worker.start()
