@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import pq
 from tests.service import Service, Sql, new_data_dir, remove, start_service
 
-from bench import driver, open_transactions, transactions
+from bench import driver, open_transactions, transactions, wire
 from bench.load import Load, generator_name, run_load
 from bench.measure import Line, pgbench, report, tenant
 from tuplegate.data_plane import workloads
@@ -38,6 +38,7 @@ def main() -> int:
             driver.measure,
             transactions.measure,
             open_transactions.measure,
+            wire.measure,
             streaming,
             stalled_reader,
         ):

@@ -3,8 +3,9 @@
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 from tests.service import Service
@@ -45,16 +46,34 @@ def tenant(service: Service) -> tuple[str, str]:
     return str(row[0]), f"{row[0]}_w"
 
 
+def measure_memory(service: Service) -> int:
+    """Bytes of the service's processes that they share with nobody; the engine is not counted."""
+    pid = service.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ours = [pid, *(int(each) for each in children if Path(f"/proc/{each}/comm").read_text() != "postgres\n")]
+    return sum(_read_private(each) for each in ours)
+
+
+def _read_private(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+
+
 def pgbench(service: Service, script: str, seconds: float, *options: str) -> float:
     """Transactions a second of a pgbench script, at SERIALIZABLE."""
     database, role = tenant(service)
+    where = ["-h", str(service.data_dir / "run"), "-U", role, "-d", database]
+    env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}
+    return run_pgbench(script, seconds, *where, *options, env=env)
+
+
+def run_pgbench(script: str, seconds: float, *options: str, env: Mapping[str, str]) -> float:
+    """Transactions a second, wherever the options lead to."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
         program = str(find_wheel_programs(find_wheel_site()) / "pgbench")
-        command = [program, "-n", "-h", str(service.data_dir / "run"), "-U", role, "-d", database, "-j", "1"]
-        command += ["-T", f"{seconds:g}", "-f", file.name, *options]
-        env = {"PGOPTIONS": "-c default_transaction_isolation=serializable"}
+        command = [program, "-n", "-j", "1", "-T", f"{seconds:g}", "-f", file.name, *options]
         text = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
     rate = re.search(r"tps = ([\d.]+)", text)
     assert rate is not None, text

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,7 +15,7 @@ from tests.service import Service, Sql, new_data_dir, remove, start_service
 from tests.workers import callers, connect_to, workers
 
 from bench.load import Load, run_load
-from bench.measure import Line
+from bench.measure import Line, measure_memory
 from bench.transactions import ACCOUNT, ENTRY
 
 ROUNDS = 5
@@ -187,10 +186,10 @@ def _measure_idle() -> list[Line]:
             service.url, service.key, json.dumps({"sql": "select name from users where id = %"}), ROWS, 32, SECONDS
         )
         run_load(read)
-        before, rates = _memory(service), [run_load(read).per_second for _ in range(ROUNDS)]
+        before, rates = measure_memory(service), [run_load(read).per_second for _ in range(ROUNDS)]
         with ExitStack() as closing:
             _open_all(service, keys, closing)
-            grown = (_memory(service) - before) / 2**20
+            grown = (measure_memory(service) - before) / 2**20
             with_them = [run_load(read).per_second for _ in range(ROUNDS)]
         ratio = statistics.median(with_them) / statistics.median(rates)
     finally:
@@ -223,16 +222,3 @@ def _open_all(service: Service, keys: list[str], closing: ExitStack) -> None:
             answer = client.post("/v1/transaction/begin", json=begin)
             assert answer.status_code == 201, answer.text
             closing.callback(client.post, f"/v1/transaction/{answer.json()['transaction_id']}/rollback")
-
-
-def _memory(service: Service) -> int:
-    """Bytes of the service's processes that they share with nobody; the engine is not counted."""
-    pid = service.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    ours = [pid, *(int(each) for each in children if Path(f"/proc/{each}/comm").read_text() != "postgres\n")]
-    return sum(_private(each) for each in ours)
-
-
-def _private(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))

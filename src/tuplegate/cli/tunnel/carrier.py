@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from websockets.client import ClientProtocol
@@ -77,8 +77,7 @@ class WebSocket(asyncio.Protocol):
         self.on_pause: Callable[[bool], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self._protocol.send_request(self._protocol.connect())
         self._flush()
 
@@ -191,8 +190,7 @@ class Carried(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast(asyncio.Transport, transport)
         self._tunnel.add(self)
         if not self._tunnel.lets_in(transport):
             self._fail(
@@ -262,7 +260,8 @@ class Carried(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._socket is not None and self._socket.transport is not None:
-            self._socket.transport.pause_reading()
+            with contextlib.suppress(RuntimeError):  # it is being closed
+                self._socket.transport.pause_reading()
 
     def resume_writing(self) -> None:
         if self._socket is not None and self._socket.transport is not None:

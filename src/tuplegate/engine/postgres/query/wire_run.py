@@ -107,7 +107,7 @@ class WireRun(Run):
 
     async def admit(self, begins: int) -> None:
         self.pool.check()
-        self._memory.look()
+        self._memory.look_before()
         if self._is_ending and self._explained is not None:
             raise port.StatementFailed(self._explained.message, sqlstate="57P01")
         if self._outlived:
