@@ -1,6 +1,8 @@
 """One service for all tests that only talk to it; tests that hurt it start their own."""
 
+import gc
 import os
+import shutil
 from collections.abc import Iterator
 
 import httpx
@@ -10,14 +12,15 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
-from tests.directories import VARIABLE, choose_place
-from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
+from tests.directories import SHARED, VARIABLE, choose_place, new_directory
+from tests.service import FORKED, Service, Sql, make_key, new_data_dir, remove, start_service
 
 pytest_plugins = ["tests.servers", "tests.tenants"]
 
 # Every service that a test starts takes free ports, also where the test names only one.
 os.environ.update(TUPLEGATE_DATA_PORT="0", TUPLEGATE_ALIAS_PORT="0", TUPLEGATE_CONTROL_PORT="0")
 os.environ.setdefault(VARIABLE, str(choose_place()))
+os.environ.setdefault(FORKED, "1")
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +38,25 @@ class ByGroup(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         return next((name for name, files in GROUPS.items() if nodeid.startswith(files)), nodeid.split("::")[0])
+
+
+# To load all tests makes millions of objects that stay: to search them for garbage again and again takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # other processes inherit it
+        os.environ[SHARED] = str(new_directory())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(SHARED))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,8 +1,8 @@
-"""Runs the command `tuplegate` as `python -m tuplegate` does, in a third of the time.
+"""Runs the command `tuplegate` as `python -m tuplegate` does, without the time that Python takes to load it.
 
-Each command is a process of its own, forked from one that has loaded the packages of others that commands need. It has
-loaded nothing of ours: every command does that by itself. What asks for signals, a terminal or several processes at
-once starts the command in full.
+Each command is a process of its own, forked from one that has loaded what most commands need. It has run nothing of
+ours. What is about the start itself, about signals or a terminal starts the command in full; so does whatever wants
+another environment for Python.
 """
 
 import atexit
@@ -22,10 +22,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import IO, Any
 
 PACKAGES = ("asyncio", "ssl", "logging.config", "click", "msgspec", "httpx", "psycopg", "structlog", "uvloop")
 HIDDEN = ("httpx._main", "rich")
 """Modules that packages load if they are there, and that the command keeps from being loaded."""
+OURS = ("tuplegate.cli.main", "tuplegate.client", "tuplegate.serve")
 
 ROOT = Path(__file__).parent.parent
 _SIZE_BYTES = 4
@@ -35,16 +37,13 @@ def run(
     arguments: Sequence[str], env: Mapping[str, str], given: str = "", timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in an environment that differs from ours in nothing that Python itself heeds."""
-    order = json.dumps({"arguments": list(arguments), "env": dict(env), "cwd": str(Path.cwd())}).encode()
     with socket.socket(socket.AF_UNIX) as asked, ThreadPoolExecutor(3) as threads:
         asked.settimeout(timeout)
-        asked.connect(_address())
         (its_in, in_), (out, its_out), (err, its_err) = (os.pipe() for _ in range(3))
         theirs = [its_in, its_out, its_err]
-        socket.send_fds(asked, [len(order).to_bytes(_SIZE_BYTES, "big")], theirs)
+        _order(asked, arguments, env, theirs)
         for descriptor in theirs:
             os.close(descriptor)
-        asked.sendall(order)
         threads.submit(_write, in_, given)
         said = [threads.submit(_read, descriptor) for descriptor in (out, err)]
         pid = int.from_bytes(_receive(asked, _SIZE_BYTES), "big")
@@ -54,6 +53,59 @@ def run(
             os.kill(pid, signal.SIGKILL)
             raise
         return subprocess.CompletedProcess([*arguments], code, *(each.result() for each in said))
+
+
+def start(arguments: Sequence[str], env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> "Process":
+    """Start a command that goes on, with its output in these files."""
+    asked = socket.socket(socket.AF_UNIX)
+    with open(os.devnull) as nothing:
+        _order(asked, arguments, env, [nothing.fileno(), out.fileno(), err.fileno()])
+    return Process(asked)
+
+
+class Process:
+    """A command that goes on, to be asked as `subprocess.Popen` is. Its parent tells its exit code over a socket."""
+
+    def __init__(self, asked: socket.socket) -> None:
+        self._asked = asked
+        self.pid = int.from_bytes(_receive(asked, _SIZE_BYTES), "big")
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            try:
+                self.wait(0)
+            except subprocess.TimeoutExpired:
+                pass
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._asked.settimeout(timeout)
+            try:
+                told = _receive(self._asked, _SIZE_BYTES)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("tuplegate", timeout or 0) from None
+            self._asked.close()
+            self.returncode = int.from_bytes(told, "big", signed=True)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _order(asked: socket.socket, arguments: Sequence[str], env: Mapping[str, str], streams: list[int]) -> None:
+    order = json.dumps({"arguments": list(arguments), "env": dict(env), "cwd": str(Path.cwd())}).encode()
+    asked.connect(_address())
+    socket.send_fds(asked, [len(order).to_bytes(_SIZE_BYTES, "big")], streams)
+    asked.sendall(order)
 
 
 def _write(descriptor: int, text: str) -> None:
@@ -107,7 +159,8 @@ def _load() -> None:
         importlib.import_module(name)
     for name in HIDDEN:
         del sys.modules[name]
-    assert not [name for name in sys.modules if name.split(".")[0] == "tuplegate"]
+    for name in OURS:
+        importlib.import_module(name)
 
 
 def _serve(address: str) -> list[str] | None:
@@ -142,8 +195,10 @@ def _wait_for_command(asked: socket.socket) -> list[str]:
         os.chdir(order["cwd"])
         arguments: list[str] = order["arguments"]
         return arguments
-    for descriptor in descriptors:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for target, descriptor in enumerate(descriptors):
         os.close(descriptor)
+        os.dup2(nothing, target)  # whoever waits for the end of these streams does not wait for the command
     asked.sendall(pid.to_bytes(_SIZE_BYTES, "big"))
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     asked.sendall(code.to_bytes(_SIZE_BYTES, "big", signed=True))

@@ -1,7 +1,5 @@
 """Servers of the bundled engine for tests: start one, ask it, look at its processes and files, kill its supervisor."""
 
-import atexit
-import functools
 import os
 import shutil
 import stat
@@ -15,7 +13,8 @@ import psycopg
 import pytest
 
 import tuplegate
-from tests.directories import copy_data, new_directory
+from tests.directories import copy_data, make_once, new_directory
+from tests.service import prepare_data
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 
 SOURCE = Path(tuplegate.__file__).parents[1]
@@ -103,19 +102,6 @@ def close(process: subprocess.Popen[str]) -> None:
     process.wait(WAIT_S)
 
 
-@functools.cache
-def _made() -> Path:
-    """A data directory that was prepared once."""
-    made = new_directory() / "data"
-    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
-    server = BundledServer(BundledSettings(made))
-    try:
-        server.prepare()
-    finally:
-        server.release()
-    return made
-
-
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
     parent = new_directory()
@@ -126,7 +112,7 @@ def data_dir() -> Iterator[Path]:
 @pytest.fixture
 def copied(data_dir: Path) -> None:
     """Data that were made before, for tests that are about something else."""
-    copy_data(_made(), data_dir)
+    copy_data(make_once("prepared", prepare_data), data_dir)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The real service as a child process, and small clients for it. Tests talk to it as any user would: over a socket."""
 
 import asyncio
-import atexit
 import functools
 import json
 import os
@@ -22,7 +21,7 @@ import psycopg
 import pytest
 
 from tests import preloaded
-from tests.directories import copy_data, new_directory
+from tests.directories import copy_data, make_once, new_directory
 from tuplegate.engine.bundled.server import BundledServer, BundledSettings
 from tuplegate.engine.postgres.own.installing import PostgresOwner
 from tuplegate.installation import install
@@ -36,6 +35,9 @@ needs_bundled = pytest.mark.skipif(bool(ENGINE), reason="it is about the bundled
 AUTHORITIES = ssl.create_default_context()
 """What the machine trusts: to read it takes longer than most tests, so it is read once."""
 
+FORKED = "TUPLEGATE_TEST_FORKED"
+"""Is set where services may be forked from a process that has loaded them: in tests, and not in benchmarks."""
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
@@ -44,7 +46,7 @@ STOP_TIMEOUT_S = 60
 class Service:
     """A running service. `key` is the first key; it is empty when the data directory was used before."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | preloaded.Process
     home: Path
     url: str
     alias_url: str
@@ -102,12 +104,18 @@ def new_data_dir() -> Path:
     return new_directory() / "data"
 
 
-@functools.cache
-def _initialized() -> Path:
-    """A data directory in which everything was made but the first key: as a service leaves it that is stopped before it
-    has shown that."""
-    data_dir = new_data_dir()
-    atexit.register(shutil.rmtree, data_dir.parent, ignore_errors=True)
+def prepare_data(data_dir: Path) -> None:
+    """Do what a first start does before the server runs."""
+    server = BundledServer(BundledSettings(data_dir))
+    try:
+        server.prepare()
+    finally:
+        server.release()
+
+
+def _initialize(data_dir: Path) -> None:
+    """Make everything but the first key, as a service does that is stopped before it has shown that."""
+    copy_data(make_once("prepared", prepare_data), data_dir)
     server = BundledServer(BundledSettings(data_dir))
     try:
         server.prepare()
@@ -116,7 +124,6 @@ def _initialized() -> Path:
     finally:
         server.stop()
         server.release()
-    return data_dir
 
 
 def with_database(url: str, database: str) -> str:
@@ -156,15 +163,22 @@ def start_service(
     """
     log, out = data_dir.parent / "service.log", data_dir.parent / "service.out"
     ports = ["--data-port", "0", "--alias-port", "0", "--control-port", "0"]
-    command = [sys.executable, "-m", "tuplegate", "serve", "--data-dir", str(data_dir), *ports, *flags]
+    arguments = ["serve", "--data-dir", str(data_dir), *ports, *flags]
     engine = (env or {}).get("TUPLEGATE_ENGINE") or engine_for(data_dir)
     external = {"TUPLEGATE_ENGINE": engine, "TUPLEGATE_ENGINE_EXCLUSIVE": "true"} if engine else {}
     given = {**os.environ, **external, **(env or {})}
     if initialized and not engine and not data_dir.exists():
-        copy_data(_initialized(), data_dir)
+        copy_data(make_once("initialized", _initialize), data_dir)
+    # A first start is tried in full, and so is what Python would have to be told at its own start.
+    is_full = not initialized or files_max is not None or any(name.startswith("PYTHON") for name in env or ())
+    process: subprocess.Popen[bytes] | preloaded.Process
     with log.open("a") as stderr, out.open("w") as stdout:
-        limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
-        process = subprocess.Popen([*limited, *command], stdout=stdout, stderr=stderr, env=given)
+        if os.environ.get(FORKED) and not is_full:
+            process = preloaded.start(arguments, given, stdout, stderr)
+        else:
+            limited = [] if files_max is None else ["sh", "-c", f'ulimit -n {files_max}; exec "$0" "$@"']
+            command = [*limited, sys.executable, "-m", "tuplegate", *arguments]
+            process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=given)
     deadline = time.monotonic() + START_TIMEOUT_S
     # The addresses, the key and the line to paste are written at once, when the service is ready.
     while not (text := out.read_text()).endswith("\n"):

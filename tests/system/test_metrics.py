@@ -1,7 +1,6 @@
 """Metrics of several workers: whichever is asked answers for all, and a worker that dies takes no count with it."""
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.control import engine_pid
 from tests.metrics import Page, fallen, scrape
 from tests.servers import needs_linux, wait_until
 from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.system.test_service import clear, run
 from tests.workers import callers, workers
 
 pytestmark = needs_linux
@@ -126,22 +126,20 @@ def test_the_engine_is_shown_as_down() -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:9090"])
-def test_it_is_not_shown_to_other_machines(address: str) -> None:
+def test_it_is_not_shown_to_other_machines(tmp_path: Path, address: str) -> None:
     """There is no token on that address, so neither TLS nor anything but a proxy makes it fit for others."""
-    data_dir = new_data_dir()
-    for more in ([], ["--tls", "self-signed"]):
-        with pytest.raises(AssertionError, match="would show the metrics to other machines"):
-            start_service(data_dir, "--metrics-address", address, *more, initialized=False)
-    assert not data_dir.exists()
-    shutil.rmtree(data_dir.parent)
+    serve = ("serve", "--data-dir", str(tmp_path / "data"), "--metrics-address", address)
+    for more in ((), ("--tls", "self-signed")):
+        clear(run(*serve, *more), "would show the metrics to other machines")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["9090", "localhost:9090", "127.0.0.1:", "127.0.0.1:70000", "::1:x"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    data_dir = new_data_dir()
-    with pytest.raises(AssertionError, match=r"is not of the form 127\.0\.0\.1:9090"):
-        start_service(data_dir, "--metrics-address", address, initialized=False)
-    shutil.rmtree(data_dir.parent)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str) -> None:
+    clear(
+        run("serve", "--data-dir", str(tmp_path / "data"), "--metrics-address", address),
+        "is not of the form 127.0.0.1:9090",
+    )
 
 
 def test_behind_a_proxy_it_may_be_anywhere() -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.control import wait_until
 from tests.service import Service, new_data_dir, remove, start_service
+from tests.system.test_service import clear, run
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SECRET = "a-value-nobody-may-see"
@@ -185,10 +187,7 @@ def test_without_the_setting_it_is_not_even_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_an_endpoint_that_is_none_is_refused() -> None:
-    data_dir = new_data_dir()
-    with pytest.raises(AssertionError, match="is not a URL of http or https"):
-        start_service(data_dir, "--traces-endpoint", "127.0.0.1:4318", initialized=False)
-    data_dir.parent.joinpath("service.log").unlink()
-    data_dir.parent.joinpath("service.out").unlink()
-    data_dir.parent.rmdir()
+def test_an_endpoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    serve = ("serve", "--data-dir", str(tmp_path / "data"), "--traces-endpoint", "127.0.0.1:4318")
+    clear(run(*serve), "is not a URL of http or https")
+    assert list(tmp_path.iterdir()) == []
