@@ -30,7 +30,7 @@ SLOW = {
 """Where nothing is made up, and why. The walk asks them."""
 
 EXAMPLES_MAX = {"url": 8, "control_url": 4, "alias_url": 2}
-"""Random ones for an operation, beside those that its description leads to."""
+"""Random ones for an operation, beside those that its description leads to. tests/long tries the alias."""
 
 
 class Caller:
@@ -265,11 +265,6 @@ def test_the_data_plane_answers_as_described_whatever_it_is_sent(caller: Caller)
 def test_the_control_plane_answers_as_described_whatever_it_is_sent(caller: Caller) -> None:
     """The same of the other plane."""
     caller.fuzz("control_url")
-
-
-def test_the_alias_answers_as_the_data_plane_describes(caller: Caller) -> None:
-    """It forwards the description too."""
-    caller.fuzz("alias_url")
 
 
 @pytest.mark.parametrize("plane", ["url", "control_url", "alias_url"])

@@ -336,16 +336,21 @@ def pick(things: list[Any], which: int) -> Any:
 
 
 def test_keys_sessions_and_databases_live_as_their_tables_say(service: Service) -> None:
-    """Random walks, the same ones every time."""
+    """Random walks, the same ones every time. tests/long walks more, and others."""
+    run_walks(service, 4, derandomize=True)
+
+
+def run_walks(service: Service, count: int, *, derandomize: bool) -> None:
     walk = type("Walk", (Lives,), {"service": service})
     run_state_machine_as_test(
         walk,
         settings=settings(
-            max_examples=8,
+            max_examples=count,
             stateful_step_count=30,
             deadline=None,
             database=None,
-            derandomize=True,
+            derandomize=derandomize,
+            print_blob=True,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),

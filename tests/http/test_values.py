@@ -1,4 +1,7 @@
-"""Values of every type, both ways, against the real engine: what it writes as text is what the JSON must say."""
+"""Values of every type, both ways, against the real engine: what it writes as text is what the JSON must say.
+
+tests/long/test_more_values.py tries more of them.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +17,7 @@ from tests.service import Service
 ALL = [*KINDS, *OWN_KINDS, *(kind for kind, _ in DOMAINS)]
 ARRAY_NAMES = {kind.sql: array_name for kind, array_name in DOMAINS}
 
-few = settings(max_examples=3, deadline=None, print_blob=True)
+few = settings(max_examples=2, deadline=None, print_blob=True)
 """For tests that are run once for each type. An example is a batch of values: a request costs more than all of them."""
 
 every_kind = pytest.mark.parametrize("kind", ALL, ids=[kind.sql for kind in ALL])
@@ -57,6 +60,10 @@ def expected(kind: Kind, text: str | None) -> Any:
 @given(data=st.data())
 def test_a_value_is_what_the_engine_writes(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     """Each value of a column follows from the engine's text by the rule for its type."""
+    check_values(wire, kind, data)
+
+
+def check_values(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     texts = data.draw(batches(kind))
     for batch in (texts, [text for text in texts if text is not None]):  # columns without NULLs go another way
         if batch:
@@ -69,6 +76,10 @@ def test_a_value_is_what_the_engine_writes(wire: Wire, kind: Kind, data: st.Data
 @given(data=st.data())
 def test_an_array_is_its_elements_nested(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     """Arrays of any depth and lower bound, with NULLs, hold what their elements are by themselves."""
+    check_arrays(wire, kind, data)
+
+
+def check_arrays(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     texts = data.draw(batches(kind))
     values = [value for value, _ in read(wire, kind, texts)]
     one = array_literal(kind, texts)
@@ -87,6 +98,10 @@ def test_an_array_is_its_elements_nested(wire: Wire, kind: Kind, data: st.DataOb
 @given(data=st.data())
 def test_what_is_read_can_be_sent_back(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     """A column of the same type takes what was read, a value or an array, and then holds the same."""
+    check_both_ways(wire, kind, data)
+
+
+def check_both_ways(wire: Wire, kind: Kind, data: st.DataObject) -> None:
     texts = data.draw(batches(kind))
     pairs = read(wire, kind, texts)
     values = [value for value, _ in pairs]

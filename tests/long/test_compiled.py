@@ -12,14 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
-    "query", "errors", "known_heads", "http_rules", "alias", "lanes", "transactions", "prepared", "values_types",
+    "query", "errors", "known_heads", "http_rules", "alias", "lanes", "transactions", "prepared", "values",
+    "like_the_engine",
 )  # fmt: skip
-TYPES = (
-    "smallint", "bigint", "numeric(6, 2)", "double precision", "varchar(4)", "char(4)", "name", "bytea", "boolean",
-    "date", "timestamptz", "interval hour", "uuid", "jsonb", "integer[]", "mood", "positive", "short", "pair",
-)  # fmt: skip
-"""Of those that are compared with the engine: at least one for each way in which values are written and read. All of
-them are compared where nothing is compiled."""
 
 compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 pytestmark = pytest.mark.skipif(compiler is None, reason="there is no C compiler")
@@ -47,8 +42,6 @@ def test_it_is_what_is_imported(compiled: dict[str, str]) -> None:
 @pytest.mark.timeout(1200)
 def test_it_passes_the_same_tests_and_its_own(compiled: dict[str, str]) -> None:
     files = ["tests/compiled", *(f"tests/http/test_{part}.py" for part in PARTS)]
-    compared = ["test_other_texts", *(f"test_values_of_a_type[{type}]" for type in TYPES)]
-    files += [f"tests/http/test_like_the_engine.py::{test}" for test in compared]
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", *files]
     run = subprocess.run(command, capture_output=True, text=True, env=compiled, cwd=ROOT)
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr[-5_000:]

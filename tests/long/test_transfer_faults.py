@@ -1,4 +1,4 @@
-"""An import while the engine or the service is killed."""
+"""An import while the engine, the service or the import itself is killed."""
 
 import os
 import signal
@@ -10,12 +10,23 @@ import psycopg
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.conftest import ROWS
-from tests.cli.conftest import numbers as numbers
+from tests.cli.conftest import ROWS, database, numbers
+from tests.cli.test_transfer import REQUESTS, kill_and_start_again
 from tests.cli.test_transfer_trouble import staging
 from tests.client.faults import PASS, relay
-from tests.service import needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
 from tuplegate.client import Client
+
+__all__ = ["database", "numbers"]  # fixtures
+
+
+@pytest.mark.parametrize("request_number", range(1, REQUESTS + 1))
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_import_killed_anywhere_and_started_again_is_complete(
+    service: Service, database: Client, tmp_path: Path, numbers: Path, request_number: int, applied: bool
+) -> None:
+    """At each of its requests, before or after the service has acted on it."""
+    kill_and_start_again(service, database, tmp_path, numbers, request_number, applied)
 
 
 def wait_until_healthy(database: Client) -> None:
