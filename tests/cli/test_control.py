@@ -94,7 +94,7 @@ def test_a_benchmark_is_a_table_of_workloads(service: Service, command: Command,
     assert (row["workload"], row["concurrency"], row["errors"]) == ("insert", 2, 0)
     assert row["operations"] > 0
     assert row["p50_us"] <= row["p95_us"] <= row["p99_us"]
-    every = command("bench", "--seconds", "1", "-o", "csv")
+    every = command("bench", "--seconds", "1", "--concurrency", "1", "-o", "csv")
     assert every.out.count("\n") == 6
     wrong = command("bench", "nonsense")
     assert (wrong.code, "point_read" in wrong.err) == (2, True)

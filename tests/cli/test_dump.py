@@ -39,6 +39,18 @@ def control(full: Organization) -> Iterator[Control]:
             full.control.delete(f"/v1/databases/{record['name']}")
 
 
+@pytest.fixture(scope="module")
+def large(service: Service, full: Organization, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dump of one large table, which takes a while to restore."""
+    home = tmp_path_factory.mktemp("large")
+    full.control.post("/v1/databases", {"name": "source"})
+    full.control.sql(database="source")(LARGE)
+    done = Command(service, home, TUPLEGATE_API_KEY=full.key)("dump", "source", str(home / "large.dump"))
+    assert done.code == 0, done.err
+    full.control.delete("/v1/databases/source")
+    return home / "large.dump"
+
+
 @pytest.fixture
 def dump(command: Command, tmp_path: Path) -> Path:
     file = tmp_path / "main.dump"
@@ -209,9 +221,9 @@ def test_a_key_without_the_scope_is_refused(
     assert as_writer("restore", str(dump), "copy").code == 4
 
 
-def test_ctrl_c_takes_back_what_was_restored(command: Command, control: Control, tmp_path: Path) -> None:
+def test_ctrl_c_takes_back_what_was_restored(command: Command, control: Control, large: Path) -> None:
     """The message says what it is called meanwhile, and that nothing is left of it."""
-    process, made = _restoring(command, control, tmp_path)
+    process, made = _restoring(command, control, large)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -220,24 +232,20 @@ def test_ctrl_c_takes_back_what_was_restored(command: Command, control: Control,
     assert "copy" not in names(control)
 
 
-def test_what_a_killed_restore_leaves_is_seen_by_its_name(command: Command, control: Control, tmp_path: Path) -> None:
+def test_what_a_killed_restore_leaves_is_seen_by_its_name(command: Command, control: Control, large: Path) -> None:
     """It was said at the start; the name that was asked for is free, and a second try works."""
-    process, made = _restoring(command, control, tmp_path)
+    process, made = _restoring(command, control, large)
     process.kill()
     process.communicate(timeout=60)
     assert made in names(control)
     assert "copy" not in names(control)
     assert command("database", "delete", made, "--yes").code == 0
-    assert command("restore", str(tmp_path / "large.dump"), "copy").code == 0
+    assert command("restore", str(large), "copy").code == 0
     assert control.sql(database="copy").value("select count(*) from large") == 300
 
 
-def _restoring(command: Command, control: Control, tmp_path: Path) -> "tuple[subprocess.Popen[bytes], str]":
+def _restoring(command: Command, control: Control, file: Path) -> "tuple[subprocess.Popen[bytes], str]":
     """A restore of a large table of which some rows are there, and the name of the database."""
-    file = tmp_path / "large.dump"
-    control.post("/v1/databases", {"name": "source"})
-    control.sql(database="source")(LARGE)
-    assert command("dump", "source", str(file)).code == 0
     process = command.start("restore", str(file), "copy", stderr=subprocess.PIPE)
     assert process.stderr is not None
     line = process.stderr.readline().decode()

@@ -261,7 +261,7 @@ def test_two_at_once_on_few_connections(data: Sql, service: Service, organizatio
     def work(seed: int) -> None:
         with service.client(organization.key) as client:
             mine = Sql(client)
-            for number in range(1, 60):
+            for number in range(1, 28):
                 id = (seed * 7 + number) % 100 + 1
                 assert mine.value(f"select word from words where id = {id}") == f"word {id}"
                 assert mine.value("select word from words where id = $1", [id]) == f"word {id}"

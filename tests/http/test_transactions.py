@@ -434,8 +434,7 @@ LEVEL = "select current_setting('transaction_isolation') || ' ' || current_setti
 )
 def test_isolation_holds(run: Transactions, read_run: Transactions, weakening: str) -> None:
     """No statement makes its transaction, or the next one, less than serializable, or a read-only one writing."""
-    for local in ("true", "false"):
-        statement = weakening.format(local=local)
+    for statement in dict.fromkeys(weakening.format(local=local) for local in ("true", "false")):
         for runner, read_only, expected in (
             (run, False, "serializable off"),
             (run, True, "serializable on"),
