@@ -195,6 +195,7 @@ def _wait_for_command(asked: socket.socket) -> list[str]:
         os.chdir(order["cwd"])
         arguments: list[str] = order["arguments"]
         return arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command; this process tells how it ended
     nothing = os.open(os.devnull, os.O_RDWR)
     for target, descriptor in enumerate(descriptors):
         os.close(descriptor)

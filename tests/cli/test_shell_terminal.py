@@ -266,13 +266,13 @@ def test_big_results_pass_through_in_constant_memory(command: Command, tmp_path:
     command.env["PAGER"] = script(tmp_path / "count", "import sys\nprint('PAGED', sum(1 for _ in sys.stdin))")
     with Terminal(command) as terminal:
         terminal.prompt()
-        sql = "select g, repeat('x', 60) as text from generate_series(1, {}) g;"
-        terminal.line(sql.format(3000))
-        terminal.until("PAGED 3002")
+        sql = "select g, repeat('x', 800) as text from generate_series(1, {}) g;"
+        terminal.line(sql.format(300))
+        terminal.until("PAGED 302")
         terminal.prompt()
         before = _peak_kib(terminal.started.pid)
-        terminal.line(sql.format(300_000))
-        terminal.until("PAGED 300002")
+        terminal.line(sql.format(30_000))
+        terminal.until("PAGED 30002")
         terminal.prompt()
         assert _peak_kib(terminal.started.pid) - before < 8 * 1024
         assert terminal.leave() == 0

@@ -220,8 +220,8 @@ def test_a_statement_that_swallows_cancels_is_ended(one: Tenant, two: Tenant) ->
     def run(scope: str, statement: str) -> dict[str, Any]:
         return one.sql(scope).fails(statement, timeout_ms=100)
 
-    with as_owner(one.service) as engine, undisturbed(two), ThreadPoolExecutor(6) as threads:
-        tried = [threads.submit(run, scope, each) for scope in ("write", "read") for each in STUBBORN.values()]
+    with as_owner(one.service) as engine, undisturbed(two), ThreadPoolExecutor(len(STUBBORN)) as threads:
+        tried = [threads.submit(run, *each) for each in zip(("write", "read", "read"), STUBBORN.values(), strict=True)]
         for error in (each.result() for each in tried):
             assert (error["code"], error["sqlstate"]) == ("timeout", "57014")
         assert engine.execute(STILL_RUNNING).fetchone() == (0,)
