@@ -43,6 +43,7 @@ HOT = (
     "data_plane/wire/flow",
     "data_plane/wire/messages",
     "data_plane/wire/own_statements",
+    "data_plane/wire/prepared_names",
     "data_plane/wire/session",
     "data_plane/wire/texts",
     "eager",

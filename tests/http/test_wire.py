@@ -1,5 +1,6 @@
 """`GET /v2`: PostgreSQL's own protocol in a WebSocket, by psycopg through a tunnel and byte by byte."""
 
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -659,6 +660,63 @@ def test_a_statement_stays_what_it_is_until_the_engine_has_another(
     hand.until("Z")
     hand.send(run_prepared(name))
     assert [kind for kind, _ in hand.until("Z")] == ["2", "D", "C", "Z"]
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "bound"),
+    [
+        (b"s", message(b"C", b"SsX"), b"s"),
+        (b"", message(b"P", b"\0select 1\0\0\0junk"), b""),
+        (b"", message(b"P", b"\0select '\xff'\0\0\0"), b""),
+        (b"a" * 63 + b"X", b"", b"a" * 63 + b"Y"),
+        (b"\xe9", query("set client_encoding = utf8"), b"\xc3\xa9"),
+    ],
+)
+def test_a_name_of_code_cannot_be_hidden(
+    hand: Hand, organization: Organization, org_sql: Sql, name: bytes, refused: bytes, bound: bytes
+) -> None:
+    """By what the engine refuses, or by other bytes that the engine takes for the same name."""
+    org_sql("create table if not exists wire_many (n int)")
+    hand.start(organization.key)
+    hand.send(query("set client_encoding = latin1" if name == b"\xe9" else "select 1"))
+    hand.until("Z")
+    hand.send(parse(name, COMMITS) + SYNC)
+    hand.until("Z")
+    hand.send(refused if refused[:1] == b"Q" else refused + SYNC)
+    hand.until("Z")
+    hand.send(run_prepared(bound))
+    got = hand.until("Z")
+    assert any(code in got[-2][1] for code in (b"0A000", b"2D000", b"26000"))
+    assert org_sql.value("select count(*) from wire_many") == 0
+
+
+def test_no_client_can_make_what_stands_for_a_refusal(service: Service, hand: Hand) -> None:
+    """Its name is new each time; what code can read of the service's own statements is not it."""
+    hand.start(new_organization(service, tier="free").key)
+    hand.send(query("do $$ begin raise notice '%', current_query(); end $$"))
+    [notice] = [body for kind, body in hand.until("Z") if kind == "N"]
+    [name] = re.findall(r"tuplegate_\w+", notice.decode())
+    names = [name, *(f"{name}_{number}" for number in range(1, 400))]
+    hand.send(query(";".join(f"prepare \"{each}\" as select 'mine'" for each in names)))
+    hand.until("Z")
+    refused = 0
+    for _ in range(500):  # 200 in a minute are allowed, and a minute may end in between
+        hand.send(query("select 1"))
+        answer = b"".join(body for _, body in hand.until("Z"))
+        assert b"mine" not in answer
+        refused += b"53400" in answer
+        if refused > 20:
+            break
+    assert refused
+
+
+def test_a_bind_without_names_is_the_engines_to_refuse(hand: Hand, organization: Organization) -> None:
+    hand.start(organization.key)
+    hand.send(parse(b"s", b"vacuum") + SYNC)
+    hand.until("Z")
+    for body in (b"", b"x"):
+        hand.send(message(b"B", body) + SYNC)
+        assert b"08P01" in hand.until("Z")[-2][1]
 
 
 @since(18)

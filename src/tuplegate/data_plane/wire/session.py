@@ -44,6 +44,7 @@ from tuplegate.data_plane.wire.messages import (
     write_run,
 )
 from tuplegate.data_plane.wire.own_statements import LEAVE_SERIALIZABLE, OwnStatements, return_to
+from tuplegate.data_plane.wire.prepared_names import PreparedNames
 from tuplegate.data_plane.wire.startup import (
     PACKET_MAX,
     PASSWORD_MAX,
@@ -60,7 +61,8 @@ from tuplegate.http.websocket import WebSocketConnection
 
 _ASKS_MAX: Final = 2
 """How often a client may ask for encryption: once for each kind."""
-_NAMES_MAX: Final = 100
+_REFUSED: Final = b"tuplegate_refused_"
+_REFUSED_DIGITS: Final = 32
 _AT_ONCE: Final = 128
 """Messages that are judged before others get a turn."""
 _LISTENING: Final = b"LISTEN\0"
@@ -136,16 +138,17 @@ class WireConnection:
         self._flow = Flow()
         self._client = ClientMessages(bytes_max)
         self._engine = EngineMessages(self._look)
-        self._mark = b"tuplegate_refused_" + secrets.token_hex(8).encode()
-        self._refused: dict[int, bytes] = {}
-        self._refusals = 0
+        self._own_name = b"tuplegate_" + secrets.token_hex(8).encode()
+        self._nothing = b"UNLISTEN tuplegate_" + secrets.token_hex(8).encode()
+        """A statement that does nothing: nobody listens to that. Code can read it, so the name serves nothing else."""
+        self._refused: dict[bytes, bytes] = {}
+        """What the client is told, by the name that the engine refuses."""
         self._is_skipping = False
         """A message of the extended protocol was refused, and what follows it is not passed on."""
         self._hidden = 0
         """Answers to statements of the service's own that the client does not get."""
         self._parts = Parts()
-        self._many: dict[bytes, Judged] = {}
-        """Prepared statements that can begin more than one transaction, by name."""
+        self._names = PreparedNames()
         self._judged: list[bytes] = []
         """What the engine gets next."""
         self._own: deque[OwnStatements] = deque()
@@ -242,8 +245,9 @@ class WireConnection:
         kind = message[0]
         if self._is_skipping and kind != SYNC:
             return b""
-        if self._many:
+        if self._names.has_any:
             self._count_parts()
+        self._names.see(kind)
         try:
             if self._behind and kind in _BEGINS:
                 raise WireError("0A000", _NOT_BEHIND)
@@ -253,9 +257,7 @@ class WireConnection:
                 await self._judge_parse(message)
             elif kind == BIND:
                 message = await self._judge_bind(message)
-            elif kind == CLOSE:
-                await self._judge_close(message)
-            elif kind in (DESCRIBE, EXECUTE):
+            elif kind in (CLOSE, DESCRIBE, EXECUTE):
                 await self._admission.admit_part(kind)
             elif kind == FUNCTION:
                 await self._admission.admit(1)
@@ -290,7 +292,7 @@ class WireConnection:
             return message
         # Beside another statement it runs in one transaction, or not at all.
         self._hidden += 1
-        return write_query(b"%b\n;UNLISTEN %b" % (text, self._mark))
+        return write_query(b"%b\n;%b" % (text, self._nothing))
 
     def _is_way_out(self, judged: Judged) -> bool:
         """Return whether the text ends a transaction that has failed: whoever has no quota left must get out of it."""
@@ -301,16 +303,9 @@ class WireConnection:
         judged = judge_text(rest.partition(b"\0")[0])
         if self._is_way_out(judged):
             self._admission.waive()
-        # The engine keeps what has the name already, and behind an error it does not even read this.
-        if not name and not self._flow.is_running:
-            self._many.pop(name, None)
         await self._admission.admit_part(PARSE)
-        known = self._many.get(name)
-        if (judged.has_no_bound or judged.more) and not (known is not None and known.has_no_bound):
-            if known is None and len(self._many) >= _NAMES_MAX:
-                raise WireError("54000", f"more than {_NAMES_MAX} statements like CALL and DO are prepared")
-            self._many[name] = judged
-        if self._many:
+        self._names.note_parse(name, judged)
+        if self._names.has_any:
             self._count_parts()
 
     def _count_parts(self) -> None:
@@ -319,16 +314,11 @@ class WireConnection:
             self._parts.begin()
             self._engine.shows_parts = True
 
-    async def _judge_close(self, message: bytes) -> None:
-        if self._many and message[5:6] == b"S" and not self._flow.is_running:
-            self._many.pop(message[6:-1], None)
-        await self._admission.admit_part(CLOSE)
-
     async def _judge_bind(self, message: bytes) -> bytes:
         """Return the message, and before it what keeps code from committing. A cursor that is made in a block does not
         outlive it, so it matters where the cursor is made."""
         await self._admission.admit_part(BIND)
-        judged = self._many.get(message[5:].split(b"\0", 2)[1]) if self._many else None
+        judged = self._names.find(message[5:].partition(b"\0")[2].partition(b"\0")[0])
         if judged is None:
             return message
         if not judged.has_no_bound:
@@ -356,7 +346,7 @@ class WireConnection:
         self._hidden += 1
         self._parts.sent_own()
         self._flow.sent(EXECUTE)
-        return write_run(self._mark, b"UNLISTEN " + self._mark)
+        return write_run(self._own_name, self._nothing)
 
     async def _is_idle(self) -> bool:
         """Return whether nothing of the client's is under way; what is the service's own is waited for."""
@@ -379,13 +369,13 @@ class WireConnection:
         self._flow.sent(HIDDEN)
         self._engine.shows_parts = True
         self._engine.shows_rows = self._flow.hides
-        return b"".join(write_run(self._mark, statement) for statement in statements) + SYNC_MESSAGE
+        return b"".join(write_run(self._own_name, statement) for statement in statements) + SYNC_MESSAGE
 
     def _refuse(self, kind: int, error: WireError) -> bytes:
         """Return what the engine refuses by itself, in place of a message, and note what the client is told then."""
-        self._refusals += 1
-        self._refused[self._refusals] = error.write("ERROR")
-        name = b"%b_%d" % (self._mark, self._refusals)
+        # A name that a client could know beforehand it could give to a statement of its own.
+        name = _REFUSED + secrets.token_hex(16).encode()
+        self._refused[name] = error.write("ERROR")
         if kind in (QUERY, FUNCTION):
             self._flow.sent(QUERY)
             self._parts.sent(QUERY)
@@ -478,9 +468,10 @@ class WireConnection:
         fields = read_fields(message)
         text, severity = fields.get("M", b""), fields.get("V", b"ERROR").decode()
         self._has_last_word = severity in ("FATAL", "PANIC")
-        if self._refused and self._mark in text:
-            number = text.partition(self._mark + b"_")[2].split(b'"')[0]
-            return self._refused.pop(int(number), None) if number.isdigit() else None
+        if self._refused and _REFUSED in text:
+            told = self._refused.pop(_REFUSED + text.partition(_REFUSED)[2][:_REFUSED_DIGITS], None)
+            if told is not None:
+                return told
         why = self._link.explain(fields.get("C", b"").decode())
         if why is None:
             return None
