@@ -1,8 +1,8 @@
 """Counts what a client sends: against its quota, and for the engine, which remembers only so many transactions.
 
 Every ReadyForQuery that the engine will send is paid for. In the extended protocol the first message after a Sync pays
-for one statement, whatever it is: to parse and to plan begins a transaction, too. Each Execute behind the first pays
-for another, since one may end a transaction and the next begin one.
+for one statement, whatever it is: to parse and to plan begins a transaction, too. So does the first one behind each
+Execute, which may have ended the transaction; only a Close begins none.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 
 from tuplegate.admission.identity import Identity
 from tuplegate.data_plane.wire.failures import to_wire_error
-from tuplegate.data_plane.wire.messages import EXECUTE, WireError
+from tuplegate.data_plane.wire.messages import CLOSE, EXECUTE, WireError
 from tuplegate.engine import port
 from tuplegate.http.exchange import Counts
 from tuplegate.protocol.errors import ServiceError
@@ -38,8 +38,9 @@ class WireAdmission:
         self._usage = usage
         self._counts = counts
         self._is_paid = False
-        """The first statement since the last Sync."""
+        """Whatever comes up to the next Execute."""
         self._has_executed = False
+        """Since the last Sync."""
 
     async def admit(self, begins: int) -> None:
         """Let a text pay for the transactions that it can begin."""
@@ -69,21 +70,22 @@ class WireAdmission:
 
     async def admit_part(self, kind: int) -> None:
         """Count a message of the extended protocol."""
-        is_paid = self._is_paid and not (kind == EXECUTE and self._has_executed)
-        self._is_paid = True
+        if kind == CLOSE and self._has_executed:
+            return
+        is_paid, self._is_paid = self._is_paid, kind != EXECUTE
         self._has_executed = self._has_executed or kind == EXECUTE
         if not is_paid:
             await self.admit(1)
 
     async def admit_sync(self) -> None:
         """Count a Sync that nothing was sent before; and see whether what it commits may be committed."""
-        is_paid, self._is_paid, self._has_executed = self._is_paid, False, False
+        is_paid, self._is_paid, self._has_executed = self._is_paid or self._has_executed, False, False
         if is_paid:
             await self.begin(0)
         else:
             await self.admit(1)
 
     def waive(self) -> None:
-        """Take what comes up to the next Sync without payment, up to a second Execute."""
+        """Take what comes up to the next Execute, and that, without payment."""
         self.count(1)
         self._is_paid = True
