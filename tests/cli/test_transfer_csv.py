@@ -100,6 +100,7 @@ def test_every_table_comes_back(database: Client, tmp_path: Path, rows: Rows, fo
 @example(rows=[(None,)], form=CsvForm(header=False, encoding="utf-8-sig"), block_bytes=1)
 @example(rows=[("\ufeff",)], form=CsvForm(header=False), block_bytes=9)
 @example(rows=[("a;b",)], form=CsvForm(header=False), block_bytes=1)
+@example(rows=[(',"\r;\n',)], form=CsvForm(), block_bytes=1)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_blocks_may_end_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Rows, form: CsvForm, block_bytes: int

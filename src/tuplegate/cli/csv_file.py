@@ -170,21 +170,29 @@ class CsvFile:
             if '"' not in text:
                 return _CsvBlock(text, line, 0, None)
             mark, marked = self._quoted.mark(text)
-            lines = self._reader(marked)
-            rows = []
-            started = 1
             try:
-                for row in lines:
-                    rows.append(row)
-                    started = lines.line_num + 1
-                return _CsvBlock(text, line, 0, rows, mark)
-            except csv.Error as exc:
+                return _CsvBlock(text, line, 0, list(self._reader(marked)), mark)
+            except csv.Error:
                 # At the end of the text, the field may continue in the next block.
-                open_ended = lines.line_num >= _line_count(text)
-                more = rest.read(len(part)) + rest.readline() if open_ended and len(part) < _FIELD_MAX else b""
+                started, fault, is_open = self._find_fault(text)
+                more = rest.read(len(part)) + rest.readline() if is_open and len(part) < _FIELD_MAX else b""
                 if not more:
-                    raise BadFile(f"line {line + started - 1}: {exc}") from exc
+                    raise BadFile(f"line {line + started - 1}: {fault}") from fault
                 part += more
+
+    def _find_fault(self, text: str) -> tuple[int, csv.Error, bool]:
+        """Return the line of the first row that cannot be read, why, and whether the text ends within it.
+
+        The text has no marks: where it ends within a field, a mark could stand inside of that.
+        """
+        lines = self._reader(text)
+        started = 1
+        try:
+            for _ in lines:
+                started = lines.line_num + 1
+        except csv.Error as fault:
+            return started, fault, lines.line_num >= _line_count(text)
+        raise AssertionError("a text without marks can be read where one with marks cannot")
 
     def _decode(self, part: bytes, line: int) -> str:
         try:
