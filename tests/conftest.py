@@ -13,7 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.control import TIERS, Control, Organization, close_clients, new_organization
 from tests.directories import SHARED, VARIABLE, choose_place, new_directory
-from tests.service import FORKED, Service, Sql, make_key, new_data_dir, remove, start_service
+from tests.service import FORKED, Service, Sql, make_key, running_service
 
 pytest_plugins = ["tests.servers", "tests.tenants"]
 
@@ -72,22 +72,16 @@ def clients() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, *TIERS)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service(*TIERS) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def single() -> Iterator[Service]:
     """A service with one connection for each database and scope: the next request is sure to get the one before's. It
     does not serve PostgreSQL's own protocol."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--connections-per-database", "1", env={"TUPLEGATE_WIRE": "false"})
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--connections-per-database", "1", env={"TUPLEGATE_WIRE": "false"}) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

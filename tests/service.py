@@ -10,7 +10,8 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,16 @@ def remove(data_dir: Path) -> None:
     if engine := engine_for(data_dir):
         remove_installation(engine)
     shutil.rmtree(data_dir.parent, ignore_errors=True)
+
+
+@contextmanager
+def running_service(*flags: str, env: dict[str, str] | None = None) -> Iterator[Service]:
+    """Gives a service with data of its own. It must stop as it should, and its data are removed."""
+    data_dir = new_data_dir()
+    running = start_service(data_dir, *flags, env=env)
+    yield running
+    assert running.stop() == 0
+    remove(data_dir)
 
 
 def remove_installation(engine: str) -> None:

@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command, Done
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, running_service
 
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[Service]:
     """A service with a certificate of its own making."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--tls", "self-signed")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--tls", "self-signed") as running:
+        yield running
 
 
 @pytest.fixture

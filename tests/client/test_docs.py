@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuplegate.client
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tuplegate.client import AsyncClient, AsyncOpenTransaction, Client, OpenTransaction, TuplegateError
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/client.md").read_text("utf-8")
@@ -19,11 +19,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def fresh_service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 def test_every_example_prints_what_the_page_shows(fresh_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

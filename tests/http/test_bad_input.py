@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 
 JSON_TYPE = "Content-Type: application/json"
 TEXT_TYPE = "Content-Type: text/plain"
@@ -135,11 +135,8 @@ def unharmed(service: Service, sql: Sql) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Service]:
     """A service that waits one second for headers, and one for a body."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--header-timeout-s", "1", "--body-timeout-s", "1")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--header-timeout-s", "1", "--body-timeout-s", "1") as running:
+        yield running
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------

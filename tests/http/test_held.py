@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.http.test_bad_input import answers_in, connect, head, read_all
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tests.tenants import Tenant, tenant_of
 
 MEMORY_MB = 16
@@ -18,11 +18,8 @@ BODY = 1_500_000
 
 @pytest.fixture(scope="module")
 def tight() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--http-memory-mb", str(MEMORY_MB), "--body-timeout-s", "20")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--http-memory-mb", str(MEMORY_MB), "--body-timeout-s", "20") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.control import TIERS, Control, Organization, error_of, new_organization, wait_until
 from tests.metrics import CONTENT_TYPE, Page, fallen, scrape
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 from tuplegate import __version__
 from tuplegate.metrics.page import DATABASES_SHOWN
 from tuplegate.metrics.table import METRICS
@@ -23,11 +23,8 @@ UNKNOWN_PATHS = 1000
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """One of the module's own: other tests would be counted too."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, *TIERS, "--metrics-address", "127.0.0.1:0")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service(*TIERS, "--metrics-address", "127.0.0.1:0") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.control import (
     new_organization,
     wait_until,
 )
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tuplegate.access.quotas import read_tiers
 from tuplegate.admission.quota import Quotas
 from tuplegate.catalog.permits import Permits, Report
@@ -41,11 +41,8 @@ TICK_S = 0.02
 @pytest.fixture(scope="module")
 def metered() -> Iterator[Service]:
     """With tiers small enough to be used up quickly."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--tiers", f"free=200, tiny={TINY}, some=40, plenty=100000, unlimited")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--tiers", f"free=200, tiny={TINY}, some=40, plenty=100000, unlimited") as running:
+        yield running
 
 
 @dataclass(frozen=True)

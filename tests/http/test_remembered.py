@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.servers import needs_linux
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 from tests.workers import peak_mb, workers
 
 
@@ -24,11 +24,8 @@ def resident_mb(service: Service) -> float:
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Service]:
     """A service whose memory nobody else uses."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 @needs_linux

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.control import Control, Organization, error_of, wait_until
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 
 DAY = timedelta(hours=24)
 
@@ -252,11 +252,8 @@ def test_a_session_cannot_be_longer_than_others(control: Control, seconds: int) 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Service]:
     """A service whose sessions live for two seconds, and for at most five by being refreshed."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--session-lifetime-s", "2", "--session-cap-s", "5")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--session-lifetime-s", "2", "--session-cap-s", "5") as running:
+        yield running
 
 
 def test_a_session_expires(hasty: Service) -> None:

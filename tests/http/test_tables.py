@@ -8,7 +8,7 @@ import pytest
 
 from tests.control import new_organization
 from tests.inside import owner
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 
 Shown = dict[str, dict[str, Any]]
 
@@ -172,11 +172,8 @@ def test_thousands_of_tables_are_listed_at_once(service: Service) -> None:
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Service]:
     """With small answers, and one connection to a database."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--answer-bytes-max", "1024", "--connections-per-database", "1")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--answer-bytes-max", "1024", "--connections-per-database", "1") as running:
+        yield running
 
 
 def test_an_answer_over_its_limit_is_cut_between_tables(narrow: Service) -> None:

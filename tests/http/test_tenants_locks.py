@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.control import wait_until
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
 ROOM_S = 60.0
@@ -17,11 +17,8 @@ ROOM_S = 60.0
 @pytest.fixture(scope="module")
 def small() -> Iterator[Service]:
     """With as few locks as the engine's settings allow."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--engine-connections-max", "40")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--engine-connections-max", "40") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from tests.control import wait_until
 from tests.http.test_wire import Hand, query
 from tests.servers import needs_linux
-from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, since, start_service
+from tests.service import Service, Sql, needs_bundled, running_service, since
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 from tests.workers import peak_mb
 
@@ -23,11 +23,8 @@ MEMORY_MB, TEMP_MB = 128, 16
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--engine-process-memory-mb", str(MEMORY_MB), "--engine-temp-mb", str(TEMP_MB))
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--engine-process-memory-mb", str(MEMORY_MB), "--engine-temp-mb", str(TEMP_MB)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.inside import wait_until
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, running_service
 from tests.tenants import Tenant, as_owner, tenant_of, undisturbed
 
 CONNECTIONS = 1
@@ -38,11 +38,8 @@ OF_TENANTS = "from pg_stat_activity where usename <> 'tuplegate' and backend_typ
 
 @pytest.fixture(scope="module")
 def few() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--connections-per-database", str(CONNECTIONS))
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--connections-per-database", str(CONNECTIONS)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.servers import needs_linux
-from tests.service import Service, Sql, make_key, new_data_dir, remove, start_service
+from tests.service import Service, Sql, make_key, running_service
 from tests.workers import peak_mb
 
 WIDE = "select repeat('x', 3000000) from generate_series(1, {})"
@@ -17,11 +17,8 @@ WIDE = "select repeat('x', 3000000) from generate_series(1, {})"
 @pytest.fixture(scope="module")
 def small() -> Iterator[Service]:
     """A service that may hold little."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--http-memory-mb", "16")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--http-memory-mb", "16") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from tests.external import ExternalServer
 from tests.http.test_isolation import *  # noqa: F403 - its tests and fixtures
 from tests.http.test_transactions import *  # noqa: F403 - as above
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, running_service
 
 pytestmark = needs_bundled
 
@@ -22,11 +22,8 @@ def server() -> Iterator[ExternalServer]:
 
 
 def started(server: ExternalServer, database: str, *flags: str) -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, *flags, env={"TUPLEGATE_ENGINE": server.url(database)})
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service(*flags, env={"TUPLEGATE_ENGINE": server.url(database)}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

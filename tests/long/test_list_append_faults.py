@@ -10,7 +10,7 @@ from tests.fault_plan import KINDS, KINDS_ELSEWHERE, FaultPlan
 from tests.faults import eventually, none_in_doubt, serves
 from tests.histories import check
 from tests.list_append import ListAppend, create_table, final_lists
-from tests.service import ENGINE, Service, Sql, new_data_dir, remove, start_service
+from tests.service import ENGINE, Service, Sql, running_service
 
 TRANSACTIONS = 1000
 FAULT_EVERY = 60
@@ -18,11 +18,8 @@ FAULT_EVERY = 60
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 def test_list_append_with_faults(service: Service) -> None:

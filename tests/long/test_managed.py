@@ -16,7 +16,7 @@ from tests.control import Control, engine_name, wait_until
 from tests.dumps import dump_of
 from tests.external import ExternalServer
 from tests.long.test_external_engine import run_serve
-from tests.service import Service, make_key, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, make_key, needs_bundled, running_service
 from tests.tenants import Tenant, tenant_of
 from tuplegate.engine.port import EngineRefused
 from tuplegate.engine.postgres.own.foundation import NameTaken
@@ -58,11 +58,8 @@ def url(server: ExternalServer, database: str, role: str = "managed") -> str:
 
 
 def started(server: ExternalServer, database: str, *flags: str) -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, *flags, env={"TUPLEGATE_ENGINE": url(server, database)})
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service(*flags, env={"TUPLEGATE_ENGINE": url(server, database)}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.metrics import scrape
 from tests.servers import alive, needs_linux, wait_until
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, new_data_dir, remove, running_service, start_service
 from tests.system.test_tls import make_certificate
 from tests.workers import Caller, callers, connect_to, workers
 
@@ -21,11 +21,8 @@ pytestmark = needs_linux
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", "2")
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", "2") as running:
+        yield running
 
 
 def replacements(service: Service) -> list[dict[str, object]]:

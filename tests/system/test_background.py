@@ -8,16 +8,13 @@ import pytest
 
 from tests.metrics import scrape
 from tests.servers import wait_until
-from tests.service import Service, Sql, new_data_dir, remove, start_service
+from tests.service import Service, Sql, running_service
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 def change_metadata(service: Service, sql: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.control import Control
 from tests.dumps import PROGRAMS
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, running_service
 
 pytestmark = needs_bundled
 
@@ -20,11 +20,8 @@ PAGE = Path(__file__).parent.parent.parent / "docs/operations.md"
 
 @contextmanager
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 def command(program: str) -> str:

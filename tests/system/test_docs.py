@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.control import Control
-from tests.service import Service, new_data_dir, remove, start_service
+from tests.service import Service, running_service
 from tuplegate.access.states import LIVES
 from tuplegate.protocol.errors import ERRORS
 from tuplegate.settings import list_settings
@@ -119,11 +119,8 @@ def read_answer(text: str) -> list[Any]:
 @pytest.fixture
 def fresh_service() -> Iterator[Service]:
     """As a newcomer finds it: no tables, one key."""
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 @pytest.mark.parametrize("name", RUN)

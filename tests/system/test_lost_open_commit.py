@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.test_open_commits import wait_for_two_phases
 from tests.http.test_open_transactions import Open, rows, until
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, running_service
 
 pytestmark = needs_bundled
 
@@ -18,11 +18,8 @@ WAITS = "select pid from pg_stat_activity where datname = %s and wait_event = 'S
 
 @pytest.fixture
 def alone() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir)
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service() as running:
+        yield running
 
 
 def let_commits_wait(engine: psycopg.Connection, conninfo: str) -> None:

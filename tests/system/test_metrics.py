@@ -11,7 +11,7 @@ import pytest
 from tests.control import engine_pid
 from tests.metrics import Page, fallen, scrape
 from tests.servers import needs_linux, wait_until
-from tests.service import Service, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, needs_bundled, new_data_dir, remove, running_service, start_service
 from tests.system.test_service import clear, run
 from tests.workers import callers, workers
 
@@ -23,11 +23,8 @@ QUERIES = {"plane": "data", "method": "POST", "route": "/v1/query", "status": "2
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", str(WORKERS))
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", str(WORKERS)) as running:
+        yield running
 
 
 def queries(page: Page) -> float:

@@ -17,7 +17,7 @@ import pytest
 from tests.control import Organization, at_once, in_one_window, new_organization
 from tests.http.test_serializable_pool import SLOTS, fill, shut
 from tests.servers import alive, needs_linux, wait_until
-from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, start_service
+from tests.service import Service, Sql, needs_bundled, new_data_dir, remove, running_service, start_service
 from tests.workers import Caller, callers, connect, connect_to, worker_of, workers
 
 pytestmark = needs_linux
@@ -31,11 +31,8 @@ ID = "Tuplegate-Transaction-Id"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    data_dir = new_data_dir()
-    running = start_service(data_dir, "--workers", str(WORKERS))
-    yield running
-    assert running.stop() == 0
-    remove(data_dir)
+    with running_service("--workers", str(WORKERS)) as running:
+        yield running
 
 
 @pytest.fixture
