@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from tests.service import Service
+from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.postgres.engine import PostgresEngine, open_postgres
-from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.primary import Primary
 

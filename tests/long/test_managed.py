@@ -18,10 +18,10 @@ from tests.external import ExternalServer
 from tests.long.test_external_engine import run_serve
 from tests.service import Service, make_key, needs_bundled, running_service
 from tests.tenants import Tenant, tenant_of
+from tuplegate.engine.libpq.logins import derive_password, read_url
 from tuplegate.engine.port import EngineRefused
 from tuplegate.engine.postgres.own.foundation import NameTaken
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.logins import derive_password, read_url
 from tuplegate.engine.postgres.tenancy.weaknesses import WEAKNESSES
 from tuplegate.installation import Installed, install
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.external import ExternalServer
 from tests.servers import needs_linux
+from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
 from tuplegate.engine.postgres.own import admin
-from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.replication import primary
 
 pytestmark = needs_linux

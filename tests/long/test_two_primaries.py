@@ -9,9 +9,9 @@ import pytest
 from tests.external import ExternalServer, Standby
 from tests.servers import needs_linux
 from tests.wire_proxy import PortProxy
+from tuplegate.engine.libpq.logins import read_url
 from tuplegate.engine.port import EngineUnavailable
 from tuplegate.engine.postgres.own.admin import AdminConnector, AdminSession, make_primary
-from tuplegate.engine.postgres.own.logins import read_url
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.transaction.certainty import Certainty

@@ -3,8 +3,7 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tuplegate.engine.port import Access, BadUrl
-from tuplegate.engine.postgres.own.logins import (
+from tuplegate.engine.libpq.logins import (
     add_settings,
     as_tenant,
     derive_password,
@@ -13,6 +12,7 @@ from tuplegate.engine.postgres.own.logins import (
     read_url,
     where,
 )
+from tuplegate.engine.port import Access, BadUrl
 
 URL = "postgresql://own%20er:p%27a%5C%20ss@db.example:5433/meta?sslmode=require"
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool
 from tuplegate.engine.bundled.disk import Disk
+from tuplegate.engine.libpq.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.engine import open_postgres
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, make_primary
 from tuplegate.engine.postgres.own.foundation import check_prepared
 from tuplegate.engine.postgres.own.installing import PostgresLogin, PostgresOwner
-from tuplegate.engine.postgres.own.logins import copy_login, has_password, read_url, strip_login
 from tuplegate.engine.postgres.own.probes import probe
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.replication.timelines import Timelines

@@ -15,7 +15,7 @@ from tuplegate.engine.libpq.kept import KeptStatement
 from tuplegate.engine.libpq.pool import Member
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import EncoderCache, RowEncoder
-from tuplegate.engine.libpq.types import SOME_TYPES_SQL, USED_MAX, read_types
+from tuplegate.engine.libpq.types import USED_MAX, read_types
 
 _COMMAND: Final = int(pq.ExecStatus.COMMAND_OK)
 
@@ -254,7 +254,7 @@ async def learn_types(encoders: EncoderCache, member: Member, oids: Sequence[int
         return
     wanted = "{" + ",".join(map(str, missing)) + "}"
     most = str(len(missing) + USED_MAX)
-    results = await member.run(Command(SOME_TYPES_SQL.encode(), [wanted.encode(), most.encode()]))
+    results = await member.run(Command(types.question, [wanted.encode(), most.encode()]))
     check(results)
     types.add(read_types(read_text_rows(results[0])), missing)
     types.add({}, types.find_missing(oids))  # what is further away than that stays unknown

@@ -87,8 +87,10 @@ def _write_name(schema: str, name: str) -> str:
 class TypeRegistry:
     """The types of one database: the built-in ones, and those of its own that were seen."""
 
-    def __init__(self, built_in: dict[int, TypeInfo]) -> None:
+    def __init__(self, built_in: dict[int, TypeInfo], question: str = SOME_TYPES_SQL) -> None:
+        """`question` asks for types by their numbers, and for what they are made of, at most so many."""
         self._built_in = built_in
+        self.question = question.encode()
         self._own: dict[int, TypeInfo] = {}
         self._under: dict[int, TypeInfo] = {}
 

@@ -14,6 +14,8 @@ class Commit(Enum):
 
     TWO_PHASE = "two_phase"
     ONE_PHASE = "one_phase"
+    ENGINE = "engine"
+    """By the engine alone, whose own commit is one of several machines that agree."""
     READ_ONLY = "read_only"
 
 

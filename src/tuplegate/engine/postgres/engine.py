@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from tuplegate.engine import port
+from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
 from tuplegate.engine.postgres.own.probes import Probed, probe_all
 from tuplegate.engine.postgres.own.settings import EngineSettings
@@ -15,7 +16,7 @@ from tuplegate.engine.postgres.own.vacuum_pace import keep_pace
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import SESSION_SETTINGS, Pools
 from tuplegate.engine.postgres.query.attempts import Requests
-from tuplegate.engine.postgres.query.measures import Measures, collect_counts
+from tuplegate.engine.postgres.query.measures import collect_counts
 from tuplegate.engine.postgres.query.session import SessionRun
 from tuplegate.engine.postgres.query.sessions import borrow_session, open_session
 from tuplegate.engine.postgres.query.stream import Stream, open_stream

@@ -8,6 +8,7 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, Meter
+from tuplegate.engine.libpq.logins import add_settings, as_tenant, name_role
 from tuplegate.engine.libpq.places import Places
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.libpq.types import TypeRegistry
@@ -19,7 +20,6 @@ from tuplegate.engine.postgres.own.admin import (
     restore_password,
     terminate,
 )
-from tuplegate.engine.postgres.own.logins import add_settings, as_tenant
 from tuplegate.engine.postgres.own.probes import CHECK_INTERVAL, Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
 from tuplegate.engine.postgres.pool import Login, Pool
@@ -29,7 +29,7 @@ from tuplegate.engine.postgres.safety.commit_room import ready_to_commit
 from tuplegate.engine.postgres.safety.database_state import DatabaseState
 from tuplegate.engine.postgres.safety.sizes import SizeWatch
 from tuplegate.engine.postgres.safety.stubborn import STUCK_MAX, Stubborn
-from tuplegate.engine.postgres.tenancy.roles import forget_settings, name_role
+from tuplegate.engine.postgres.tenancy.roles import forget_settings
 from tuplegate.engine.postgres.transaction.records import Records, database_secret
 
 # Options of the start-up packet win over what a role or a database was given with ALTER … SET, so a tenant cannot

@@ -12,8 +12,11 @@ from math import inf
 
 from psycopg.pq.abc import PGresult
 
+from tuplegate.engine.libpq import logins
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, LoginRefused, read_text_rows
 from tuplegate.engine.libpq.failures import check
+from tuplegate.engine.libpq.logins import find_database_name, name_role
+from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.port import (
     Access,
     CommitsRefused,
@@ -24,13 +27,10 @@ from tuplegate.engine.port import (
     NotInTime,
     StatementFailed,
 )
-from tuplegate.engine.postgres.own import logins
-from tuplegate.engine.postgres.own.logins import find_database_name
-from tuplegate.engine.postgres.own.owners import Owners, quote
+from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.replication.primary import Primary
 from tuplegate.engine.postgres.replication.timelines import Timelines
 from tuplegate.engine.postgres.replication.verified import Expected
-from tuplegate.engine.postgres.tenancy.roles import name_role
 
 DATABASES_OF_EVERY_SERVER = ("postgres", "template1")
 METADATA_DATABASE = "tuplegate"

@@ -9,6 +9,7 @@ is refused (`walls.py`).
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tuplegate.engine.libpq.quoting import quote, quote_text
 from tuplegate.engine.port import EngineFailure, EngineUnavailable, StatementFailed
 from tuplegate.engine.postgres.own import metadata
 from tuplegate.engine.postgres.own.admin import (
@@ -19,7 +20,7 @@ from tuplegate.engine.postgres.own.admin import (
     set_password,
     write_membership,
 )
-from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners, quote, quote_text
+from tuplegate.engine.postgres.own.owners import NAME_LENGTH_MAX, Owners
 from tuplegate.engine.postgres.own.probes import Capabilities, probe
 from tuplegate.engine.postgres.tenancy import roles, template
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls, tolerate

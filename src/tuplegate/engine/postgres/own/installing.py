@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tuplegate.engine.libpq.logins import as_role, where
 from tuplegate.engine.port import EngineRefused, EngineUnavailable, Examined, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, check_login
 from tuplegate.engine.postgres.own.foundation import (
@@ -16,7 +17,6 @@ from tuplegate.engine.postgres.own.foundation import (
     make_metadata_database,
     make_template,
 )
-from tuplegate.engine.postgres.own.logins import as_role, where
 from tuplegate.engine.postgres.own.metadata import FIND_IDENTITY, HAS_CATALOG, LOCK, NOTE_IDENTITY
 from tuplegate.engine.postgres.own.probes import find_problems, find_warnings
 from tuplegate.engine.postgres.tenancy.carrying import read_sorting

@@ -47,12 +47,3 @@ class Owners:
     def mark(self) -> str:
         """Return the comment on each role, by which an installation knows its own."""
         return f"Tuplegate: {self.metadata}"
-
-
-def quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """Quote a text without backslashes."""
-    return "'" + text.replace("'", "''") + "'"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from tuplegate.engine import port
+from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.pool import Member
+from tuplegate.engine.libpq.turns import choose_pause_s
 from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.run import RepeatableRun, RunAgain, Running
-from tuplegate.engine.postgres.query.turns import choose_pause_s
 from tuplegate.engine.postgres.safety.guard import SerializableGuard
 from tuplegate.engine.postgres.transaction.open_transaction import OpenTransaction
 from tuplegate.engine.postgres.transaction.two_phase import Decider, TransactionRun

@@ -18,11 +18,12 @@ from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Command, ConnectionLost, CopyStarted, RowsTooWide
 from tuplegate.engine.libpq.failures import check, find_error, is_internal
 from tuplegate.engine.libpq.leftovers import WRITES, is_plain, read_text
+from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.parameters import describe_statement, write_params
 from tuplegate.engine.libpq.result_size import size_of
 from tuplegate.engine.libpq.row_encoder import RowEncoder
 from tuplegate.engine.libpq.rows import UNREADABLE, count_affected_rows, find_encoder
-from tuplegate.engine.postgres.query.measures import Measures
+from tuplegate.engine.libpq.turns import choose_pause_s
 from tuplegate.engine.postgres.query.rules import (
     CURSORS,
     allow_steps,
@@ -35,7 +36,6 @@ from tuplegate.engine.postgres.query.rules import (
 )
 from tuplegate.engine.postgres.query.run import explain_width
 from tuplegate.engine.postgres.query.stream_run import StreamRun
-from tuplegate.engine.postgres.query.turns import choose_pause_s
 from tuplegate.engine.postgres.safety.sizes import DISK_LOW, SizeCheck, explain_full
 
 _PORTION_ROWS_MAX = 256

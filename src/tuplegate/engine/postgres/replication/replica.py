@@ -17,6 +17,7 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Meter
+from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.libpq.stocks import Stocks
 from tuplegate.engine.postgres.own.probes import Probed
 from tuplegate.engine.postgres.own.settings import EngineSettings
@@ -24,7 +25,6 @@ from tuplegate.engine.postgres.pool import Pool
 from tuplegate.engine.postgres.pools import Pools
 from tuplegate.engine.postgres.query.attempts import Attempts
 from tuplegate.engine.postgres.query.execute import Execution
-from tuplegate.engine.postgres.query.measures import Measures
 from tuplegate.engine.postgres.query.run import Running
 from tuplegate.engine.postgres.query.stream import Stream, open_stream
 from tuplegate.engine.postgres.query.stream_run import StreamRun

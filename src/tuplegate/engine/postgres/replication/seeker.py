@@ -10,7 +10,7 @@ from typing import Final
 
 from tuplegate.engine.libpq.connection import Command, Connection, ConnectionLost, read_text_rows
 from tuplegate.engine.libpq.failures import find_error
-from tuplegate.engine.postgres.own.logins import Place, add_settings, list_places
+from tuplegate.engine.libpq.logins import Place, add_settings, list_places
 from tuplegate.engine.postgres.replication.found_server import FoundServer
 from tuplegate.engine.postgres.replication.positions import read_lsn
 from tuplegate.engine.postgres.replication.timelines import Timelines

@@ -14,8 +14,8 @@ from typing import Final
 
 from tuplegate.engine import port
 from tuplegate.engine.libpq.connection import Connection
+from tuplegate.engine.libpq.logins import list_places
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, only_server_of
-from tuplegate.engine.postgres.own.logins import list_places
 from tuplegate.engine.postgres.replication.positions import Position, read_lsn
 from tuplegate.engine.postgres.replication.primary import ANOTHER_SERVER
 from tuplegate.engine.postgres.replication.progress import ANSWER_S, Progress, in_time

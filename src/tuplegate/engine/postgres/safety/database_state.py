@@ -13,8 +13,8 @@ from typing import Final
 from tuplegate.engine.libpq.connection import Command
 from tuplegate.engine.libpq.kept import OftenSeen
 from tuplegate.engine.libpq.row_encoder import EncoderCache
+from tuplegate.engine.libpq.turns import Turns
 from tuplegate.engine.libpq.types import TypeRegistry
-from tuplegate.engine.postgres.query.turns import Turns
 
 # Functions of these extensions neither run SQL text nor touch settings beyond their own documented ones.
 _INNOCENT_EXTENSIONS: Final = (

@@ -6,9 +6,9 @@ whose size nobody is charged for. New connections see to those that concern them
 
 import structlog
 
+from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.port import EngineFailure
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession
-from tuplegate.engine.postgres.own.owners import quote
 from tuplegate.engine.postgres.tenancy.roles import TENANTS
 from tuplegate.keeping import tick
 

@@ -19,9 +19,10 @@ from typing import IO
 import msgspec
 
 from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
+from tuplegate.engine.libpq import logins
 from tuplegate.engine.libpq.connection import ConnectionLost
+from tuplegate.engine.libpq.quoting import quote, quote_text
 from tuplegate.engine.port import EngineUnavailable, MoveFailed, NoProgress, NotSupported
-from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.admin import (
     METADATA_DATABASE,
     AdminConnector,
@@ -29,7 +30,6 @@ from tuplegate.engine.postgres.own.admin import (
     TenantSession,
     set_password,
 )
-from tuplegate.engine.postgres.own.owners import quote, quote_text
 from tuplegate.engine.postgres.tenancy import roles, scratch
 
 _TICK_S = 0.01

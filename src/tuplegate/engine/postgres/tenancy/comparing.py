@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.port import MoveFailed, NotInTime
 from tuplegate.engine.postgres.own.admin import AdminSession
-from tuplegate.engine.postgres.own.owners import quote_text
 from tuplegate.engine.postgres.tenancy import roles
 from tuplegate.engine.postgres.tenancy.carrying import Side
 from tuplegate.engine.postgres.tenancy.definitions import own_schemas

@@ -7,9 +7,9 @@ engine that has a catalog which is in neither is one that this module does not k
 from collections.abc import Sequence
 from typing import Final
 
+from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.port import NotSupported
 from tuplegate.engine.postgres.own.admin import AdminSession
-from tuplegate.engine.postgres.own.owners import quote_text
 
 _FIRST_OWN: Final = 16384
 """Numbers below are of what the engine itself has, which a tenant cannot change."""

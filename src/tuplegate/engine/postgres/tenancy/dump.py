@@ -22,8 +22,8 @@ import structlog
 
 from tuplegate.engine import port
 from tuplegate.engine.bundled.binaries import DumpTool, before_exec, options_in
+from tuplegate.engine.libpq import logins
 from tuplegate.engine.libpq.connection import ConnectionLost
-from tuplegate.engine.postgres.own import logins
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, set_password
 from tuplegate.engine.postgres.tenancy import roles, scratch
 from tuplegate.engine.postgres.transaction.ledger import lock_name

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from tuplegate.engine.libpq.quoting import quote, quote_text
 from tuplegate.engine.port import (
     EngineBusy,
     EngineFailure,
@@ -26,7 +27,6 @@ from tuplegate.engine.port import (
     StatementFailed,
 )
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminSession, terminate
-from tuplegate.engine.postgres.own.owners import quote, quote_text
 from tuplegate.engine.postgres.tenancy import definitions, roles, scratch
 from tuplegate.engine.postgres.tenancy.carrying import Side, dump_and_restore
 from tuplegate.engine.postgres.tenancy.comparing import SEQUENCES, compare_sides, states_of

@@ -1,8 +1,8 @@
 """Copies what is on record of a database's transactions to another database, or to another engine."""
 
+from tuplegate.engine.libpq.quoting import quote_text
 from tuplegate.engine.postgres.own.admin import AdminSession
 from tuplegate.engine.postgres.own.metadata import ALL_RECOVERED, TAKE_RECOVERED
-from tuplegate.engine.postgres.own.owners import quote_text
 from tuplegate.engine.postgres.tenancy.carrying import Side
 
 _PORTIONS = {"answer": 20, "begun": 1000, "verdict": 1000}

@@ -4,8 +4,10 @@ Every database has two roles of its own, one that writes and one that only reads
 could change settings for everybody. The service logs in as these roles and never switches from one to another.
 """
 
+from tuplegate.engine.libpq.logins import name_role
+from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.port import Access
-from tuplegate.engine.postgres.own.owners import Owners, quote
+from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 
 TENANTS = "^tg_[a-z0-9]+_[rw]$"
@@ -13,10 +15,6 @@ TENANTS = "^tg_[a-z0-9]+_[rw]$"
 
 PASSING = "^tg_[a-z0-9]+_[dc]$"
 """Matches the names of roles that a database has while it is dumped or copied."""
-
-
-def name_role(database: str, access: Access) -> str:
-    return f"{database}_{'r' if access is Access.READ else 'w'}"
 
 
 def name_dump_role(database: str) -> str:

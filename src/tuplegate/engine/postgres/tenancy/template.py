@@ -14,7 +14,8 @@ import hashlib
 from typing import Final
 
 from tuplegate.engine.libpq import types
-from tuplegate.engine.postgres.own.owners import Owners, quote
+from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.safety import commit_room, database_state, sizes, traces
 from tuplegate.engine.postgres.tenancy import inspect, windows
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls

@@ -8,10 +8,10 @@ asked, what it asks for counts as open.
 from dataclasses import dataclass
 from typing import Final
 
+from tuplegate.engine.libpq.logins import name_role
 from tuplegate.engine.port import Access, StatementFailed, Weakness
 from tuplegate.engine.postgres.own.admin import METADATA_DATABASE, AdminConnector, AdminSession, TenantSession
 from tuplegate.engine.postgres.tenancy import template
-from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSALS: Final = ("42501", "25006")
 """No right; not in a transaction that only reads."""

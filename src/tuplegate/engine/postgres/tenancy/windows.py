@@ -12,7 +12,8 @@ fills it before the watch over locks (`locks.py`) has looked.
 
 from typing import Final
 
-from tuplegate.engine.postgres.own.owners import Owners, quote
+from tuplegate.engine.libpq.quoting import quote
+from tuplegate.engine.postgres.own.owners import Owners
 from tuplegate.engine.postgres.tenancy.roles import PASSING
 from tuplegate.engine.postgres.tenancy.walls import FULL, Walls
 

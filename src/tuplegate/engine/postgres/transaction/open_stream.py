@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from tuplegate.engine import port
-from tuplegate.engine.postgres.query.measures import Measures
+from tuplegate.engine.libpq.measures import Measures
 from tuplegate.engine.postgres.query.stream import Stream, begin_stream
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from functools import lru_cache
 from typing import Final
 
 from tuplegate.engine.libpq.connection import Command
+from tuplegate.engine.libpq.quoting import quote
 from tuplegate.engine.port import Outcome, Promise, TransactionResult
-from tuplegate.engine.postgres.own.owners import Owners, quote
+from tuplegate.engine.postgres.own.owners import Owners
 
 _DEFINER: Final = "LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 

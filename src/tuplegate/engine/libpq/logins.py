@@ -14,7 +14,6 @@ from typing import NamedTuple
 from psycopg import OperationalError, pq
 
 from tuplegate.engine.port import Access, BadUrl
-from tuplegate.engine.postgres.tenancy.roles import name_role
 
 _REFUSED = frozenset({b"options", b"service", b"client_encoding", b"application_name", b"replication"})
 _OWN = frozenset({b"target_session_attrs", b"load_balance_hosts"})
@@ -107,6 +106,11 @@ def add_settings(conninfo: str, database: str, settings: Mapping[str, str], appl
         f"{_WATCHED} {conninfo} dbname='{_quote(database)}' client_encoding='{_quote(encoding)}'"
         f" application_name='{_quote(application)}' options='{_quote(flags)}'"
     )
+
+
+def name_role(database: str, access: Access) -> str:
+    """Return the role that a tenant's statements run as: one that writes, or one that only reads."""
+    return f"{database}_{'r' if access is Access.READ else 'w'}"
 
 
 def as_tenant(conninfo: str, secret: bytes, database: str, access: Access) -> str:
